@@ -1,0 +1,1 @@
+//! The exporters of profcol: one folder per component, registered by one line.
