@@ -6,7 +6,7 @@
 
 pub mod auth;
 mod client;
-mod compress;
+pub mod compress;
 pub mod grpc;
 mod io;
 mod message;
@@ -14,7 +14,7 @@ mod pace;
 mod server;
 
 pub use client::{GrpcCall, GrpcClient, GrpcReply};
-pub use compress::Encoding;
+pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;
 pub use message::{Compressed, Message};
 pub use server::{
