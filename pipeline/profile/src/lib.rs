@@ -22,6 +22,7 @@ mod dictionary;
 mod index;
 mod lists;
 mod model;
+mod proto;
 mod strings;
 mod value;
 
@@ -34,8 +35,9 @@ pub use index::{
 };
 pub use lists::Lists;
 pub use model::{
-    Model, OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef, Samples, Scope,
-    ScopeProfiles, ValueType,
+    EntityRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef, Samples,
+    Scope, ScopeProfiles, ValueType,
 };
+pub use proto::WireError;
 pub use strings::StringTable;
 pub use value::{Attributes, KeyValue, Value};
