@@ -17,6 +17,8 @@ pub enum WireError {
     Group { field: u32 },
     #[error("field {field} stands twice where it may stand once")]
     Twice { field: u32 },
+    #[error("the message is longer than 4 GiB")]
+    TooLong,
     #[error("values are nested more than {limit} levels deep")]
     TooDeep { limit: usize },
 }
