@@ -27,6 +27,16 @@ pub struct ResourceProfiles {
 pub struct Resource {
     pub attributes: Attributes,
     pub dropped_attributes_count: u32,
+    pub entity_refs: Vec<EntityRef>,
+}
+
+/// An entity that the resource describes: which of its attributes identify it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EntityRef {
+    pub schema_url: Arc<str>,
+    pub kind: Arc<str>,
+    pub id_keys: Vec<Arc<str>>,
+    pub description_keys: Vec<Arc<str>>,
 }
 
 /// What one instrumentation scope measured.
@@ -142,5 +152,19 @@ impl Samples {
 
     pub fn iter(&self) -> impl Iterator<Item = SampleRef<'_>> {
         (0..self.len()).filter_map(|row| self.get(row))
+    }
+
+    // What all samples have together.
+
+    pub fn attribute_count(&self) -> usize {
+        self.attributes.items().len()
+    }
+
+    pub fn value_count(&self) -> usize {
+        self.values.items().len()
+    }
+
+    pub fn timestamp_count(&self) -> usize {
+        self.timestamps.items().len()
     }
 }
