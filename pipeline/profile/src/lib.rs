@@ -20,6 +20,7 @@
 
 mod dictionary;
 mod index;
+pub mod json;
 mod lists;
 mod model;
 mod proto;
