@@ -22,6 +22,7 @@ mod dictionary;
 mod gc;
 mod heap;
 mod index;
+pub mod json;
 mod lists;
 mod model;
 mod profiles;
