@@ -9,6 +9,8 @@
 //! ```
 
 mod config;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;

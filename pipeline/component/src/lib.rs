@@ -19,6 +19,8 @@ mod finalizer;
 mod meter;
 mod registry;
 mod status;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod traits;
 
 pub use accumulator::{Accumulator, Limits, Ready, Sizer};

@@ -5,6 +5,8 @@
 
 mod fan_out;
 mod pipeline;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -11,6 +11,8 @@
 
 mod queue;
 mod retry;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
