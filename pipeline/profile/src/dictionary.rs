@@ -253,6 +253,11 @@ impl Stacks {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[LocationIdx]> {
         self.locations.iter()
     }
+
+    /// Locations in all stacks.
+    pub fn location_count(&self) -> usize {
+        self.locations.items().len()
+    }
 }
 
 fn last_row<T: ?Sized>(rows: usize) -> Idx<T> {

@@ -38,6 +38,12 @@ impl<T: ?Sized> Idx<T> {
     }
 }
 
+impl<T: ?Sized> From<u32> for Idx<T> {
+    fn from(row: u32) -> Self {
+        Self::new(row)
+    }
+}
+
 impl<T: ?Sized> Clone for Idx<T> {
     fn clone(&self) -> Self {
         *self

@@ -19,18 +19,23 @@
 //! runtime and no configuration.
 
 mod dictionary;
+mod gc;
+mod heap;
 mod index;
 pub mod json;
 mod lists;
 mod model;
+mod profiles;
 mod proto;
 mod strings;
 mod value;
+mod wire;
 
 pub use dictionary::{
     Attribute, AttributeRef, Dictionary, Function, Line, Link, Location, LocationRef, Locations,
     Mapping, MappingRef, Mappings, Stack, Stacks, Table,
 };
+pub use gc::gc;
 pub use index::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, MappingIdx, StackIdx, StringIdx,
 };
@@ -39,6 +44,8 @@ pub use model::{
     EntityRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef, Samples,
     Scope, ScopeProfiles, ValueType,
 };
+pub use profiles::{Compressed, Profiles, Received, Validation};
 pub use proto::WireError;
 pub use strings::StringTable;
 pub use value::{Attributes, KeyValue, Value};
+pub use wire::{Counts, Invalid, Reason};

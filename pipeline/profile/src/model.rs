@@ -153,4 +153,18 @@ impl Samples {
     pub fn iter(&self) -> impl Iterator<Item = SampleRef<'_>> {
         (0..self.len()).filter_map(|row| self.get(row))
     }
+
+    // What all samples have together.
+
+    pub fn attribute_count(&self) -> usize {
+        self.attributes.items().len()
+    }
+
+    pub fn value_count(&self) -> usize {
+        self.values.items().len()
+    }
+
+    pub fn timestamp_count(&self) -> usize {
+        self.timestamps.items().len()
+    }
 }

@@ -17,6 +17,8 @@ pub enum WireError {
     Group { field: u32 },
     #[error("field {field} stands twice where it may stand once")]
     Twice { field: u32 },
+    #[error("the message is longer than 4 GiB")]
+    TooLong,
     #[error("values are nested more than {limit} levels deep")]
     TooDeep { limit: usize },
 }
@@ -121,7 +123,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Appends a packed list of 32-bit varints.
-    pub fn packed_uint32(&mut self, list: &mut Vec<u32>) -> Result<(), WireError> {
+    pub fn packed_uint32<T: From<u32>>(&mut self, list: &mut Vec<T>) -> Result<(), WireError> {
         /// The continuation bits of eight bytes, and of four varints of two bytes.
         const CONTINUED: u64 = 0x8080_8080_8080_8080;
         const FOUR_OF_TWO: u64 = 0x0080_0080_0080_0080;
@@ -131,21 +133,20 @@ impl<'a> Reader<'a> {
             let word = u64::from_le_bytes(*eight);
             match word & CONTINUED {
                 0 => {
-                    list.extend_from_slice(&eight.map(u32::from));
+                    list.extend(eight.map(|byte| T::from(u32::from(byte))));
                     packed.rest = rest;
                 }
                 FOUR_OF_TWO => {
                     let lanes = word & 0x007f_007f_007f_007f | word >> 1 & 0x3f80_3f80_3f80_3f80;
-                    list.extend_from_slice(
-                        &[0, 16, 32, 48].map(|shift| u32::from((lanes >> shift) as u16)),
-                    );
+                    let lane = |shift| T::from(u32::from((lanes >> shift) as u16));
+                    list.extend([lane(0), lane(16), lane(32), lane(48)]);
                     packed.rest = rest;
                 }
-                _ => list.push(packed.uint32()?),
+                _ => list.push(T::from(packed.uint32()?)),
             }
         }
         while !packed.rest.is_empty() {
-            list.push(packed.uint32()?);
+            list.push(T::from(packed.uint32()?));
         }
         Ok(())
     }

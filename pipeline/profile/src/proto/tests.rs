@@ -30,9 +30,9 @@ fn packed_lists_survive_in_every_mix_of_widths() {
             })
             .collect();
         let mut writer = Writer::default();
-        writer.packed(1, list.iter().map(|&item| u64::from(item)));
+        writer.packed(tag::len(1), list.iter().map(|&item| u64::from(item)));
         let bytes = writer.into_vec();
-        let mut read = Vec::new();
+        let mut read: Vec<u32> = Vec::new();
         let mut reader = Reader::new(&bytes);
         if reader.tag() == Ok(Some(tag::len(1))) {
             reader.packed_uint32(&mut read).unwrap();
@@ -47,7 +47,7 @@ fn a_wrong_guess_of_a_length_does_no_harm() {
         for expected in [0, 127, 128, 16_384, 3_000_000] {
             let body = vec![7; len];
             let mut writer = Writer::default();
-            writer.nested(1, expected, |out| out.raw(&body));
+            writer.nested(tag::len(1), expected, |out| out.raw(&body));
             let bytes = writer.into_vec();
             let mut reader = Reader::new(&bytes);
             assert_eq!(reader.tag(), Ok(Some(tag::len(1))));

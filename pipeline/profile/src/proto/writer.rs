@@ -1,6 +1,8 @@
 //! Writing: fields appended to a buffer, the lengths of nested messages filled in afterwards.
+//!
+//! Fields are named by their tags, the same that reading matches against.
 
-use super::tag;
+use super::tag::{self, wire_type};
 
 /// Appends fields. As proto3 wants it, a field that has its default value is not written, except
 /// by the methods that say so.
@@ -50,65 +52,69 @@ impl Writer {
         self.out.extend_from_slice(&bytes[..=len]);
     }
 
-    /// The varint of `field`.
+    /// A number, index, flag or enum.
     #[inline(always)]
-    pub fn uint(&mut self, field: u32, value: u64) {
+    pub fn uint(&mut self, tag: u32, value: u64) {
         if value != 0 {
-            self.uint_always(field, value);
+            self.uint_always(tag, value);
         }
     }
 
     /// As [`uint`](Self::uint), and 0 is written too.
     #[inline(always)]
-    pub fn uint_always(&mut self, field: u32, value: u64) {
-        self.varint(u64::from(tag::varint(field)));
+    pub fn uint_always(&mut self, tag: u32, value: u64) {
+        debug_assert_eq!(wire_type(tag), tag::VARINT);
+        self.varint(u64::from(tag));
         self.varint(value);
     }
 
     #[inline(always)]
-    pub fn int(&mut self, field: u32, value: i64) {
-        self.uint(field, value.cast_unsigned());
+    pub fn int(&mut self, tag: u32, value: i64) {
+        self.uint(tag, value.cast_unsigned());
     }
 
-    pub fn fixed64(&mut self, field: u32, value: u64) {
+    pub fn fixed64(&mut self, tag: u32, value: u64) {
         if value != 0 {
-            self.fixed64_always(field, value);
+            self.fixed64_always(tag, value);
         }
     }
 
-    pub fn fixed64_always(&mut self, field: u32, value: u64) {
-        self.varint(u64::from(tag::fixed64(field)));
+    pub fn fixed64_always(&mut self, tag: u32, value: u64) {
+        debug_assert_eq!(wire_type(tag), tag::FIXED64);
+        self.varint(u64::from(tag));
         self.out.extend_from_slice(&value.to_le_bytes());
     }
 
     /// A string or bytes.
-    pub fn bytes(&mut self, field: u32, value: &[u8]) {
+    pub fn bytes(&mut self, tag: u32, value: &[u8]) {
         if !value.is_empty() {
-            self.bytes_always(field, value);
+            self.bytes_always(tag, value);
         }
     }
 
-    pub fn bytes_always(&mut self, field: u32, value: &[u8]) {
-        self.varint(u64::from(tag::len(field)));
+    pub fn bytes_always(&mut self, tag: u32, value: &[u8]) {
+        debug_assert_eq!(wire_type(tag), tag::LEN);
+        self.varint(u64::from(tag));
         self.varint(value.len() as u64);
         self.out.extend_from_slice(value);
     }
 
     /// A packed list of varints.
     #[inline(always)]
-    pub fn packed(&mut self, field: u32, list: impl ExactSizeIterator<Item = u64>) {
+    pub fn packed(&mut self, tag: u32, list: impl ExactSizeIterator<Item = u64>) {
         if list.len() != 0 {
             let expected = list.len();
-            self.nested(field, expected, |out| {
+            self.nested(tag, expected, |out| {
                 list.for_each(|value| out.varint(value))
             });
         }
     }
 
     /// A packed list of `fixed64`.
-    pub fn packed_fixed64(&mut self, field: u32, list: &[u64]) {
+    pub fn packed_fixed64(&mut self, tag: u32, list: &[u64]) {
         if !list.is_empty() {
-            self.varint(u64::from(tag::len(field)));
+            debug_assert_eq!(wire_type(tag), tag::LEN);
+            self.varint(u64::from(tag));
             self.varint(8 * list.len() as u64);
             for value in list {
                 self.out.extend_from_slice(&value.to_le_bytes());
@@ -119,8 +125,9 @@ impl Writer {
     /// A nested message, also when it is empty. Where its length takes as many bytes as that of
     /// the `expected` one, nothing needs to be moved to make room for it.
     #[inline(always)]
-    pub fn nested(&mut self, field: u32, expected: usize, write: impl FnOnce(&mut Self)) {
-        self.varint(u64::from(tag::len(field)));
+    pub fn nested(&mut self, tag: u32, expected: usize, write: impl FnOnce(&mut Self)) {
+        debug_assert_eq!(wire_type(tag), tag::LEN);
+        self.varint(u64::from(tag));
         let length_at = self.out.len();
         let reserved = varint_len(expected as u64);
         self.out.extend_from_slice(&[0; 10][..reserved]);
