@@ -225,7 +225,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
         parts.push(batch.profiles);
     }
     Some(Batch {
-        profiles: Profiles::merge(&parts),
+        profiles: Profiles::merge(parts),
         metadata,
         finalizers,
     })

@@ -126,12 +126,8 @@ impl Sender {
     async fn deliver_in_pieces(&self, batch: Batch, limit_bytes: usize, splits: u32) -> Answer {
         let split = batch.profiles.split(Bound::Bytes(limit_bytes));
         let mut answer = Ok(());
-        if !split.oversize.is_empty() {
-            let samples: usize = split
-                .oversize
-                .iter()
-                .map(|piece| piece.sample_count())
-                .sum();
+        if let Some(oversize) = &split.oversize {
+            let samples = oversize.sample_count();
             let reason =
                 format!("samples that alone exceed the limit of {limit_bytes} bytes of a message");
             let refusal = Refusal::permanent(reason);

@@ -28,5 +28,5 @@ mod tests;
 mod text;
 mod write;
 
-pub use read::{JsonError, decode};
+pub use read::{JsonError, decode, receive};
 pub use write::{ResourceAttrEncoding, encode};

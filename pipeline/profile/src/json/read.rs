@@ -11,23 +11,32 @@ use super::list::{Indices, Texts, Wholes};
 use super::object::{Field, Message, read_body};
 use super::tables::Strings;
 use crate::{
-    AttributeIdx, Dictionary, EntityRef, LinkIdx, Model, Profile, Resource, ResourceProfiles,
-    SampleRef, Samples, Scope, ScopeProfiles, StackIdx, StringTable, ValueType,
+    AttributeIdx, Dictionary, EntityRef, Invalid, LinkIdx, Model, Profile, Profiles, Received,
+    Resource, ResourceProfiles, SampleRef, Samples, Scope, ScopeProfiles, StackIdx, StringTable,
+    Validation, ValueType,
 };
 
 /// Why a body is no OTLP JSON.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     #[error("the body has {bytes} bytes, above the {limit} that a batch can have")]
     TooLarge { bytes: usize, limit: usize },
     #[error("{path}: {problem}")]
     Malformed { path: String, problem: String },
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+}
+
+/// Takes an export request in JSON after the same checks that one in protobuf has to pass.
+pub fn receive(body: &[u8], validation: Validation) -> Result<Received, JsonError> {
+    let wire = Profiles::from_model(decode(body)?).to_wire();
+    Ok(Profiles::from_wire(wire, validation)?)
 }
 
 /// Reads an export request, or a file of profiles, which has the same form.
 ///
-/// What the fields say is taken as it is: whether indices lie within their tables is a question
-/// to the model.
+/// What the fields say is taken as it is: that indices lie within their tables is for
+/// [`receive`] to check.
 pub fn decode(body: &[u8]) -> Result<Model, JsonError> {
     /// A row takes more than one byte of JSON, so that no table outgrows its 32-bit indices.
     const LIMIT: usize = i32::MAX as usize;

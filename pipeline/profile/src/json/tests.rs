@@ -1,13 +1,14 @@
+use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::arbitrary;
-use super::{JsonError, ResourceAttrEncoding, decode, encode};
+use super::{JsonError, ResourceAttrEncoding, decode, encode, receive};
 use crate::{
     Attribute, Dictionary, EntityRef, Function, Idx, KeyValue, Line, Link, Location, LocationRef,
-    Mapping, MappingRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef,
-    Samples, Scope, ScopeProfiles, Value, ValueType,
+    Mapping, MappingRef, Model, OriginalPayload, Profile, Profiles, Resource, ResourceProfiles,
+    SampleRef, Samples, Scope, ScopeProfiles, Validation, Value, ValueType,
 };
 
 // === Values ===
@@ -29,7 +30,10 @@ fn read_value(value: &str) -> Result<Value, JsonError> {
 fn reads_values() {
     #[track_caller]
     fn check(value: &str, expected: Value) {
-        assert_eq!(read_value(value), Ok(expected), "{value}");
+        match read_value(value) {
+            Ok(read) => assert_eq!(read, expected, "{value}"),
+            Err(error) => panic!("{value}: {error}"),
+        }
     }
     check("{}", Value::Empty);
     check("null", Value::Empty);
@@ -94,10 +98,8 @@ fn reads_values() {
 fn refuses_values_of_the_wrong_form() {
     #[track_caller]
     fn check(value: &str, field: &str, problem: &str) {
-        let JsonError::Malformed { path, problem: got } =
-            read_value(value).expect_err("the value is wrong")
-        else {
-            panic!("{value} is too large");
+        let Err(JsonError::Malformed { path, problem: got }) = read_value(value) else {
+            panic!("{value} should be malformed");
         };
         let value_at = "resourceProfiles[0].resource.attributes[0].value";
         assert_eq!(path, format!("{value_at}{field}"), "{value}");
@@ -279,10 +281,10 @@ fn reads_a_whole_request_in_either_spelling() {
         }],
     };
 
-    assert_eq!(decode(camel.as_bytes()), Ok(expected.clone()));
+    assert_eq!(decode(camel.as_bytes()).expect("is valid"), expected);
     let snake = with_snake_case_names(camel);
     assert!(snake.contains("resource_profiles"), "{snake}");
-    assert_eq!(decode(snake.as_bytes()), Ok(expected));
+    assert_eq!(decode(snake.as_bytes()).expect("is valid"), expected);
 }
 
 fn with_snake_case_names(body: &str) -> String {
@@ -364,6 +366,81 @@ fn tells_where_a_body_is_wrong() {
         r#"{"dictionary":{"linkTable":[{},{"span_id":"000000000000000g"}]}}"#,
         "dictionary.linkTable[1].spanId: expected an id in hexadecimal digits at line 1 column 60",
     );
+}
+
+#[test]
+fn holds_json_to_the_rules_of_protobuf() {
+    #[track_caller]
+    fn check(sample: &str, expected: Result<usize, &str>) {
+        let body = format!(
+            r#"{{"resourceProfiles":[{{"scopeProfiles":[{{"profiles":[{{"samples":[{sample}]}}]}}]}}],
+                "dictionary":{{"stackTable":[{{}},{{}}]}}}}"#
+        );
+        let received = receive(body.as_bytes(), Validation::Reject);
+        match (received, expected) {
+            (Ok(received), Ok(samples)) => assert_eq!(received.profiles.sample_count(), samples),
+            (Err(error), Err(expected)) => assert_eq!(error.to_string(), expected, "{sample}"),
+            (Ok(_), Err(error)) => panic!("{sample} should fail: {error}"),
+            (Err(error), Ok(_)) => panic!("{sample}: {error}"),
+        }
+    }
+    check(r#"{"stackIndex":1,"values":["1"]},{"values":[2]}"#, Ok(2));
+    check(
+        r#"{"values":[1]},{"stackIndex":2,"values":[1]}"#,
+        Err(
+            "resource_profiles[0].scope_profiles[0].profiles[0].samples[1].stack_index 2 out of range (stacks: 2)",
+        ),
+    );
+}
+
+#[test]
+#[expect(clippy::print_stderr, reason = "tells that the test was skipped")]
+fn reads_the_same_from_json_as_from_protobuf() {
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../shared/golden/otlp/profiler"
+    );
+    if !Path::new(folder).is_dir() {
+        assert!(std::env::var("CI").is_err(), "{folder} is missing");
+        eprintln!("skipped: {folder} is missing");
+        return;
+    }
+    for number in 1..=8 {
+        let file = |extension| {
+            let path = format!("{folder}/export-{number:02}.{extension}");
+            std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+        };
+        let received = Profiles::from_wire(file("pb").into(), Validation::Reject)
+            .unwrap_or_else(|error| panic!("export-{number:02}.pb: {error}"));
+        let mut binary = received.profiles.into_model();
+        // The writer of the JSON wrote it where the request has none.
+        for resource in &mut binary.resources {
+            for scope in &mut resource.scopes {
+                for profile in &mut scope.profiles {
+                    Arc::make_mut(profile).period_type.get_or_insert_default();
+                }
+            }
+        }
+        let received = receive(&file("json"), Validation::Reject)
+            .unwrap_or_else(|error| panic!("export-{number:02}.json: {error}"));
+        let json = received.profiles.into_model();
+
+        assert_eq!(json.resources, binary.resources);
+        // It also added the text of attributes to the strings.
+        let strings = binary.dictionary.strings.iter();
+        assert!(
+            strings.eq(json
+                .dictionary
+                .strings
+                .iter()
+                .take(binary.dictionary.strings.len()))
+        );
+        let dictionary = Dictionary {
+            strings: binary.dictionary.strings.clone(),
+            ..Dictionary::clone(&json.dictionary)
+        };
+        assert_eq!(dictionary, *binary.dictionary);
+    }
 }
 
 #[test]
