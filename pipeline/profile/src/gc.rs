@@ -1,0 +1,4 @@
+use crate::Model;
+pub fn gc(model: &Model) -> Model {
+    model.clone()
+}

@@ -1,0 +1,28 @@
+//! OTLP protobuf: `ExportProfilesServiceRequest`, which is laid out as `ProfilesData` is.
+//!
+//! ```text
+//! wire bytes ──validate──▶ counts, or the path of what is wrong     every request, once
+//!            ──decode────▶ Model                                    only when somebody asks
+//! Model      ──encode────▶ wire bytes                               only when content changed
+//! ```
+//!
+//! Validation and decoding read rows with the same functions (`rows`, `value`), so they cannot
+//! disagree about what the bytes say.
+
+mod decode;
+mod encode;
+mod invalid;
+mod known;
+mod resources;
+mod rows;
+mod tables;
+mod tags;
+mod validate;
+mod value;
+
+pub(crate) use decode::{Skip, decode};
+pub(crate) use encode::encode;
+pub use invalid::{Invalid, Reason};
+pub(crate) use resources::update_resources;
+pub use validate::Counts;
+pub(crate) use validate::{repair, validate};
