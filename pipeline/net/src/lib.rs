@@ -5,6 +5,7 @@
 //! beside the message they hold, so that what nobody changed is passed on as it came.
 
 pub mod auth;
+mod body;
 mod client;
 pub mod compress;
 pub mod grpc;
@@ -12,11 +13,16 @@ mod io;
 mod message;
 mod pace;
 mod server;
+pub mod settings;
+pub mod tls;
 
 pub use client::{GrpcCall, GrpcClient, GrpcReply};
 pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;
 pub use message::{Compressed, Message};
 pub use server::{
-    BindError, BoundAddr, Connection, GrpcRequest, GrpcServer, GrpcService, ServerStats,
+    AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy, GrpcRequest,
+    GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcService, HttpRequest, HttpServer,
+    HttpServerKeepalive, HttpServerSettings, HttpService, ServerError, ServerParameters,
+    ServerStats, Transport, unknown_method,
 };

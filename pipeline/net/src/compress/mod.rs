@@ -14,6 +14,7 @@ mod stream;
 
 use bytes::Bytes;
 
+pub(crate) use encoding::GRPC_ACCEPTED;
 pub use encoding::{Compression, Encoding, Level};
 
 /// Why bytes could not be decompressed.

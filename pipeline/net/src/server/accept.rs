@@ -8,14 +8,18 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::listen::Listener;
 use crate::io::{PeerAddr, Socket, Stream};
+use crate::tls::ServerSide;
 
 /// How long to wait when the process or the system is out of file descriptors or memory.
 const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// What a server has seen, to be shown as metrics. A loss or refusal is never silent.
 #[derive(Debug, Default)]
@@ -36,6 +40,8 @@ pub struct ServerStats {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub peer: PeerAddr,
+    /// Whether it is encrypted.
+    pub tls: bool,
 }
 
 /// Tells a connection when the server stops.
@@ -60,8 +66,10 @@ pub(super) trait Driver: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
+#[derive(Debug)]
 pub(super) struct Acceptor {
     pub listener: Listener,
+    pub tls: Option<Arc<ServerSide>>,
     pub max_connections: usize,
     pub stats: Arc<ServerStats>,
 }
@@ -86,8 +94,13 @@ impl Acceptor {
                             self.refuse(&peer);
                             continue;
                         }
-                        let (driver, watch_stop) = (driver.clone(), Stopping(watch_stop.clone()));
-                        connections.spawn(serve_one(driver, socket, peer, watch_stop));
+                        let (driver, stopping) = (driver.clone(), Stopping(watch_stop.clone()));
+                        let shaking = handshake(self.tls.clone(), socket, self.stats.clone());
+                        connections.spawn(async move {
+                            if let Some((stream, tls)) = shaking.await {
+                                driver.drive(stream, Connection { peer, tls }, stopping).await;
+                            }
+                        });
                     }
                     Err(error) => self.accept_failed(&error).await,
                 },
@@ -130,8 +143,24 @@ impl Acceptor {
     }
 }
 
-async fn serve_one<D: Driver>(driver: Arc<D>, socket: Socket, peer: PeerAddr, stopping: Stopping) {
-    driver
-        .drive(Stream::Plain(socket), Connection { peer }, stopping)
-        .await;
+/// Done by each connection's own task, so that a slow one holds up nobody.
+async fn handshake(
+    tls: Option<Arc<ServerSide>>,
+    socket: Socket,
+    stats: Arc<ServerStats>,
+) -> Option<(Stream, bool)> {
+    let Some(tls) = tls else {
+        return Some((Stream::Plain(socket), false));
+    };
+    let shaken = timeout(HANDSHAKE, tls.acceptor().accept(socket)).await;
+    let reason = match shaken {
+        Ok(Ok(stream)) => return Some((Stream::Tls(Box::new(stream.into())), true)),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it took too long".to_owned(),
+    };
+    let failures = stats.handshake_failures.fetch_add(1, Relaxed) + 1;
+    if failures.is_power_of_two() {
+        warn!(failures, "TLS handshake failed: {reason}");
+    }
+    None
 }

@@ -71,9 +71,16 @@ impl Listener {
         }
     }
 
-    pub fn local_addr(&self) -> io::Result<BoundAddr> {
+    pub fn local_addr(&self) -> Result<BoundAddr, BindError> {
         match self {
-            Listener::Tcp(listener) => listener.local_addr().map(BoundAddr::Tcp),
+            Listener::Tcp(listener) => {
+                let addr = listener.local_addr().map_err(|error| BindError::Address {
+                    network: "tcp",
+                    endpoint: String::new(),
+                    error: error.to_string(),
+                })?;
+                Ok(BoundAddr::Tcp(addr))
+            }
             Listener::Unix(_, path) => Ok(BoundAddr::Unix(path.clone())),
         }
     }
