@@ -1,30 +1,39 @@
-//! Takes profiles over OTLP.
+//! Takes profiles over OTLP, by gRPC and HTTP.
+//!
+//! A request is one buffer from the socket to the exporters: it is checked in place, and where no
+//! component changes it, it leaves in the bytes in which it came.
 
 mod config;
+mod export;
+mod grpc;
+mod http;
+mod response;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Factory, Output, Receiver, Refusal, RunError, Stability,
-    StartError, Stop,
+    BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcRequest, GrpcServer, GrpcService};
-use profcol_profile::Profiles;
+use profcol_config::ComponentId;
+use profcol_net::auth::ServerAuth;
+use profcol_net::{AuthSettings, BoundAddr, GrpcServer, HttpServer};
+use tokio::time::Instant;
 
+use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
-use self::config::Validation;
-
-const EXPORT: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+use self::export::Export;
 
 /// How long running requests may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub struct Otlp {
     config: OtlpConfig,
-    server: Option<GrpcServer>,
+    grpc_auth: Option<Arc<dyn ServerAuth>>,
+    http_auth: Option<Arc<dyn ServerAuth>>,
+    grpc: Option<GrpcServer>,
+    http: Option<HttpServer>,
 }
 
 impl Factory for Otlp {
@@ -33,80 +42,81 @@ impl Factory for Otlp {
     type Config = OtlpConfig;
     type Component = dyn Receiver;
 
-    fn build(config: &OtlpConfig, _: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
+    fn build(config: &OtlpConfig, context: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
+        let protocols = &config.protocols;
+        let grpc_auth = protocols.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref());
+        let http_auth = protocols.http.as_ref().and_then(|http| http.auth.as_ref());
         Ok(Box::new(Otlp {
             config: config.clone(),
-            server: None,
+            grpc_auth: authenticator(grpc_auth, context)?,
+            http_auth: authenticator(http_auth, context)?,
+            grpc: None,
+            http: None,
         }))
     }
+}
+
+fn authenticator(
+    settings: Option<&AuthSettings>,
+    context: &BuildContext,
+) -> Result<Option<Arc<dyn ServerAuth>>, BuildError> {
+    let Some(settings) = settings else { return Ok(None) };
+    let id: ComponentId = settings
+        .authenticator
+        .parse()
+        .map_err(|error| BuildError(format!("auth::authenticator: {error}")))?;
+    let auth = context.extension::<Arc<dyn ServerAuth>>(&id)?;
+    Ok(Some(Arc::clone(&auth)))
 }
 
 #[async_trait]
 impl Receiver for Otlp {
     async fn start(&mut self) -> Result<(), StartError> {
-        if let Some(grpc) = &*self.config.protocols.grpc {
-            let server = GrpcServer::bind(&grpc.endpoint);
-            self.server = Some(server.map_err(|error| StartError(error.to_string()))?);
+        let protocols = &self.config.protocols;
+        if let Some(settings) = &*protocols.grpc {
+            let server = GrpcServer::bind(settings, self.grpc_auth.clone())
+                .map_err(|error| StartError(format!("protocols::grpc: {error}")))?;
+            listening("grpc", server.local_addr());
+            self.grpc = Some(server);
+        }
+        if let Some(settings) = &*protocols.http {
+            let server = HttpServer::bind(settings, self.http_auth.clone())
+                .map_err(|error| StartError(format!("protocols::http: {error}")))?;
+            listening("http", server.local_addr());
+            self.http = Some(server);
         }
         Ok(())
     }
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
-        let Some(server) = self.server else {
-            return Ok(());
+        let export = |transport| {
+            let validation = self.config.validation.into();
+            let until_delivered = self.config.answer_when == AnswerWhen::Delivered;
+            Export::new(output.for_transport(transport), validation, until_delivered)
         };
-        let service = Export {
-            validation: self.config.validation.into(),
-            output: output.for_transport("grpc"),
+        let (grpc, http) = (grpc::Service(export("grpc")), http::Service(export("http")));
+        let (grpc_server, http_server) = (self.grpc, self.http);
+        let serve_grpc = async {
+            if let Some(server) = grpc_server {
+                server.serve(grpc, deadline(&stop)).await;
+            }
         };
-        let deadline = async move {
-            stop.cancelled().await;
-            tokio::time::Instant::now() + GRACE
+        let serve_http = async {
+            if let Some(server) = http_server {
+                server.serve(http, deadline(&stop)).await;
+            }
         };
-        server.serve(service, deadline).await;
+        tokio::join!(serve_grpc, serve_http);
         Ok(())
     }
 }
 
-struct Export {
-    validation: profcol_profile::Validation,
-    output: Output,
+fn listening(protocol: &str, address: &BoundAddr) {
+    tracing::info!(protocol, endpoint = %address, "Starting OTLP server.");
 }
 
-impl GrpcService for Export {
-    fn knows(&self, path: &str) -> bool {
-        path == EXPORT
-    }
-
-    async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
-        let received = Profiles::from_wire(request.message.plain, self.validation)
-            .map_err(|invalid| Status::new(Code::InvalidArgument, invalid.to_string()))?;
-        let profiles = received.profiles;
-        self.output
-            .count_failed(received.repaired.values().sum::<usize>() as u64);
-        if profiles.is_empty() {
-            return Ok(Bytes::new());
-        }
-        let answer = self.output.push(Batch::new(profiles)).await;
-        answer.map(|()| Bytes::new()).map_err(status)
-    }
-}
-
-fn status(refusal: Refusal) -> Status {
-    match refusal {
-        Refusal::Retry { reason, after } => {
-            Status::new(Code::Unavailable, reason).with_retry_delay(after.unwrap_or_default())
-        }
-        Refusal::Permanent { reason } => Status::new(Code::Internal, reason),
-        Refusal::TooLarge { reason, .. } => Status::new(Code::ResourceExhausted, reason),
-    }
-}
-
-impl From<Validation> for profcol_profile::Validation {
-    fn from(validation: Validation) -> Self {
-        match validation {
-            Validation::Reject => Self::Reject,
-            Validation::Repair => Self::Repair,
-        }
-    }
+/// Resolves after a stop was asked for, to the moment by which running requests must be done.
+async fn deadline(stop: &Stop) -> Instant {
+    stop.cancelled().await;
+    Instant::now() + GRACE
 }

@@ -1,8 +1,9 @@
 //! How long to wait before the next try.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use profcol_component::RetrySettings;
+use tokio::time::Instant;
 
 /// Grows the wait between tries, with some chance in it, so that many agents do not come back to a
 /// recovering server in step.

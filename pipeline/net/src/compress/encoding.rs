@@ -62,16 +62,23 @@ impl Encoding {
 /// `grpc-accept-encoding`: everything that [`Encoding::from_grpc`] knows.
 pub(crate) const GRPC_ACCEPTED: &str = "gzip,zstd,snappy,deflate";
 
-impl fmt::Display for Encoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Encoding {
+    /// A name of its own for each, also where protocols share one.
+    pub fn name(self) -> &'static str {
+        match self {
             Encoding::Gzip => "gzip",
             Encoding::Zlib => "zlib",
             Encoding::Zstd => "zstd",
             Encoding::Snappy => "snappy",
             Encoding::SnappyFramed => "framed snappy",
             Encoding::Lz4 => "lz4",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
