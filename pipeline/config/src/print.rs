@@ -47,6 +47,8 @@ pub fn to_json(value: &Json) -> String {
 fn write_map(out: &mut String, map: &Map<String, Json>, column: usize) {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by(|(a, _), (b, _)| natural(a, b));
+    // Go's printer goes on at the next full step, also from the two columns that a `- ` takes.
+    let inner_column = (column / INDENT + 1) * INDENT;
     for (i, (key, value)) in entries.into_iter().enumerate() {
         if i > 0 {
             pad(out, column);
@@ -56,17 +58,17 @@ fn write_map(out: &mut String, map: &Map<String, Json>, column: usize) {
         match value {
             Json::Object(inner) if !inner.is_empty() => {
                 out.push('\n');
-                pad(out, column + INDENT);
-                write_map(out, inner, column + INDENT);
+                pad(out, inner_column);
+                write_map(out, inner, inner_column);
             }
             Json::Array(items) if !items.is_empty() => {
                 out.push('\n');
-                pad(out, column + INDENT);
-                write_list(out, items, column + INDENT);
+                pad(out, inner_column);
+                write_list(out, items, inner_column);
             }
             leaf => {
                 out.push(' ');
-                write_leaf(out, leaf, column + INDENT);
+                write_leaf(out, leaf, inner_column);
                 out.push('\n');
             }
         }

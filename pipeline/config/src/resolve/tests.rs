@@ -605,3 +605,84 @@ proptest::proptest! {
         proptest::prop_assert!(!printed.is_empty());
     }
 }
+
+/// The real Collector's print-config, read and printed again, is the same text.
+#[test]
+fn prints_as_a_real_collector_did() {
+    for name in [
+        "merge",
+        "ok-memory-limiter",
+        "ok-minimal",
+        "ok-named",
+        "ok-old-names",
+        "ok-queue",
+        "ok-set",
+    ] {
+        let Some(golden) = golden(&format!("collector/{name}.print-config.txt")) else {
+            return;
+        };
+        let (_, printed) = golden
+            .split_once("--- stdout\n")
+            .expect("the golden file has its output");
+        let (printed, _) = printed
+            .split_once("\n--- stderr")
+            .expect("the golden file has its errors");
+        let mut sources = Sources::default();
+        let id = sources.add(name, printed, None).expect("small");
+        let node = crate::yaml::parse(&sources, id).unwrap_or_else(|p| panic!("{name}: {p}"));
+        assert_eq!(print::to_yaml(&node.to_json()), printed, "{name}");
+    }
+}
+
+#[test]
+fn merges_as_a_real_collector_did() {
+    let Some(printed) = golden("collector/merge.print-config.txt") else {
+        return;
+    };
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../shared/golden/collector/"
+    );
+    let files = [
+        format!("{folder}merge-1.yaml"),
+        format!("{folder}merge-2.yaml"),
+    ];
+    let input = Input {
+        configs: files.to_vec(),
+        sets: Vec::new(),
+    };
+    let root = resolve(&input, &Host::default())
+        .unwrap_or_else(|e| panic!("{e}"))
+        .root;
+    let expected = r#"{"exporters":{"debug":{"verbosity":"detailed"},"otlp_grpc":{"endpoint":"h:1"}},"processors":null,"receivers":{"otlp":{"protocols":{"grpc":{"endpoint":"a:1"},"http":{"endpoint":"b:2"}}}},"service":{"pipelines":{"profiles":{"exporters":["debug"],"processors":[],"receivers":["otlp"]}}}}"#;
+    assert_eq!(root.to_json().to_string(), expected);
+    assert!(
+        printed.contains("processors: {}")
+            && printed.contains("endpoint: a:1")
+            && printed.contains("endpoint: b:2")
+    );
+}
+
+#[test]
+fn refuses_texts_that_a_real_collector_refused() {
+    for (name, expected) in [
+        (
+            "bad-duplicate-key",
+            "mapping key \"receivers\" already defined at line 1",
+        ),
+        (
+            "bad-yaml",
+            "not valid YAML: invalid indentation in flow construct",
+        ),
+        (
+            "bad-env-name",
+            "exporters::debug::verbosity: environment variable \"hello.world\" has invalid name: must match regex ^[a-zA-Z_][a-zA-Z0-9_]*$",
+        ),
+    ] {
+        let Some(text) = golden(&format!("collector/{name}.yaml")) else {
+            return;
+        };
+        let world = small(&[], &[(name, text.as_str())]);
+        refused(&[name], &[], &world, expected);
+    }
+}

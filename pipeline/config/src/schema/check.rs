@@ -48,7 +48,7 @@ impl<'s> Checker<'s, '_> {
         if let Some(options) = alternatives(schema) {
             return self.choose(node, options);
         }
-        let types = Types::of(schema);
+        let types = Types::of(self.root, schema);
         if types.any {
             return node.clone();
         }
@@ -70,7 +70,7 @@ impl<'s> Checker<'s, '_> {
             Value::Map(map) if types.object => self.object(node, map, schema),
             Value::Seq(items) if types.array => self.list(node, items, schema),
             _ if types.string && node.as_str().is_some() => self.text(node, schema),
-            Value::Str(text) if types.array => {
+            Value::Str(text) if types.split => {
                 let part = |part: &str| Node::new(Value::Str(part.to_owned()), node.at);
                 let items: Vec<Node> = match text.as_str() {
                     "" => Vec::new(),
@@ -160,10 +160,8 @@ impl<'s> Checker<'s, '_> {
                 node: value,
             };
             if let Some(first) = checked.insert(name.to_owned(), entry) {
-                let problem = Problem::new(format!(
-                    "{key:?} is another spelling of {name:?}, which is set too"
-                ))
-                .at(*key_at);
+                let problem =
+                    Problem::new(format!("{name:?} is set twice, under two spellings")).at(*key_at);
                 self.problems
                     .push(problem.related(first.key_at, "set here"));
             }
@@ -200,13 +198,13 @@ impl<'s> Checker<'s, '_> {
             return Some(self.value(&Node::new(Value::Map(Map::new()), node.at), schema));
         }
         // An unset variable is empty text for a field that holds text, as if it were set and empty.
-        let types = Types::of(follow(self.root, schema));
+        let types = Types::of(self.root, follow(self.root, schema));
         (types.string && !types.null && node.raw.is_some()).then(|| self.value(node, schema))
     }
 
     /// The value of a key that the user chose.
     fn free_value(&mut self, node: &Node, schema: &'s Json) -> Node {
-        let types = Types::of(follow(self.root, schema));
+        let types = Types::of(self.root, follow(self.root, schema));
         let value = match node.value {
             Value::Null if types.any || types.null => return node.clone(),
             Value::Null if types.object => Value::Map(Map::new()),
@@ -357,6 +355,8 @@ struct Types {
     array: bool,
     object: bool,
     duration: bool,
+    /// A list of text, which may be written as `a,b`.
+    split: bool,
 }
 
 enum Expected {
@@ -365,7 +365,7 @@ enum Expected {
 }
 
 impl Types {
-    fn of(schema: &Json) -> Types {
+    fn of(root: &Json, schema: &Json) -> Types {
         let mut types = Types {
             duration: schema
                 .get("format")
@@ -384,13 +384,18 @@ impl Types {
             _ if alternatives(schema).is_some() => {}
             _ => types.any = true,
         }
+        let items = schema.get("items").filter(|_| types.array);
+        types.split = items.is_some_and(|items| {
+            let items = Types::of_any(root, items);
+            items.string || items.any
+        });
         types
     }
 
     /// Also looks into references and alternatives.
     fn of_any(root: &Json, schema: &Json) -> Types {
         let schema = follow(root, schema);
-        let own = Types::of(schema);
+        let own = Types::of(root, schema);
         let inner = alternatives(schema).into_iter().flatten();
         inner
             .map(|option| Types::of_any(root, option))
@@ -421,6 +426,7 @@ impl Types {
             array: self.array || other.array,
             object: self.object || other.object,
             duration: self.duration || other.duration,
+            split: self.split || other.split,
         }
     }
 
@@ -441,7 +447,7 @@ impl Types {
         strictly
             || (lenient
                 && text
-                && (self.string || (self.array && matches!(node.value, Value::Str(_)))))
+                && (self.string || (self.split && matches!(node.value, Value::Str(_)))))
     }
 
     fn name(&self) -> Expected {
