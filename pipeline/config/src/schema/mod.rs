@@ -6,6 +6,7 @@ mod options;
 mod redact;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

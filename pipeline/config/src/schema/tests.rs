@@ -444,3 +444,15 @@ fn lists_options_for_the_manual() {
         .expect("listed");
     assert_eq!(endpoint.default, Some("localhost:4317".into()));
 }
+
+#[test]
+fn a_report_hides_the_secrets_beside_a_problem() {
+    let (node, sources) = parse("{headers: {authorization: hunter2}, token: 's3', count: big}");
+    let mut problems = Problems::default();
+    assert_eq!(load::<Everything>(&node, &mut problems), None);
+    let report = problems.report(&sources).to_string();
+    assert!(
+        report.contains("1 | {headers: {authorization: *******}, token: ****, count: big}"),
+        "{report}"
+    );
+}
