@@ -2,9 +2,11 @@
 //! made from and that [`check`] holds a configuration to.
 
 mod check;
+mod options;
 mod redact;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -12,6 +14,7 @@ use schemars::transform::{Transform, transform_subschemas};
 use serde_json::Value as Json;
 
 pub use check::check;
+pub use options::{ConfigOption, options};
 pub use redact::redact;
 
 /// On a section: its key with nothing under it means the section with its defaults (see [`Present`](crate::Present)).
