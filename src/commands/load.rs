@@ -1,7 +1,7 @@
 //! From the command line to a document.
 
 use profcol_component::{Meter, StatusBoard};
-use profcol_config::{Problems, Sources, yaml};
+use profcol_config::{Host, Input, Note, resolve};
 use profcol_engine::{Document, Graph};
 
 use super::Failure;
@@ -10,29 +10,30 @@ use crate::components::REGISTRY;
 
 pub struct Loaded {
     pub document: Document,
+    /// What is worth telling about how the configuration came together.
+    pub notes: Vec<Note>,
 }
 
 /// Reads, merges, expands, checks.
 pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
-    let [path] = configuration.uris.as_slice() else {
+    if configuration.uris.is_empty() {
         return Err(Failure::Configuration(
             "at least one config flag must be provided, such as --config profcol.yaml".to_owned(),
         ));
+    }
+    let input = Input {
+        configs: configuration.uris.clone(),
+        sets: configuration.sets.clone(),
     };
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Failure::Configuration(format!("unable to read the file {path}: {error}"))
-    })?;
-    let mut sources = Sources::default();
-    let source = sources
-        .add(path.as_str(), text, None)
+    let resolved = resolve(&input, &Host::default())
         .map_err(|error| Failure::Configuration(error.to_string()))?;
-    let read = |sources: &Sources| -> Result<Document, Problems> {
-        let root = yaml::parse(sources, source).map_err(Problems::from)?;
-        Document::read(&root, &REGISTRY)
-    };
-    let document = read(&sources)
-        .map_err(|problems| Failure::Configuration(problems.report(&sources).to_string()))?;
-    Ok(Loaded { document })
+    let document = Document::read(&resolved.root, &REGISTRY).map_err(|problems| {
+        Failure::Configuration(problems.report(&resolved.sources).to_string())
+    })?;
+    Ok(Loaded {
+        document,
+        notes: resolved.notes,
+    })
 }
 
 /// Connects the components; opens nothing.

@@ -82,11 +82,8 @@ fn list<C: ?Sized>(entries: &[Entry<C>]) -> Vec<Value> {
 
 fn print_value(value: &Value, format: Format) -> Result<(), Failure> {
     match format {
-        Format::Yaml => print_text(&serde_json::to_string_pretty(value).map_err(internal)?),
-        Format::Json => {
-            let text = serde_json::to_string_pretty(value).map_err(internal)?;
-            print_text(&format!("{text}\n"))
-        }
+        Format::Yaml => print_text(&profcol_config::print::to_yaml(value)),
+        Format::Json => print_text(&profcol_config::print::to_json(value)),
     }
 }
 

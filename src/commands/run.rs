@@ -1,6 +1,7 @@
 //! `profcol run`: from a configuration to a running service and back.
 
 use profcol_component::Meter;
+use profcol_config::NoteLevel;
 use profcol_engine::telemetry;
 use profcol_engine::{Service, StopReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -13,6 +14,12 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     let service = &loaded.document.service;
     telemetry::init_logs(&service.telemetry.logs)
         .map_err(|error| Failure::Configuration(error.to_string()))?;
+    for note in &loaded.notes {
+        match note.level {
+            NoteLevel::Warning => tracing::warn!("{}", note.message),
+            NoteLevel::Info => tracing::info!("{}", note.message),
+        }
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("profcol")

@@ -53,7 +53,10 @@ pub enum AnswerWhen {
 impl Config for OtlpConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.protocols.grpc.is_none() && self.protocols.http.is_none() {
-            problems.add("", "must specify at least one protocol when using the OTLP receiver");
+            problems.add(
+                "",
+                "must specify at least one protocol when using the OTLP receiver",
+            );
         }
     }
 }

@@ -24,7 +24,11 @@ pub(super) struct Taken {
 
 impl Export {
     pub(super) fn new(output: Output, validation: Validation, until_delivered: bool) -> Self {
-        Self { output, validation, until_delivered }
+        Self {
+            output,
+            validation,
+            until_delivered,
+        }
     }
 
     pub(super) async fn push(
@@ -33,11 +37,14 @@ impl Export {
         metadata: Metadata,
     ) -> Result<Taken, Status> {
         let Received { profiles, repaired } = received;
-        self.output.count_failed(repaired.values().sum::<usize>() as u64);
+        self.output
+            .count_failed(repaired.values().sum::<usize>() as u64);
         if !profiles.is_empty() {
             self.deliver(profiles, metadata).await.map_err(status)?;
         }
-        Ok(Taken { warning: warning(&repaired) })
+        Ok(Taken {
+            warning: warning(&repaired),
+        })
     }
 
     async fn deliver(&self, profiles: Profiles, metadata: Metadata) -> Result<(), Refusal> {
@@ -48,7 +55,10 @@ impl Export {
         let (report, outcome) = oneshot::channel();
         let report = std::sync::Mutex::new(Some(report));
         batch.finalizers.add(Finalizer::new(move |outcome| {
-            let report = report.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+            let report = report
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take();
             // A client that hung up does not listen any more.
             let _ = report.map(|report| report.send(outcome));
         }));
@@ -92,7 +102,11 @@ fn status(refusal: Refusal) -> Status {
 fn warning(repaired: &BTreeMap<Reason, usize>) -> String {
     let mut warning = String::new();
     for (reason, samples) in repaired {
-        let separator = if warning.is_empty() { "dropped bad samples: " } else { ", " };
+        let separator = if warning.is_empty() {
+            "dropped bad samples: "
+        } else {
+            ", "
+        };
         // Writing to a string cannot fail.
         let _ = write!(warning, "{separator}{samples} ({reason})");
     }

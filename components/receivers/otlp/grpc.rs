@@ -14,7 +14,11 @@ pub(super) struct Service(pub(super) Export);
 
 impl GrpcService for Service {
     fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
-        if path == EXPORT { Ok(()) } else { Err(unknown_method(path)) }
+        if path == EXPORT {
+            Ok(())
+        } else {
+            Err(unknown_method(path))
+        }
     }
 
     async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
@@ -25,7 +29,9 @@ impl GrpcService for Service {
             && let Some(compressed) = message.compressed
         {
             let encoding = compressed.encoding.name();
-            received.profiles = received.profiles.with_compressed(encoding, compressed.bytes);
+            received.profiles = received
+                .profiles
+                .with_compressed(encoding, compressed.bytes);
         }
         let taken = self.0.push(received, metadata(&request.metadata)).await?;
         Ok(taken.protobuf())

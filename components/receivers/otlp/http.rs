@@ -33,7 +33,8 @@ impl HttpService for Service {
             return Err(plain(StatusCode::METHOD_NOT_ALLOWED, message));
         }
         if Format::of(&head.headers).is_none() {
-            let message = "415 unsupported media type, supported: [application/json, application/x-protobuf]";
+            let message =
+                "415 unsupported media type, supported: [application/json, application/x-protobuf]";
             return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
         Ok(())
@@ -51,7 +52,9 @@ impl HttpService for Service {
     }
 
     fn refusal(&self, headers: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
-        Format::of(headers).unwrap_or(Format::Protobuf).refusal(http, status)
+        Format::of(headers)
+            .unwrap_or(Format::Protobuf)
+            .refusal(http, status)
     }
 }
 
@@ -69,8 +72,9 @@ impl Service {
 
     fn read(&self, format: Format, body: Message) -> Result<Received, String> {
         match format {
-            Format::Json => json::receive(&body.plain, self.0.validation)
-                .map_err(|error| error.to_string()),
+            Format::Json => {
+                json::receive(&body.plain, self.0.validation).map_err(|error| error.to_string())
+            }
             Format::Protobuf => {
                 let mut received = Profiles::from_wire(body.plain, self.0.validation)
                     .map_err(|invalid| invalid.to_string())?;
@@ -78,8 +82,9 @@ impl Service {
                     && let Some(compressed) = body.compressed
                 {
                     let encoding = compressed.encoding.name();
-                    received.profiles =
-                        received.profiles.with_compressed(encoding, compressed.bytes);
+                    received.profiles = received
+                        .profiles
+                        .with_compressed(encoding, compressed.bytes);
                 }
                 Ok(received)
             }
@@ -109,7 +114,9 @@ impl Format {
         };
         let mut response = Response::new(body);
         *response.status_mut() = http;
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         response
     }
 
@@ -125,10 +132,15 @@ impl Format {
             .into(),
         };
         let mut response = self.response(http, body);
-        if matches!(http, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        if matches!(
+            http,
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
+        ) {
             let delay = status.retry_delay.unwrap_or_default();
             let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
-            response.headers_mut().insert(RETRY_AFTER, seconds.max(1).into());
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, seconds.max(1).into());
         }
         response
     }
@@ -137,8 +149,9 @@ impl Format {
 fn plain(http: StatusCode, message: &str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(message.to_owned()));
     *response.status_mut() = http;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
     response
 }

@@ -60,7 +60,9 @@ fn authenticator(
     settings: Option<&AuthSettings>,
     context: &BuildContext,
 ) -> Result<Option<Arc<dyn ServerAuth>>, BuildError> {
-    let Some(settings) = settings else { return Ok(None) };
+    let Some(settings) = settings else {
+        return Ok(None);
+    };
     let id: ComponentId = settings
         .authenticator
         .parse()

@@ -59,17 +59,32 @@ mod tests {
 
     #[test]
     fn a_warning_is_a_partial_success_without_rejected_profiles() {
-        let taken = Taken { warning: "dropped".to_owned() };
+        let taken = Taken {
+            warning: "dropped".to_owned(),
+        };
         assert_eq!(&taken.protobuf()[..], b"\x0a\x09\x12\x07dropped");
-        assert_eq!(&taken.json()[..], br#"{"partialSuccess":{"errorMessage":"dropped"}}"#);
-        let taken = Taken { warning: String::new() };
-        assert_eq!((&taken.protobuf()[..], &taken.json()[..]), (&b""[..], &b"{}"[..]));
+        assert_eq!(
+            &taken.json()[..],
+            br#"{"partialSuccess":{"errorMessage":"dropped"}}"#
+        );
+        let taken = Taken {
+            warning: String::new(),
+        };
+        assert_eq!(
+            (&taken.protobuf()[..], &taken.json()[..]),
+            (&b""[..], &b"{}"[..])
+        );
     }
 
     #[test]
     fn a_long_warning_is_cut_between_characters() {
-        let taken = Taken { warning: "ü".repeat(2000) };
+        let taken = Taken {
+            warning: "ü".repeat(2000),
+        };
         assert!(taken.short_warning().len() <= MAX_WARNING);
-        assert_eq!(taken.protobuf().len(), 1 + 2 + 1 + 2 + taken.short_warning().len());
+        assert_eq!(
+            taken.protobuf().len(),
+            1 + 2 + 1 + 2 + taken.short_warning().len()
+        );
     }
 }
