@@ -100,10 +100,10 @@ fn recordings() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
+    eprintln!("skipped: no recordings in {}", folder.display());
     assert!(
         std::env::var("CI").as_deref() != Ok("true"),
-        "no recordings in {}",
-        folder.display()
+        "CI skips nothing"
     );
     None
 }

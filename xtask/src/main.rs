@@ -12,6 +12,7 @@ mod check;
 mod cross;
 mod deny;
 mod features;
+mod fuzz;
 mod generate;
 mod layers;
 mod peers;
@@ -40,6 +41,7 @@ usage: cargo xtask <command>
   features   each crate alone without default features, and with each of its features alone
   cross      a check build for aarch64-unknown-linux-gnu
   gen        rewrite every generated file
+  fuzz       [--seconds N] [target]   run the fuzz targets, each for N seconds (default 20)
   peers      build the real peers for tests and benches, and print where they are
 
 With CI=true in the environment, whatever cannot be run here is a failure instead of a line in the report.
@@ -77,6 +79,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("deny", []) => deny::run(&workspace)?,
         ("features", []) => features::run(&workspace)?,
         ("cross", []) => cross::run(&workspace, &mut report)?,
+        ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,
         _ => bail!(
