@@ -25,6 +25,7 @@ mod index;
 pub mod json;
 mod lists;
 mod model;
+pub mod pprof;
 mod profiles;
 mod proto;
 mod strings;
