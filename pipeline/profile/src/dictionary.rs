@@ -67,7 +67,7 @@ pub struct Mapping {
     pub filename: StringIdx,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MappingRef<'a> {
     pub mapping: Mapping,
     pub attributes: &'a [AttributeIdx],
@@ -88,7 +88,7 @@ pub struct Line {
     pub column: i64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LocationRef<'a> {
     pub location: Location,
     pub lines: &'a [Line],

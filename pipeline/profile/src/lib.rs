@@ -18,20 +18,29 @@
 //! Row 0 of every table is its zero value and means "not set". This crate knows no sockets, no
 //! runtime and no configuration.
 
+mod check;
 mod dictionary;
 mod gc;
 mod heap;
 mod index;
+mod intern;
 pub mod json;
 mod lists;
+mod merge;
 mod model;
 pub mod pprof;
 mod profiles;
 mod proto;
+mod samples;
+mod select;
+mod split;
 mod strings;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 mod value;
 mod wire;
 
+pub use check::{CheckOptions, Nonconformance, check};
 pub use dictionary::{
     Attribute, AttributeRef, Dictionary, Function, Line, Link, Location, LocationRef, Locations,
     Mapping, MappingRef, Mappings, Stack, Stacks, Table,
@@ -40,13 +49,17 @@ pub use gc::gc;
 pub use index::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, MappingIdx, StackIdx, StringIdx,
 };
+pub use intern::Interner;
 pub use lists::Lists;
+pub use merge::{Merger, merge};
 pub use model::{
-    EntityRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef, Samples,
-    Scope, ScopeProfiles, ValueType,
+    EntityRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles,
+    ValueType,
 };
 pub use profiles::{Compressed, Profiles, Received, Validation};
 pub use proto::WireError;
+pub use samples::{SampleRef, Samples};
+pub use split::{Bound, Pieces, split};
 pub use strings::StringTable;
 pub use value::{Attributes, KeyValue, Value};
 pub use wire::{Counts, Invalid, Reason};

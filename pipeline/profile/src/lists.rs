@@ -1,5 +1,7 @@
 //! A column whose cells are lists: all items in one vector, and where each list ends.
 
+use std::ops::Range;
+
 /// Lists of `T`, stored end to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lists<T> {
@@ -69,5 +71,26 @@ impl<T: Copy> Lists<T> {
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[T]> {
         (0..self.len()).map(|row| self.get(row))
+    }
+
+    /// Appends some lists of another column, item by item translated.
+    pub(crate) fn extend_mapped(&mut self, other: &Self, rows: Range<usize>, map: impl Fn(T) -> T) {
+        let Some(ends) = other.ends.get(rows.clone()) else {
+            return;
+        };
+        let Some(&last) = ends.last() else {
+            return;
+        };
+        let first = if rows.start == 0 {
+            0
+        } else {
+            other.ends[rows.start - 1]
+        };
+        let base = u32::try_from(self.items.len() + (last - first) as usize)
+            .expect("a batch is far below 4 billion items")
+            - (last - first);
+        let items = &other.items[first as usize..last as usize];
+        self.items.extend(items.iter().map(|&item| map(item)));
+        self.ends.extend(ends.iter().map(|end| end - first + base));
     }
 }

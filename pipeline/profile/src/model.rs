@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::value::Attributes;
-use crate::{AttributeIdx, Dictionary, LinkIdx, Lists, StackIdx, StringIdx};
+use crate::{AttributeIdx, Dictionary, Samples, StringIdx};
 
 /// A decoded batch. Its parts are shared: a clone copies no table and no sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,26 +85,6 @@ pub struct OriginalPayload {
     pub payload: Bytes,
 }
 
-/// The samples of a profile, a column for each part.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Samples {
-    stacks: Vec<StackIdx>,
-    links: Vec<LinkIdx>,
-    attributes: Lists<AttributeIdx>,
-    values: Lists<i64>,
-    timestamps: Lists<u64>,
-}
-
-/// One sample, borrowed from its columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct SampleRef<'a> {
-    pub stack: StackIdx,
-    pub link: LinkIdx,
-    pub attributes: &'a [AttributeIdx],
-    pub values: &'a [i64],
-    pub timestamps: &'a [u64],
-}
-
 // === impl Model ===
 
 impl Model {
@@ -121,50 +101,22 @@ impl Model {
     }
 }
 
-// === impl Samples ===
+// === impl Profile ===
 
-impl Samples {
-    pub fn len(&self) -> usize {
-        self.stacks.len()
+impl Profile {
+    /// All but the samples.
+    pub(crate) fn head(&self) -> Self {
+        Self {
+            samples: Samples::default(),
+            original_payload: self.original_payload.clone(),
+            attributes: self.attributes.clone(),
+            ..*self
+        }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.stacks.is_empty()
-    }
-
-    pub fn push(&mut self, sample: SampleRef<'_>) {
-        self.stacks.push(sample.stack);
-        self.links.push(sample.link);
-        self.attributes.push(sample.attributes);
-        self.values.push(sample.values);
-        self.timestamps.push(sample.timestamps);
-    }
-
-    pub fn get(&self, row: usize) -> Option<SampleRef<'_>> {
-        Some(SampleRef {
-            stack: *self.stacks.get(row)?,
-            link: *self.links.get(row)?,
-            attributes: self.attributes.get(row),
-            values: self.values.get(row),
-            timestamps: self.timestamps.get(row),
-        })
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = SampleRef<'_>> {
-        (0..self.len()).filter_map(|row| self.get(row))
-    }
-
-    // What all samples have together.
-
-    pub fn attribute_count(&self) -> usize {
-        self.attributes.items().len()
-    }
-
-    pub fn value_count(&self) -> usize {
-        self.values.items().len()
-    }
-
-    pub fn timestamp_count(&self) -> usize {
-        self.timestamps.items().len()
+    /// Drops what is no longer true when some of the samples are gone.
+    pub(crate) fn forget_whole(&mut self) {
+        self.profile_id = None;
+        self.original_payload = None;
     }
 }

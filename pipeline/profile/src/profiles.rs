@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use crate::wire::{self, Counts, Invalid, Reason, Skip};
-use crate::{Model, Resource, heap};
+use crate::{Bound, Merger, Model, Pieces, Resource, heap, split};
 
 /// A batch of profiles: immutable, shared, cheap to clone; whoever changes it gets a copy of what
 /// the change touches.
@@ -149,6 +149,39 @@ impl Profiles {
         }
     }
 
+    /// Joins batches; one alone stays as it came.
+    pub fn merge(batches: impl IntoIterator<Item = Self>) -> Self {
+        let mut batches = batches.into_iter();
+        let first = batches.next().unwrap_or_default();
+        let Some(second) = batches.next() else {
+            return first;
+        };
+        let mut merger = Merger::new();
+        for batch in [first, second].into_iter().chain(batches) {
+            merger.add(batch.model());
+        }
+        Self::from_model(merger.finish())
+    }
+
+    /// Cuts a batch into pieces of at most `bound`; one within it stays as it came.
+    pub fn split(&self, bound: Bound) -> Pieces<Self> {
+        let fits = match bound {
+            Bound::Samples(samples) => self.sample_count() <= samples,
+            Bound::Bytes(bytes) => self.encoded_len() <= bytes,
+        };
+        if fits {
+            return Pieces {
+                pieces: vec![self.clone()],
+                oversize: None,
+            };
+        }
+        let Pieces { pieces, oversize } = split(self.model(), bound);
+        Pieces {
+            pieces: pieces.into_iter().map(Self::from_model).collect(),
+            oversize: oversize.map(Self::from_model),
+        }
+    }
+
     /// The bytes that came, or those of the changed content, encoded once.
     pub fn to_wire(&self) -> Bytes {
         let encode = || wire::encode(self.model());
@@ -219,6 +252,12 @@ impl Profiles {
             compressed: None,
             counts: cell(counts),
         }))
+    }
+}
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Self::from_model(Model::default())
     }
 }
 

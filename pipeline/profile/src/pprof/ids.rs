@@ -7,7 +7,7 @@ use crate::Idx;
 
 /// The rows of one kind of thing by id. Files mostly number them from 1, which needs no hashing.
 pub(super) struct Ids<T: ?Sized> {
-    dense: Vec<Idx<T>>,
+    dense: Vec<Option<Idx<T>>>,
     sparse: HashMap<u64, Idx<T>, RandomState>,
     len: usize,
 }
@@ -35,9 +35,9 @@ impl<T: ?Sized> Ids<T> {
         match dense {
             Some(id) => {
                 if self.dense.len() <= id {
-                    self.dense.resize(id + 1, Idx::UNSET);
+                    self.dense.resize(id + 1, None);
                 }
-                self.dense[id] = row;
+                self.dense[id] = Some(row);
             }
             None => {
                 self.sparse.insert(id, row);
@@ -49,7 +49,7 @@ impl<T: ?Sized> Ids<T> {
     pub fn get(&self, id: u64) -> Option<Idx<T>> {
         let dense = usize::try_from(id).ok().and_then(|id| self.dense.get(id));
         match dense {
-            Some(row) if row.is_set() => Some(*row),
+            Some(Some(row)) => Some(*row),
             _ => self.sparse.get(&id).copied(),
         }
     }

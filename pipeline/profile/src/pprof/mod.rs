@@ -27,8 +27,11 @@
 //! - Links other than as the labels `trace_id` and `span_id`.
 //! - Different periods in one file (the longest stays), times before 1970 or after 2262.
 //!
-//! And from pprof nothing is kept of mappings, locations and functions that no sample uses, of ids,
-//! of text that is not UTF-8 (it is made so), and of a second unit under the same label key.
+//! # What the model cannot hold
+//!
+//! Ids; text that is not UTF-8 (it is made so); a second unit under the same label key; functions
+//! without any name, empty ranges of memory, negative lines and times, which OTLP forbids. Mappings,
+//! locations and functions that no sample uses are read but not written.
 
 mod attributes;
 mod build;

@@ -16,7 +16,8 @@ use crate::{
     MappingRef, StringIdx, Value,
 };
 
-/// The tables under construction.
+/// The tables under construction. What OTLP's rules forbid does not get into them: functions
+/// without any name, empty ranges of memory, negative lines.
 pub(super) struct Symbols<'a> {
     pub dictionary: Dictionary,
     pub locations: Ids<Location>,
@@ -174,6 +175,9 @@ impl<'a> Symbols<'a> {
         for (key, flag) in MAPPING_FLAGS.into_iter().zip(flags) {
             attributes.push(self.named_attribute(key, flag));
         }
+        if row.memory_start >= row.memory_limit {
+            (row.memory_start, row.memory_limit) = (0, 0);
+        }
         let row = self.dictionary.mappings.push(MappingRef {
             mapping: row,
             attributes: &attributes,
@@ -207,7 +211,12 @@ impl<'a> Symbols<'a> {
                 unknown => message.skip(unknown, function::KNOWN)?,
             }
         }
-        let row = self.dictionary.functions.push(row);
+        let is_named = row.name.is_set() || row.system_name.is_set() || row.filename.is_set();
+        let row = if is_named {
+            self.dictionary.functions.push(row)
+        } else {
+            Idx::UNSET
+        };
         fresh(self.functions.insert(id, row), id)
     }
 
@@ -250,7 +259,7 @@ impl<'a> Symbols<'a> {
                         None => return Err(Problem::NoSuchFunction { id }),
                     };
                 }
-                line::LINE => row.line = message.int64()?,
+                line::LINE => row.line = message.int64()?.max(0),
                 line::COLUMN => row.column = message.int64()?,
                 unknown => message.skip(unknown, line::KNOWN)?,
             }

@@ -22,6 +22,11 @@ impl Writer {
         self.out
     }
 
+    /// Forgets what was written and keeps the memory.
+    pub fn clear(&mut self) {
+        self.out.clear();
+    }
+
     pub fn len(&self) -> usize {
         self.out.len()
     }

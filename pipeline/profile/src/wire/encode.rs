@@ -3,6 +3,8 @@
 //! Attributes of resources and scopes are written with plain keys and text, which every reader
 //! knows, row 0 of the link table as the empty message, as the conformance checker wants it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::tags::{
@@ -12,22 +14,16 @@ use super::tags::{
 };
 use crate::proto::Writer;
 use crate::{
-    Dictionary, EntityRef, Function, KeyValue, Line, Link, LocationRef, MappingRef, Model, Profile,
-    Resource, ResourceProfiles, SampleRef, Scope, ScopeProfiles, Value, ValueType,
+    Attribute, Dictionary, EntityRef, Function, Idx, KeyValue, Line, Link, LocationIdx,
+    LocationRef, MappingRef, Model, Profile, Resource, ResourceProfiles, SampleRef, Scope,
+    ScopeProfiles, Value, ValueType,
 };
 
 pub(crate) fn encode(model: &Model) -> Bytes {
-    let dictionary_len = dictionary_estimate(&model.dictionary);
-    let lens: Vec<usize> = model.resources.iter().map(resource_estimate).collect();
-    let mut out = Writer::with_capacity(dictionary_len + lens.iter().sum::<usize>());
-    for (resource, &len) in model.resources.iter().zip(&lens) {
-        out.nested(request::RESOURCE_PROFILES, len, |out| {
-            write_resource_profiles(out, resource);
-        });
-    }
-    out.nested(request::DICTIONARY, dictionary_len, |out| {
-        write_dictionary(out, &model.dictionary);
-    });
+    let resources = model.resources.iter().map(resource_estimate);
+    let len = dictionary_estimate(&model.dictionary) + resources.sum::<usize>();
+    let mut out = Writer::with_capacity(len);
+    write_request(&mut out, model);
     let mut bytes = out.into_vec();
     bytes.shrink_to_fit();
     bytes.into()
@@ -57,8 +53,12 @@ fn dictionary_estimate(dictionary: &Dictionary) -> usize {
 }
 
 fn resource_estimate(resource: &ResourceProfiles) -> usize {
-    let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
-    300 + profiles
+    300 + resource.scopes.iter().map(scope_estimate).sum::<usize>()
+}
+
+fn scope_estimate(scope: &ScopeProfiles) -> usize {
+    let profiles = scope.profiles.iter();
+    60 + profiles
         .map(|profile| profile_estimate(profile))
         .sum::<usize>()
 }
@@ -73,22 +73,32 @@ fn profile_estimate(profile: &Profile) -> usize {
         + payload.map_or(0, |original| original.payload.len())
 }
 
-// === resources, scopes, profiles ===
+// === resources, scopes, profiles; each function writes a whole field ===
 
-fn write_resource_profiles(out: &mut Writer, row: &ResourceProfiles) {
-    if let Some(resource) = &row.resource {
-        write_resource(out, resource);
+pub(super) fn write_request(out: &mut Writer, model: &Model) {
+    for row in &model.resources {
+        write_resource_profiles(out, row, &row.scopes);
     }
-    for scope in &row.scopes {
-        let len = scope
-            .profiles
-            .iter()
-            .map(|profile| profile_estimate(profile));
-        out.nested(resource_profiles::SCOPES, len.sum(), |out| {
-            write_scope_profiles(out, scope);
-        });
-    }
-    out.bytes(resource_profiles::SCHEMA_URL, row.schema_url.as_bytes());
+    let len = dictionary_estimate(&model.dictionary);
+    out.nested(request::DICTIONARY, len, |out| {
+        write_dictionary(out, &model.dictionary);
+    });
+}
+
+pub(super) fn write_resource_profiles(
+    out: &mut Writer,
+    row: &ResourceProfiles,
+    scopes: &[ScopeProfiles],
+) {
+    out.nested(request::RESOURCE_PROFILES, resource_estimate(row), |out| {
+        if let Some(resource) = &row.resource {
+            write_resource(out, resource);
+        }
+        for row in scopes {
+            write_scope_profiles(out, row, &row.profiles);
+        }
+        out.bytes(resource_profiles::SCHEMA_URL, row.schema_url.as_bytes());
+    });
 }
 
 pub(super) fn write_resource(out: &mut Writer, row: &Resource) {
@@ -99,71 +109,77 @@ pub(super) fn write_resource(out: &mut Writer, row: &Resource) {
         let dropped = row.dropped_attributes_count;
         out.uint(resource::DROPPED_ATTRIBUTES, u64::from(dropped));
         for entity in &row.entity_refs {
-            out.nested(resource::ENTITY_REFS, 0, |out| write_entity(out, entity));
+            write_entity(out, entity);
         }
     });
 }
 
 fn write_entity(out: &mut Writer, row: &EntityRef) {
-    out.bytes(entity_ref::SCHEMA_URL, row.schema_url.as_bytes());
-    out.bytes(entity_ref::KIND, row.kind.as_bytes());
-    for key in &row.id_keys {
-        out.bytes_always(entity_ref::ID_KEYS, key.as_bytes());
-    }
-    for key in &row.description_keys {
-        out.bytes_always(entity_ref::DESCRIPTION_KEYS, key.as_bytes());
-    }
+    out.nested(resource::ENTITY_REFS, 0, |out| {
+        out.bytes(entity_ref::SCHEMA_URL, row.schema_url.as_bytes());
+        out.bytes(entity_ref::KIND, row.kind.as_bytes());
+        for key in &row.id_keys {
+            out.bytes_always(entity_ref::ID_KEYS, key.as_bytes());
+        }
+        for key in &row.description_keys {
+            out.bytes_always(entity_ref::DESCRIPTION_KEYS, key.as_bytes());
+        }
+    });
 }
 
-fn write_scope_profiles(out: &mut Writer, row: &ScopeProfiles) {
-    if let Some(scope) = &row.scope {
-        out.nested(scope_profiles::SCOPE, 0, |out| write_scope(out, scope));
-    }
-    for profile in &row.profiles {
-        let len = profile_estimate(profile);
-        out.nested(scope_profiles::PROFILES, len, |out| {
-            write_profile(out, profile)
-        });
-    }
-    out.bytes(scope_profiles::SCHEMA_URL, row.schema_url.as_bytes());
+pub(super) fn write_scope_profiles(
+    out: &mut Writer,
+    row: &ScopeProfiles,
+    profiles: &[Arc<Profile>],
+) {
+    out.nested(resource_profiles::SCOPES, scope_estimate(row), |out| {
+        if let Some(scope) = &row.scope {
+            write_scope(out, scope);
+        }
+        for row in profiles {
+            write_profile(out, row);
+        }
+        out.bytes(scope_profiles::SCHEMA_URL, row.schema_url.as_bytes());
+    });
 }
 
 fn write_scope(out: &mut Writer, row: &Scope) {
-    out.bytes(scope::NAME, row.name.as_bytes());
-    out.bytes(scope::VERSION, row.version.as_bytes());
-    for attribute in &row.attributes {
-        write_pair(out, scope::ATTRIBUTES, attribute);
-    }
-    let dropped = row.dropped_attributes_count;
-    out.uint(scope::DROPPED_ATTRIBUTES, u64::from(dropped));
+    out.nested(scope_profiles::SCOPE, 0, |out| {
+        out.bytes(scope::NAME, row.name.as_bytes());
+        out.bytes(scope::VERSION, row.version.as_bytes());
+        for attribute in &row.attributes {
+            write_pair(out, scope::ATTRIBUTES, attribute);
+        }
+        let dropped = row.dropped_attributes_count;
+        out.uint(scope::DROPPED_ATTRIBUTES, u64::from(dropped));
+    });
 }
 
-fn write_profile(out: &mut Writer, row: &Profile) {
-    if let Some(sample_type) = row.sample_type {
-        write_value_type(out, profile::SAMPLE_TYPE, sample_type);
-    }
-    for sample in row.samples.iter() {
-        out.nested(profile::SAMPLES, 0, |out| write_sample(out, sample));
-    }
-    out.fixed64(profile::TIME, row.time_unix_nano);
-    out.uint(profile::DURATION, row.duration_nano);
-    if let Some(period_type) = row.period_type {
-        write_value_type(out, profile::PERIOD_TYPE, period_type);
-    }
-    out.int(profile::PERIOD, row.period);
-    if let Some(id) = &row.profile_id {
-        out.bytes(profile::PROFILE_ID, id);
-    }
-    let dropped = row.dropped_attributes_count;
-    out.uint(profile::DROPPED_ATTRIBUTES, u64::from(dropped));
-    if let Some(original) = &row.original_payload {
-        out.bytes(profile::PAYLOAD_FORMAT, original.format.as_bytes());
-        out.bytes(profile::PAYLOAD, &original.payload);
-    }
-    out.packed(
-        profile::ATTRIBUTES,
-        row.attributes.iter().map(|index| u64::from(index.get())),
-    );
+pub(super) fn write_profile(out: &mut Writer, row: &Profile) {
+    out.nested(scope_profiles::PROFILES, profile_estimate(row), |out| {
+        if let Some(sample_type) = row.sample_type {
+            write_value_type(out, profile::SAMPLE_TYPE, sample_type);
+        }
+        for sample in row.samples.iter() {
+            write_sample(out, sample);
+        }
+        out.fixed64(profile::TIME, row.time_unix_nano);
+        out.uint(profile::DURATION, row.duration_nano);
+        if let Some(period_type) = row.period_type {
+            write_value_type(out, profile::PERIOD_TYPE, period_type);
+        }
+        out.int(profile::PERIOD, row.period);
+        if let Some(id) = &row.profile_id {
+            out.bytes(profile::PROFILE_ID, id);
+        }
+        let dropped = row.dropped_attributes_count;
+        out.uint(profile::DROPPED_ATTRIBUTES, u64::from(dropped));
+        if let Some(original) = &row.original_payload {
+            out.bytes(profile::PAYLOAD_FORMAT, original.format.as_bytes());
+            out.bytes(profile::PAYLOAD, &original.payload);
+        }
+        out.packed(profile::ATTRIBUTES, indices(&row.attributes));
+    });
 }
 
 fn write_value_type(out: &mut Writer, tag: u32, row: ValueType) {
@@ -174,99 +190,116 @@ fn write_value_type(out: &mut Writer, tag: u32, row: ValueType) {
 }
 
 #[inline(always)]
-fn write_sample(out: &mut Writer, row: SampleRef<'_>) {
-    out.uint(sample::STACK, u64::from(row.stack.get()));
-    out.packed(
-        sample::ATTRIBUTES,
-        row.attributes.iter().map(|index| u64::from(index.get())),
-    );
-    out.uint(sample::LINK, u64::from(row.link.get()));
-    let values = row.values.iter().map(|value| value.cast_unsigned());
-    out.packed(sample::VALUES, values);
-    out.packed_fixed64(sample::TIMESTAMPS, row.timestamps);
+pub(super) fn write_sample(out: &mut Writer, row: SampleRef<'_>) {
+    out.nested(profile::SAMPLES, 0, |out| {
+        out.uint(sample::STACK, u64::from(row.stack.get()));
+        out.packed(sample::ATTRIBUTES, indices(row.attributes));
+        out.uint(sample::LINK, u64::from(row.link.get()));
+        let values = row.values.iter().map(|value| value.cast_unsigned());
+        out.packed(sample::VALUES, values);
+        out.packed_fixed64(sample::TIMESTAMPS, row.timestamps);
+    });
 }
 
 // === tables ===
 
 fn write_dictionary(out: &mut Writer, tables: &Dictionary) {
     for row in tables.mappings.iter() {
-        out.nested(dictionary::MAPPINGS, 0, |out| write_mapping(out, row));
+        write_mapping(out, row);
     }
     for row in tables.locations.iter() {
-        out.nested(dictionary::LOCATIONS, 0, |out| write_location(out, row));
+        write_location(out, row);
     }
     for row in tables.functions.rows() {
-        out.nested(dictionary::FUNCTIONS, 0, |out| write_function(out, row));
+        write_function(out, row);
     }
     for row in tables.links.rows() {
-        out.nested(dictionary::LINKS, 0, |out| write_link(out, row));
+        write_link(out, row);
     }
-    for text in tables.strings.iter() {
-        out.bytes_always(dictionary::STRINGS, text.as_bytes());
+    for row in tables.strings.iter() {
+        write_string(out, row);
     }
     for row in tables.attributes.rows() {
-        out.nested(dictionary::ATTRIBUTES, 0, |out| {
-            out.uint(attribute::KEY, u64::from(row.key.get()));
-            write_value(out, attribute::VALUE, &row.value);
-            out.uint(attribute::UNIT, u64::from(row.unit.get()));
-        });
+        write_attribute(out, row);
     }
     for row in tables.stacks.iter() {
-        out.nested(dictionary::STACKS, row.len(), |out| {
-            out.packed(
-                stack::LOCATIONS,
-                row.iter().map(|index| u64::from(index.get())),
-            );
-        });
+        write_stack(out, row);
     }
 }
 
-fn write_mapping(out: &mut Writer, row: MappingRef<'_>) {
-    out.uint(mapping::START, row.mapping.memory_start);
-    out.uint(mapping::LIMIT, row.mapping.memory_limit);
-    out.uint(mapping::OFFSET, row.mapping.file_offset);
-    out.uint(mapping::FILENAME, u64::from(row.mapping.filename.get()));
-    out.packed(
-        mapping::ATTRIBUTES,
-        row.attributes.iter().map(|index| u64::from(index.get())),
-    );
+pub(super) fn write_mapping(out: &mut Writer, row: MappingRef<'_>) {
+    out.nested(dictionary::MAPPINGS, 0, |out| {
+        out.uint(mapping::START, row.mapping.memory_start);
+        out.uint(mapping::LIMIT, row.mapping.memory_limit);
+        out.uint(mapping::OFFSET, row.mapping.file_offset);
+        out.uint(mapping::FILENAME, u64::from(row.mapping.filename.get()));
+        out.packed(mapping::ATTRIBUTES, indices(row.attributes));
+    });
 }
 
 #[inline(always)]
-fn write_location(out: &mut Writer, row: LocationRef<'_>) {
-    out.uint(location::MAPPING, u64::from(row.location.mapping.get()));
-    out.uint(location::ADDRESS, row.location.address);
-    for line in row.lines {
-        out.nested(location::LINES, 0, |out| write_line(out, line));
-    }
-    out.packed(
-        location::ATTRIBUTES,
-        row.attributes.iter().map(|index| u64::from(index.get())),
-    );
+pub(super) fn write_location(out: &mut Writer, row: LocationRef<'_>) {
+    out.nested(dictionary::LOCATIONS, 0, |out| {
+        out.uint(location::MAPPING, u64::from(row.location.mapping.get()));
+        out.uint(location::ADDRESS, row.location.address);
+        for line in row.lines {
+            write_line(out, line);
+        }
+        out.packed(location::ATTRIBUTES, indices(row.attributes));
+    });
 }
 
 #[inline(always)]
 fn write_line(out: &mut Writer, row: &Line) {
-    out.uint(line::FUNCTION, u64::from(row.function.get()));
-    out.int(line::LINE, row.line);
-    out.int(line::COLUMN, row.column);
+    out.nested(location::LINES, 0, |out| {
+        out.uint(line::FUNCTION, u64::from(row.function.get()));
+        out.int(line::LINE, row.line);
+        out.int(line::COLUMN, row.column);
+    });
 }
 
 #[inline(always)]
-fn write_function(out: &mut Writer, row: &Function) {
-    out.uint(function::NAME, u64::from(row.name.get()));
-    out.uint(function::SYSTEM_NAME, u64::from(row.system_name.get()));
-    out.uint(function::FILENAME, u64::from(row.filename.get()));
-    out.int(function::START_LINE, row.start_line);
+pub(super) fn write_function(out: &mut Writer, row: &Function) {
+    out.nested(dictionary::FUNCTIONS, 0, |out| {
+        out.uint(function::NAME, u64::from(row.name.get()));
+        out.uint(function::SYSTEM_NAME, u64::from(row.system_name.get()));
+        out.uint(function::FILENAME, u64::from(row.filename.get()));
+        out.int(function::START_LINE, row.start_line);
+    });
 }
 
-fn write_link(out: &mut Writer, row: &Link) {
-    if row.trace_id != [0; 16] {
-        out.bytes(link::TRACE_ID, &row.trace_id);
-    }
-    if row.span_id != [0; 8] {
-        out.bytes(link::SPAN_ID, &row.span_id);
-    }
+pub(super) fn write_link(out: &mut Writer, row: &Link) {
+    out.nested(dictionary::LINKS, 0, |out| {
+        if row.trace_id != [0; 16] {
+            out.bytes(link::TRACE_ID, &row.trace_id);
+        }
+        if row.span_id != [0; 8] {
+            out.bytes(link::SPAN_ID, &row.span_id);
+        }
+    });
+}
+
+pub(super) fn write_string(out: &mut Writer, row: &str) {
+    out.bytes_always(dictionary::STRINGS, row.as_bytes());
+}
+
+pub(super) fn write_attribute(out: &mut Writer, row: &Attribute) {
+    out.nested(dictionary::ATTRIBUTES, 0, |out| {
+        out.uint(attribute::KEY, u64::from(row.key.get()));
+        write_value(out, attribute::VALUE, &row.value);
+        out.uint(attribute::UNIT, u64::from(row.unit.get()));
+    });
+}
+
+pub(super) fn write_stack(out: &mut Writer, row: &[LocationIdx]) {
+    out.nested(dictionary::STACKS, row.len(), |out| {
+        out.packed(stack::LOCATIONS, indices(row));
+    });
+}
+
+#[inline(always)]
+fn indices<T>(list: &[Idx<T>]) -> impl ExactSizeIterator<Item = u64> {
+    list.iter().map(|index| u64::from(index.get()))
 }
 
 // === values ===

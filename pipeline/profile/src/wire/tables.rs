@@ -6,7 +6,7 @@ use super::rows;
 use super::tags::{dictionary, list, request, resource, resource_profiles, scope, scope_profiles};
 use super::value::{AnyValue, any_value, items, key_value};
 use crate::StringIdx;
-use crate::proto::{Reader, WireError};
+use crate::proto::{Reader, WireError, tag};
 
 /// The two parts of a request.
 pub struct Request<'a> {
@@ -76,7 +76,7 @@ impl<'a> Tables<'a> {
                 | dictionary::STACKS => {
                     reader.bytes()?;
                     let end = message.len() - reader.rest().len();
-                    let span: &mut Span = &mut spans[(tag >> 3) as usize];
+                    let span: &mut Span = &mut spans[tag::field(tag) as usize];
                     if span.rows == 0 {
                         span.start = start;
                     }
@@ -110,7 +110,7 @@ impl<'a> Tables<'a> {
     }
 
     fn span(&self, table: u32) -> Span {
-        self.spans[(table >> 3) as usize]
+        self.spans[tag::field(table) as usize]
     }
 }
 
@@ -141,11 +141,18 @@ impl<'a> Iterator for Rows<'a> {
 }
 
 /// The fields `tag` of a message, all other fields being stepped over.
-pub fn fields<'a>(message: &'a [u8], tag: u32) -> Rows<'a> {
+pub fn fields(message: &[u8], tag: u32) -> Rows<'_> {
     Rows {
         reader: Reader::new(message),
         table: tag,
     }
+}
+
+/// How many rows each table has on the wire, by its tag.
+pub(crate) fn table_lengths(wire: &[u8]) -> Result<impl Fn(u32) -> u32, WireError> {
+    let request = Request::read(wire)?;
+    let spans = Tables::read(&request.dictionary)?.spans;
+    Ok(move |table| spans[tag::field(table) as usize].rows)
 }
 
 /// Rows of the string table that resources, scopes and attribute values refer to by index; a

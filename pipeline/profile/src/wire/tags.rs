@@ -171,5 +171,4 @@ pub mod any_value {
 /// `ArrayValue` and `KeyValueList`
 pub mod list {
     pub const ITEMS: u32 = super::len(1);
-    pub const KNOWN: u32 = 1;
 }

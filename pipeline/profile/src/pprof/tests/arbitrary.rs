@@ -2,6 +2,8 @@
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
+use std::ops::Range;
+
 use prost::Message;
 
 use super::oracle::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
@@ -64,18 +66,28 @@ fn value_type((r#type, unit): (i64, i64)) -> ValueType {
     ValueType { r#type, unit }
 }
 
+/// Of memory; not empty, or not set.
+fn range() -> impl Strategy<Value = Range<u64>> {
+    prop_oneof![
+        Just(0..0),
+        any::<(u64, u64)>()
+            .prop_filter("an empty range", |(a, b)| a != b)
+            .prop_map(|(a, b)| a.min(b)..a.max(b)),
+    ]
+}
+
 fn mapping(id: u64) -> impl Strategy<Value = Mapping> {
     (
-        any::<(u64, u64, u64)>(),
+        (range(), any::<u64>()),
         string(),
         string(),
         any::<[bool; 4]>(),
     )
         .prop_map(move |(range, filename, build_id, flags)| Mapping {
             id,
-            memory_start: range.0,
-            memory_limit: range.1,
-            file_offset: range.2,
+            memory_start: range.0.start,
+            memory_limit: range.0.end,
+            file_offset: range.1,
             filename,
             build_id,
             has_functions: flags[0],
@@ -86,7 +98,7 @@ fn mapping(id: u64) -> impl Strategy<Value = Mapping> {
 }
 
 fn function(id: u64) -> impl Strategy<Value = Function> {
-    (string(), string(), string(), any::<i64>()).prop_map(
+    (1..STRINGS, string(), string(), any::<i64>()).prop_map(
         move |(name, system_name, filename, start_line)| Function {
             id,
             name,
@@ -100,7 +112,7 @@ fn function(id: u64) -> impl Strategy<Value = Function> {
 fn location(id: u64, mappings: Vec<u64>, functions: Vec<u64>) -> impl Strategy<Value = Location> {
     let mapping = prop_oneof![Just(0), prop::sample::select(mappings)];
     let function = prop::sample::select(functions);
-    let line = (function, any::<i64>(), 0..3i64).prop_map(|(function_id, line, column)| Line {
+    let line = (function, 0..=i64::MAX, 0..3i64).prop_map(|(function_id, line, column)| Line {
         function_id,
         line,
         column,
