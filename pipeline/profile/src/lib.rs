@@ -28,6 +28,7 @@ pub mod json;
 mod lists;
 mod merge;
 mod model;
+pub mod pprof;
 mod profiles;
 mod proto;
 mod samples;

@@ -28,5 +28,7 @@ mod tests;
 mod text;
 mod write;
 
+pub(crate) use bytes::{push_hex, to_base64};
 pub use read::{JsonError, decode, receive};
+pub(crate) use write::value_text;
 pub use write::{ResourceAttrEncoding, encode};

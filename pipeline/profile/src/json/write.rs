@@ -39,6 +39,13 @@ pub fn encode(model: &Model, attributes: ResourceAttrEncoding) -> Vec<u8> {
     json.into_vec()
 }
 
+/// A value alone.
+pub(crate) fn value_text(value: &Value) -> String {
+    let mut json = Json::default();
+    json.object(|json| write_value(json, value, &mut References::Plain));
+    String::from_utf8(json.into_vec()).expect("JSON made of text is text")
+}
+
 /// Where the text of attributes goes.
 enum References<'a> {
     Plain,
