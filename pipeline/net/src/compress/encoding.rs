@@ -76,6 +76,22 @@ impl Encoding {
     }
 }
 
+impl Encoding {
+    const ALL: [Encoding; 6] = [
+        Encoding::Gzip,
+        Encoding::Zlib,
+        Encoding::Zstd,
+        Encoding::Snappy,
+        Encoding::SnappyFramed,
+        Encoding::Lz4,
+    ];
+
+    /// The encoding of this [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Encoding> {
+        Encoding::ALL.into_iter().find(|encoding| encoding.name() == name)
+    }
+}
+
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
