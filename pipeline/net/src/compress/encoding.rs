@@ -108,6 +108,7 @@ pub struct Level(pub i32);
 
 /// What to compress outgoing messages with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-unknown" = "unsupported compression type", "x-aliases" = {"": "none"}))]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
     #[default]
@@ -120,7 +121,6 @@ pub enum Compression {
     SnappyFramed,
     Lz4,
     /// Send as it is.
-    #[serde(alias = "")]
     None,
 }
 
