@@ -20,7 +20,10 @@ pub struct OtlpGrpcConfig {
     pub max_request_size_mib: u32,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }

@@ -1,8 +1,6 @@
 //! Sends profiles over OTLP gRPC.
 
 mod config;
-#[cfg(test)]
-mod tests;
 
 use std::sync::{Arc, OnceLock};
 
@@ -61,7 +59,10 @@ impl Exporter for OtlpGrpc {
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        let client = self.client.get().ok_or_else(|| Refusal::retry("not started yet"))?;
+        let client = self
+            .client
+            .get()
+            .ok_or_else(|| Refusal::retry("not started yet"))?;
         let message = message(batch);
         self.limit.check(message.plain.len())?;
         let call = GrpcCall {
@@ -71,7 +72,9 @@ impl Exporter for OtlpGrpc {
             timeout: self.config.delivery.delivery().timeout,
         };
         match client.unary(call).await {
-            Ok(reply) => Ok(delivered(PartialSuccess::decode(&reply.message).unwrap_or_default())),
+            Ok(reply) => Ok(delivered(
+                PartialSuccess::decode(&reply.message).unwrap_or_default(),
+            )),
             Err(status) => Err(self.refused(message.plain.len(), &status)),
         }
     }
@@ -81,7 +84,9 @@ impl OtlpGrpc {
     fn refused(&self, bytes: usize, status: &Status) -> Refusal {
         let reason = status.to_string();
         if status.code == Code::ResourceExhausted && status.message.contains("larger than max") {
-            return self.limit.learn(bytes, named_limit(&status.message), reason);
+            return self
+                .limit
+                .learn(bytes, named_limit(&status.message), reason);
         }
         refusal(retry::of_grpc(status), reason)
     }

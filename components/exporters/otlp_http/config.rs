@@ -47,13 +47,19 @@ pub enum AttributeEncoding {
 }
 
 impl AttributeEncoding {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature is serde's"
+    )]
     fn is_plain(&self) -> bool {
         *self == Self::Plain
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature is serde's")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
@@ -81,7 +87,11 @@ impl Config for OtlpHttpConfig {
             problems.add("resource_attr_encoding", message);
         }
         self.client.validate(problems);
-        problems.nested("retry_on_failure", |problems| self.retry_on_failure.validate(problems));
-        problems.nested("sending_queue", |problems| self.sending_queue.validate(problems));
+        problems.nested("retry_on_failure", |problems| {
+            self.retry_on_failure.validate(problems)
+        });
+        problems.nested("sending_queue", |problems| {
+            self.sending_queue.validate(problems)
+        });
     }
 }

@@ -1,8 +1,6 @@
 //! Sends profiles over OTLP HTTP, as protobuf or JSON.
 
 mod config;
-#[cfg(test)]
-mod tests;
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -61,21 +59,27 @@ impl Exporter for OtlpHttp {
             // The client keeps the time, so that it can say which part took too long.
             timeout: None,
             retry: self.config.retry_on_failure.clone(),
-            queue: self.config.sending_queue.enabled.then(|| self.config.sending_queue.clone()),
+            queue: self
+                .config
+                .sending_queue
+                .enabled
+                .then(|| self.config.sending_queue.clone()),
         }
     }
 
     async fn start(&self) -> Result<(), StartError> {
         let config = &self.config;
-        let client =
-            HttpClient::new(&config.client, &config.url(), self.auth.clone(), USER_AGENT)
-                .map_err(|error| StartError(error.to_string()))?;
+        let client = HttpClient::new(&config.client, &config.url(), self.auth.clone(), USER_AGENT)
+            .map_err(|error| StartError(error.to_string()))?;
         self.client.get_or_init(|| client);
         Ok(())
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        let client = self.client.get().ok_or_else(|| Refusal::retry("not started yet"))?;
+        let client = self
+            .client
+            .get()
+            .ok_or_else(|| Refusal::retry("not started yet"))?;
         let body = self.body(batch);
         self.limit.check(body.plain.len())?;
         let call = HttpCall {
@@ -87,7 +91,9 @@ impl Exporter for OtlpHttp {
         };
         match client.send(call).await {
             Ok(reply) => self.answered(body.plain.len(), &reply),
-            Err(error) => Err(Refusal::retry(format!("failed to make an HTTP request: {error}"))),
+            Err(error) => Err(Refusal::retry(format!(
+                "failed to make an HTTP request: {error}"
+            ))),
         }
     }
 }
@@ -100,9 +106,10 @@ impl OtlpHttp {
         };
         match self.config.encoding {
             HttpEncoding::Proto => message(batch),
-            HttpEncoding::Json => {
-                Message::from(bytes::Bytes::from(json::encode(batch.profiles.model(), attributes)))
-            }
+            HttpEncoding::Json => Message::from(bytes::Bytes::from(json::encode(
+                batch.profiles.model(),
+                attributes,
+            ))),
         }
     }
 
@@ -146,7 +153,9 @@ fn details(reply: &HttpReply) -> String {
         status["message"].as_str().map(str::to_owned)
     } else {
         let status = Status::from_protobuf(&reply.body).ok();
-        status.map(|status| status.message).filter(|message| !message.is_empty())
+        status
+            .map(|status| status.message)
+            .filter(|message| !message.is_empty())
     };
     if let Some(message) = message {
         return format!(", Message={message}");
@@ -154,11 +163,17 @@ fn details(reply: &HttpReply) -> String {
     let text = String::from_utf8_lossy(&reply.body);
     match text.trim() {
         "" => String::new(),
-        text => format!(", Message={}", &text[..text.floor_char_boundary(MAX_ERROR_TEXT)]),
+        text => format!(
+            ", Message={}",
+            &text[..text.floor_char_boundary(MAX_ERROR_TEXT)]
+        ),
     }
 }
 
 fn is_json(reply: &HttpReply) -> bool {
-    let kind = reply.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = reply
+        .headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.trim_start().starts_with("application/json"))
 }

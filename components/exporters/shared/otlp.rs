@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use profcol_component::{Batch, BuildContext, BuildError, Delivered, Refusal};
-use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::Verdict;
 use profcol_net::{AuthSettings, Compressed, Encoding, Message};
@@ -18,12 +17,10 @@ pub(crate) fn client_auth(
     settings: Option<&AuthSettings>,
     context: &BuildContext,
 ) -> Result<Option<Arc<dyn ClientAuth>>, BuildError> {
-    let Some(settings) = settings else { return Ok(None) };
-    let id: ComponentId = settings
-        .authenticator
-        .parse()
-        .map_err(|error| BuildError(format!("auth::authenticator: {error}")))?;
-    let auth = context.extension::<Arc<dyn ClientAuth>>(&id)?;
+    let Some(settings) = settings else {
+        return Ok(None);
+    };
+    let auth = context.extension::<Arc<dyn ClientAuth>>(&settings.authenticator)?;
     Ok(Some(Arc::clone(&auth)))
 }
 
@@ -31,9 +28,15 @@ pub(crate) fn client_auth(
 pub(crate) fn message(batch: &Batch) -> Message {
     let compressed = batch.profiles.compressed().and_then(|compressed| {
         let encoding = Encoding::from_name(compressed.encoding)?;
-        Some(Compressed { encoding, bytes: compressed.bytes.clone() })
+        Some(Compressed {
+            encoding,
+            bytes: compressed.bytes.clone(),
+        })
     });
-    Message { plain: batch.profiles.to_wire(), compressed }
+    Message {
+        plain: batch.profiles.to_wire(),
+        compressed,
+    }
 }
 
 /// What the engine is told of a request that was answered with success.
@@ -61,7 +64,11 @@ impl SizeLimit {
     /// `mib` as configured; 0 means that it is not known.
     pub(crate) fn new(mib: u32) -> Self {
         let bytes = (mib as usize).saturating_mul(1024 * 1024);
-        Self(AtomicUsize::new(if bytes == 0 { usize::MAX } else { bytes }))
+        Self(AtomicUsize::new(if bytes == 0 {
+            usize::MAX
+        } else {
+            bytes
+        }))
     }
 
     /// Refuses what the destination would refuse, before it is sent.
@@ -71,7 +78,10 @@ impl SizeLimit {
             return Ok(());
         }
         let reason = format!("a message of {bytes} bytes exceeds the destination's {limit_bytes}");
-        Err(Refusal::TooLarge { reason, limit_bytes })
+        Err(Refusal::TooLarge {
+            reason,
+            limit_bytes,
+        })
     }
 
     /// The destination found a message of `bytes` too large; `limit` is what it named as its limit.
@@ -79,8 +89,15 @@ impl SizeLimit {
     pub(crate) fn learn(&self, bytes: usize, limit: Option<usize>, reason: String) -> Refusal {
         let limit_bytes = limit.filter(|limit| *limit < bytes).unwrap_or(bytes / 2);
         self.0.fetch_min(limit_bytes, Ordering::Relaxed);
-        tracing::info!(bytes, limit_bytes, "The destination takes smaller messages: splitting.");
-        Refusal::TooLarge { reason, limit_bytes }
+        tracing::info!(
+            bytes,
+            limit_bytes,
+            "The destination takes smaller messages: splitting."
+        );
+        Refusal::TooLarge {
+            reason,
+            limit_bytes,
+        }
     }
 }
 
@@ -94,13 +111,28 @@ mod tests {
         assert_eq!(limit.check(1 << 20), Ok(()));
         assert!(matches!(
             limit.check((1 << 20) + 1),
-            Err(Refusal::TooLarge { limit_bytes: 1_048_576, .. })
+            Err(Refusal::TooLarge {
+                limit_bytes: 1_048_576,
+                ..
+            })
         ));
         let learned = limit.learn(1000, Some(400), "no".to_owned());
-        assert!(matches!(learned, Refusal::TooLarge { limit_bytes: 400, .. }));
+        assert!(matches!(
+            learned,
+            Refusal::TooLarge {
+                limit_bytes: 400,
+                ..
+            }
+        ));
         assert!(limit.check(401).is_err());
         let halved = limit.learn(300, None, "no".to_owned());
-        assert!(matches!(halved, Refusal::TooLarge { limit_bytes: 150, .. }));
+        assert!(matches!(
+            halved,
+            Refusal::TooLarge {
+                limit_bytes: 150,
+                ..
+            }
+        ));
         assert_eq!(SizeLimit::new(0).check(usize::MAX), Ok(()));
     }
 }
