@@ -223,7 +223,9 @@ fn tls_hint(error: &io::Error) -> &'static str {
     };
     match error {
         Error::InvalidMessage(_) => "; if the server speaks no TLS, set `tls::insecure: true`",
-        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => {
             "; set `tls::ca_file` to the certificate of the authority that the server's is signed by"
         }
         Error::InvalidCertificate(

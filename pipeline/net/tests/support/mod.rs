@@ -274,6 +274,11 @@ impl Authority {
     pub fn new() -> Authority {
         let dir = tempfile::tempdir().unwrap();
         let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        // Two authorities of one name could not be told apart.
+        let name = dir.path().display().to_string();
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
