@@ -152,6 +152,26 @@ impl<'a> Reader<'a> {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Whether this is where an earlier copy of this reader stands.
+    pub fn is_at(&self, earlier: Self) -> bool {
+        self.rest.len() == earlier.rest.len()
+    }
+
+    /// Steps over the next field if none was read since `earlier`; see [`skip`](Self::skip).
+    #[inline(always)]
+    pub fn skip_unless_moved(&mut self, earlier: Self, known: u32) -> Result<(), WireError> {
+        if self.is_at(earlier)
+            && let Some(unknown) = self.tag()?
+        {
+            self.skip(unknown, known)?;
+        }
+        Ok(())
+    }
+
     /// The fields that follow with the same tag, the first of which was read: how many.
     #[inline(always)]
     pub fn run(&mut self, tag: u32, mut each: impl FnMut(&'a [u8])) -> Result<u32, WireError> {
