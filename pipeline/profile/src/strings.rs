@@ -28,6 +28,12 @@ impl StringTable {
         }
     }
 
+    /// Makes room for more strings, and for bytes in all of them.
+    pub fn reserve(&mut self, strings: usize, bytes: usize) {
+        self.ends.reserve(strings);
+        self.text.reserve(bytes);
+    }
+
     /// Appends a row, also when the same text stands in the table already.
     pub fn push(&mut self, text: &str) -> StringIdx {
         self.text.push_str(text);

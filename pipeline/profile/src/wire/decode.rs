@@ -73,6 +73,14 @@ impl Decoder<'_> {
 
     fn tables(&mut self, tables: &Tables<'_>) -> Result<(), WireError> {
         self.dictionary.strings = string_table(tables)?;
+        let rows = |table| tables.len(table) as usize;
+        let room = &mut self.dictionary;
+        room.attributes.reserve(rows(dictionary::ATTRIBUTES));
+        room.functions.reserve(rows(dictionary::FUNCTIONS));
+        room.locations.reserve(rows(dictionary::LOCATIONS));
+        // Most indices take two bytes.
+        let locations = tables.bytes(dictionary::STACKS) / 2;
+        room.stacks.reserve(rows(dictionary::STACKS), locations);
         for message in tables.rows(dictionary::ATTRIBUTES).skip(1) {
             let row = rows::attribute(message?)?;
             let value = match row.value {
