@@ -20,6 +20,7 @@ mod tables;
 pub(crate) mod tags;
 #[cfg(test)]
 mod tests;
+mod text;
 mod validate;
 mod value;
 
