@@ -1,11 +1,11 @@
 //! Adds profiles up, over any number of batches, into one file.
 
 use super::attributes::MAPPING_FLAGS;
-use super::intern::{ListRows, Rows, Strings};
 use super::labels::{Label, LabelSelection};
+use super::rows::{ListRows, Rows};
 use super::sets::{ProfileSet, texts};
 use super::translate::Translation;
-use crate::{Function, StringIdx, ValueType};
+use crate::{Function, Interner, StringIdx, StringTable, ValueType};
 
 /// A pprof under construction. It holds each string, function, mapping, location, stack, label set
 /// and sample once, however often it is added.
@@ -13,7 +13,8 @@ use crate::{Function, StringIdx, ValueType};
 pub struct Builder {
     pub(super) selection: LabelSelection,
     pub(super) header: Header,
-    pub(super) strings: Strings,
+    /// Used for its strings alone.
+    pub(super) strings: Interner,
     pub(super) functions: Rows<Function>,
     pub(super) mappings: Rows<MappingRow>,
     pub(super) lines: ListRows<LineRow>,
@@ -134,7 +135,11 @@ impl Builder {
 
     /// About how much memory it holds; the file will be smaller.
     pub fn heap_size(&self) -> usize {
-        self.strings.heap_size()
+        /// Its end, and its place in the hash table with room to grow.
+        const BYTES_PER_STRING: usize = 20;
+        let strings = self.string_table();
+        strings.text_len()
+            + strings.len() * BYTES_PER_STRING
             + self.functions.heap_size()
             + self.mappings.heap_size()
             + self.lines.heap_size()
@@ -143,6 +148,10 @@ impl Builder {
             + self.label_sets.heap_size()
             + self.samples.heap_size()
             + self.values.capacity() * size_of::<i64>()
+    }
+
+    pub(super) fn string_table(&self) -> &StringTable {
+        &self.strings.dictionary().strings
     }
 
     fn check_types(&mut self, set: &ProfileSet<'_>) -> Result<(), Refused> {
@@ -174,14 +183,14 @@ impl Builder {
 
     fn value_type(&mut self, (kind, unit): (&str, &str)) -> ValueType {
         ValueType {
-            kind: self.strings.intern(kind),
-            unit: self.strings.intern(unit),
+            kind: self.strings.string(kind),
+            unit: self.strings.string(unit),
         }
     }
 
     fn type_names(&self, types: &[ValueType]) -> String {
         let names = types.iter().map(|value_type| {
-            let (kind, unit) = texts(self.strings.table(), Some(*value_type));
+            let (kind, unit) = texts(self.string_table(), Some(*value_type));
             format!("{kind}/{unit}")
         });
         names.collect::<Vec<_>>().join(", ")

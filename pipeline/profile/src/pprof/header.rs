@@ -57,7 +57,7 @@ pub(super) fn profiles(
         ..ScopeProfiles::default()
     };
     Ok(Model {
-        dictionary: Arc::new(symbols.dictionary),
+        dictionary: Arc::new(symbols.tables.finish()),
         resources: vec![ResourceProfiles {
             scopes: vec![scope],
             ..ResourceProfiles::default()
@@ -83,7 +83,7 @@ fn profile_attributes(
             comments.push(symbols.text_value(*row)?);
             symbols.reserve(size_of::<Value>())?;
         }
-        attributes.push(symbols.named_attribute(COMMENT, Value::Array(comments.into())));
+        attributes.push(symbols.attribute(COMMENT, Value::Array(comments.into())));
     }
     for (key, row) in [
         (DROP_FRAMES, header.drop_frames),
@@ -92,7 +92,7 @@ fn profile_attributes(
     ] {
         let text = symbols.text(row)?;
         if !text.is_empty() {
-            attributes.push(symbols.named_attribute(key, &*text));
+            attributes.push(symbols.attribute(key, &*text));
         }
     }
     Ok(attributes)

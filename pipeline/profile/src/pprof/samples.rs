@@ -4,12 +4,11 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::format::{label, profile, sample};
-use super::intern::Index;
 use super::read::{PprofError, Problem, each};
 use super::symbols::Symbols;
 use crate::proto::Reader;
 use crate::{
-    Attribute, AttributeIdx, Idx, LinkIdx, LocationIdx, Profile, SampleRef, Samples, StackIdx,
+    AttributeIdx, AttributeRef, Idx, LinkIdx, LocationIdx, Profile, SampleRef, Samples, StackIdx,
     StringIdx, Value,
 };
 
@@ -17,7 +16,6 @@ use crate::{
 pub(super) struct Reading<'s, 'a> {
     symbols: &'s mut Symbols<'a>,
     by_type: Vec<Samples>,
-    stack_index: Index,
     known_labels: HashMap<Label, AttributeIdx, RandomState>,
     // Of the current sample.
     locations: Vec<LocationIdx>,
@@ -41,7 +39,6 @@ impl<'s, 'a> Reading<'s, 'a> {
         let mut reading = Self {
             symbols,
             by_type: Vec::new(),
-            stack_index: Index::default(),
             known_labels: HashMap::default(),
             locations: Vec::new(),
             values: Vec::new(),
@@ -49,7 +46,6 @@ impl<'s, 'a> Reading<'s, 'a> {
             attributes: Vec::new(),
         };
         reading.by_type.resize(types, Samples::default());
-        reading.stack();
         Ok(reading)
     }
 
@@ -68,7 +64,7 @@ impl<'s, 'a> Reading<'s, 'a> {
             return Err(Problem::ValueCount { values, types });
         }
         self.reserve()?;
-        let stack = self.stack();
+        let stack = self.symbols.tables.stack(&self.locations);
         self.attributes()?;
         for (samples, value) in self.by_type.iter_mut().zip(&self.values) {
             samples.push(SampleRef {
@@ -143,24 +139,6 @@ impl<'s, 'a> Reading<'s, 'a> {
             .reserve(per_type.saturating_mul(self.by_type.len()))
     }
 
-    fn stack(&mut self) -> StackIdx {
-        let stacks = &mut self.symbols.dictionary.stacks;
-        let next = if self.locations.is_empty() {
-            0
-        } else {
-            stacks.len()
-        };
-        let row_at = |row: usize| stacks.get(Idx::new(row as u32));
-        let found = self
-            .stack_index
-            .find_or_add(self.locations.as_slice(), next, row_at);
-        match found {
-            Ok(row) => Idx::new(row),
-            Err(0) => Idx::UNSET,
-            Err(_) => stacks.push(&self.locations),
-        }
-    }
-
     /// Turns the labels of the current sample into attributes, one for each key.
     fn attributes(&mut self) -> Result<(), Problem> {
         self.attributes.clear();
@@ -171,7 +149,7 @@ impl<'s, 'a> Reading<'s, 'a> {
                     Some(attribute) => *attribute,
                     None => {
                         let value = value(self.symbols, label)?;
-                        let attribute = attribute(self.symbols, label, value);
+                        let attribute = attribute(self.symbols, label, &value);
                         self.known_labels.insert(*label, attribute);
                         attribute
                     }
@@ -181,7 +159,7 @@ impl<'s, 'a> Reading<'s, 'a> {
                         .iter()
                         .map(|label| value(self.symbols, label))
                         .collect();
-                    attribute(self.symbols, &labels[0], Value::Array(values?.into()))
+                    attribute(self.symbols, &labels[0], &Value::Array(values?.into()))
                 }
             };
             self.attributes.push(attribute);
@@ -198,8 +176,8 @@ fn value(symbols: &mut Symbols<'_>, label: &Label) -> Result<Value, Problem> {
     }
 }
 
-fn attribute(symbols: &mut Symbols<'_>, label: &Label, value: Value) -> AttributeIdx {
-    symbols.attribute(Attribute {
+fn attribute(symbols: &mut Symbols<'_>, label: &Label, value: &Value) -> AttributeIdx {
+    symbols.tables.attribute(AttributeRef {
         key: label.key,
         value,
         unit: label.unit,

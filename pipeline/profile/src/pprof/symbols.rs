@@ -8,26 +8,23 @@ use hashbrown::HashMap;
 use super::attributes::{IS_FOLDED, MAPPING_FLAGS, build_id_key};
 use super::format::{function, line, location, mapping, profile};
 use super::ids::Ids;
-use super::intern::Index;
 use super::read::{PprofError, Problem, each};
 use crate::proto::Reader;
 use crate::{
-    Attribute, AttributeIdx, Dictionary, Function, Idx, Line, Location, LocationRef, Mapping,
+    AttributeIdx, AttributeRef, Function, Idx, Interner, Line, Location, LocationRef, Mapping,
     MappingRef, StringIdx, Value,
 };
 
 /// The tables under construction. What OTLP's rules forbid does not get into them: functions
 /// without any name, empty ranges of memory, negative lines.
 pub(super) struct Symbols<'a> {
-    pub dictionary: Dictionary,
+    pub tables: Interner,
     pub locations: Ids<Location>,
     mappings: Ids<Mapping>,
     functions: Ids<Function>,
     /// The string table of the file, and where a string stands in ours once it is used.
     texts: Vec<&'a [u8]>,
     rows: Vec<StringIdx>,
-    string_index: Index,
-    attribute_index: Index,
     build_ids: HashMap<u64, AttributeIdx, RandomState>,
     bytes_left: usize,
     limit: usize,
@@ -35,22 +32,17 @@ pub(super) struct Symbols<'a> {
 
 impl<'a> Symbols<'a> {
     pub fn new(texts: Vec<&'a [u8]>, limit: usize) -> Self {
-        let mut symbols = Self {
-            dictionary: Dictionary::default(),
+        Self {
+            tables: Interner::new(),
             locations: Ids::default(),
             mappings: Ids::default(),
             functions: Ids::default(),
             rows: vec![Idx::UNSET; texts.len()],
             texts,
-            string_index: Index::default(),
-            attribute_index: Index::default(),
             build_ids: HashMap::default(),
             bytes_left: limit,
             limit,
-        };
-        symbols.intern("");
-        symbols.attribute(Attribute::default());
-        symbols
+        }
     }
 
     pub fn read(&mut self, file: &'a [u8]) -> Result<(), PprofError> {
@@ -106,43 +98,16 @@ impl<'a> Symbols<'a> {
         if known.is_set() {
             return Ok(known);
         }
-        let string = self.intern(&text);
+        let string = self.tables.string(&text);
         self.rows[row as usize] = string;
         Ok(string)
     }
 
-    pub fn intern(&mut self, text: &str) -> StringIdx {
-        let strings = &mut self.dictionary.strings;
-        let row_at = |row: usize| strings.get(Idx::new(row as u32));
-        match self.string_index.find_or_add(text, strings.len(), row_at) {
-            Ok(row) => Idx::new(row),
-            // Row 0 stands in the table from the start.
-            Err(0) => Idx::UNSET,
-            Err(_) => strings.push(text),
-        }
-    }
-
-    pub fn attribute(&mut self, attribute: Attribute) -> AttributeIdx {
-        let attributes = &mut self.dictionary.attributes;
-        let rows = attributes.rows();
-        let next = if attribute == Attribute::default() {
-            0
-        } else {
-            rows.len()
-        };
-        let row_at = |row: usize| &rows[row];
-        match self.attribute_index.find_or_add(&attribute, next, row_at) {
-            Ok(row) => Idx::new(row),
-            Err(0) => Idx::UNSET,
-            Err(_) => attributes.push(attribute),
-        }
-    }
-
-    pub fn named_attribute(&mut self, key: &str, value: impl Into<Value>) -> AttributeIdx {
-        let key = self.intern(key);
-        self.attribute(Attribute {
+    pub fn attribute(&mut self, key: &str, value: impl Into<Value>) -> AttributeIdx {
+        let key = self.tables.string(key);
+        self.tables.attribute(AttributeRef {
             key,
-            value: value.into(),
+            value: &value.into(),
             unit: Idx::UNSET,
         })
     }
@@ -173,12 +138,12 @@ impl<'a> Symbols<'a> {
         attributes.extend(self.build_id(build_id)?);
         // Also those that are not set: without them, writing would go by what the locations have.
         for (key, flag) in MAPPING_FLAGS.into_iter().zip(flags) {
-            attributes.push(self.named_attribute(key, flag));
+            attributes.push(self.attribute(key, flag));
         }
         if row.memory_start >= row.memory_limit {
             (row.memory_start, row.memory_limit) = (0, 0);
         }
-        let row = self.dictionary.mappings.push(MappingRef {
+        let row = self.tables.mapping(MappingRef {
             mapping: row,
             attributes: &attributes,
         });
@@ -193,7 +158,7 @@ impl<'a> Symbols<'a> {
         if text.is_empty() {
             return Ok(None);
         }
-        let attribute = self.named_attribute(build_id_key(&text), &*text);
+        let attribute = self.attribute(build_id_key(&text), &*text);
         self.build_ids.insert(row, attribute);
         Ok(Some(attribute))
     }
@@ -213,7 +178,7 @@ impl<'a> Symbols<'a> {
         }
         let is_named = row.name.is_set() || row.system_name.is_set() || row.filename.is_set();
         let row = if is_named {
-            self.dictionary.functions.push(row)
+            self.tables.function(row)
         } else {
             Idx::UNSET
         };
@@ -238,8 +203,8 @@ impl<'a> Symbols<'a> {
                 unknown => message.skip(unknown, location::KNOWN)?,
             }
         }
-        let folded = is_folded.then(|| self.named_attribute(IS_FOLDED, true));
-        let row = self.dictionary.locations.push(LocationRef {
+        let folded = is_folded.then(|| self.attribute(IS_FOLDED, true));
+        let row = self.tables.location(LocationRef {
             location: row,
             lines,
             attributes: folded.as_slice(),

@@ -10,8 +10,8 @@ use super::attributes::{
     BUILD_IDS, COMMENT, DOC_URL, DROP_FRAMES, IS_FOLDED, KEEP_FRAMES, MAPPING_FLAGS,
 };
 use super::build::{Builder, Id, LineRow, LocationRow, MappingRow, SampleRow};
-use super::intern::ListRows;
 use super::labels::{Label, push_labels, push_link};
+use super::rows::ListRows;
 use super::sets::ProfileSet;
 use crate::{
     Attribute, AttributeIdx, Dictionary, Function, FunctionIdx, Line, LinkIdx, LocationIdx,
@@ -100,26 +100,26 @@ impl<'b, 'a> Translation<'b, 'a> {
         }
         let strings = &mut self.builder.strings;
         if !header.default_sample_type.is_set() {
-            header.default_sample_type = strings.intern(default);
+            header.default_sample_type = strings.string(default);
         }
         for attribute in attributes(self.dictionary, &profile.attributes) {
             match (self.dictionary.strings.get(attribute.key), &attribute.value) {
                 (COMMENT, Value::Array(comments)) => {
                     for comment in comments.iter().filter_map(Value::as_str) {
-                        header.comments.intern(strings.intern(comment));
+                        header.comments.intern(strings.string(comment));
                     }
                 }
                 (COMMENT, Value::Str(comment)) => {
-                    header.comments.intern(strings.intern(comment));
+                    header.comments.intern(strings.string(comment));
                 }
                 (DROP_FRAMES, Value::Str(text)) if !header.drop_frames.is_set() => {
-                    header.drop_frames = strings.intern(text);
+                    header.drop_frames = strings.string(text);
                 }
                 (KEEP_FRAMES, Value::Str(text)) if !header.keep_frames.is_set() => {
-                    header.keep_frames = strings.intern(text);
+                    header.keep_frames = strings.string(text);
                 }
                 (DOC_URL, Value::Str(text)) if !header.doc_url.is_set() => {
-                    header.doc_url = strings.intern(text);
+                    header.doc_url = strings.string(text);
                 }
                 _ => {}
             }
@@ -244,7 +244,7 @@ impl<'b, 'a> Translation<'b, 'a> {
             ..
         } = self;
         *self.functions.entry(index).or_insert_with(|| {
-            let mut text = |index| builder.strings.intern(dictionary.strings.get(index));
+            let mut text = |index| builder.strings.string(dictionary.strings.get(index));
             let function = Function {
                 name: text(row.name),
                 system_name: text(row.system_name),
@@ -275,8 +275,8 @@ impl<'b, 'a> Translation<'b, 'a> {
                 memory_start: row.mapping.memory_start,
                 memory_limit: row.mapping.memory_limit,
                 file_offset: row.mapping.file_offset,
-                filename: strings.intern(dictionary.strings.get(row.mapping.filename)),
-                build_id: strings.intern(build_id),
+                filename: strings.string(dictionary.strings.get(row.mapping.filename)),
+                build_id: strings.string(build_id),
                 flags: MAPPING_FLAGS.map(|key| flag(dictionary, row.attributes, key)),
             };
             builder.mappings.intern(mapping) + 1
