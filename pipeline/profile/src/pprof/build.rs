@@ -4,7 +4,7 @@ use super::attributes::MAPPING_FLAGS;
 use super::labels::{Label, LabelSelection};
 use super::rows::{ListRows, Rows};
 use super::sets::{ProfileSet, texts};
-use super::translate::Translation;
+use super::translate::{Known, Translation};
 use crate::{Function, Interner, StringIdx, StringTable, ValueType};
 
 /// A pprof under construction. It holds each string, function, mapping, location, stack, label set
@@ -24,6 +24,7 @@ pub struct Builder {
     pub(super) samples: Rows<SampleRow>,
     /// Those of the first sample, of the second, and so on, each time one per sample type.
     pub(super) values: Vec<i64>,
+    pub(super) known: Known,
 }
 
 /// Why profiles cannot be added to a file.
@@ -147,6 +148,7 @@ impl Builder {
             + self.stacks.heap_size()
             + self.label_sets.heap_size()
             + self.samples.heap_size()
+            + self.known.heap_size()
             + self.values.capacity() * size_of::<i64>()
     }
 

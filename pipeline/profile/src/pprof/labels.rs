@@ -1,5 +1,6 @@
 //! From attributes to pprof's labels.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::json::{push_hex, to_base64, value_text};
@@ -81,16 +82,18 @@ fn label(strings: &mut Interner, key: &str, value: &Value, unit: &str) -> Option
         Value::Int(0) if unit.is_empty() => return Some(number(strings, key, 0, key)),
         Value::Int(value) => return Some(number(strings, key, *value, unit)),
         Value::Empty => return None,
-        Value::Str(text) if text.is_empty() => return None,
-        Value::Str(text) => strings.string(text),
-        Value::Bool(flag) => strings.string(if *flag { "true" } else { "false" }),
-        Value::Double(value) => strings.string(&value.to_string()),
-        Value::Bytes(bytes) => strings.string(&to_base64(bytes)),
-        Value::Array(_) | Value::Map(_) => strings.string(&value_text(value)),
+        Value::Str(text) => Cow::Borrowed(&**text),
+        Value::Bool(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),
+        Value::Double(value) => Cow::Owned(value.to_string()),
+        Value::Bytes(bytes) => Cow::Owned(to_base64(bytes)),
+        Value::Array(_) | Value::Map(_) => Cow::Owned(value_text(value)),
     };
+    if text.is_empty() {
+        return None;
+    }
     Some(Label {
         key: strings.string(key),
-        text,
+        text: strings.string(&text),
         ..Label::default()
     })
 }
