@@ -68,8 +68,30 @@ impl<'a> Reader<'a> {
         }
     }
 
-    #[inline(never)]
+    /// Three bytes and more: eight are loaded at once where there are as many.
+    #[inline(always)]
     fn long_varint(&mut self) -> Result<u64, WireError> {
+        let Some(eight) = self.rest.first_chunk::<8>() else {
+            return self.any_varint();
+        };
+        let word = u64::from_le_bytes(*eight);
+        let ends = !word & 0x8080_8080_8080_8080;
+        if ends == 0 {
+            return self.any_varint();
+        }
+        // All bits up to the end, then groups of 7 bits to 14, 28 and 56.
+        let last = ends & ends.wrapping_neg();
+        let word = word & (last | (last - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
+        let word = word & 0x007f_007f_007f_007f | (word & 0x7f00_7f00_7f00_7f00) >> 1;
+        let word = word & 0x0000_3fff_0000_3fff | (word & 0x3fff_0000_3fff_0000) >> 2;
+        let word = word & 0x0fff_ffff | (word & 0x0fff_ffff_0000_0000) >> 4;
+        let len = last.trailing_zeros() as usize / 8 + 1;
+        self.rest = &self.rest[len..];
+        Ok(word)
+    }
+
+    #[inline(never)]
+    fn any_varint(&mut self) -> Result<u64, WireError> {
         let mut value = 0;
         for (position, &byte) in self.rest.iter().enumerate() {
             // The tenth byte holds the 64th bit and nothing else.
@@ -118,32 +140,61 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
+    /// Steps over the next tag if it is this one, of a single byte.
+    #[inline(always)]
+    pub fn next_is(&mut self, tag: u32) -> bool {
+        match self.rest {
+            [first, rest @ ..] if u32::from(*first) == tag => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// Whether this is where an earlier copy of this reader stands.
+    pub fn is_at(&self, earlier: Self) -> bool {
+        self.rest.len() == earlier.rest.len()
+    }
+
+    /// Steps over the next field if none was read since `earlier`; see [`skip`](Self::skip).
+    #[inline(always)]
+    pub fn skip_unless_moved(&mut self, earlier: Self, known: u32) -> Result<(), WireError> {
+        if self.is_at(earlier)
+            && let Some(unknown) = self.tag()?
+        {
+            self.skip(unknown, known)?;
+        }
+        Ok(())
+    }
+
+    /// The fields that follow with the same tag, the first of which was read: how many.
+    #[inline(always)]
+    pub fn run(&mut self, tag: u32, mut each: impl FnMut(&'a [u8])) -> Result<u32, WireError> {
+        let mut fields = 0;
+        loop {
+            each(self.bytes()?);
+            fields += 1;
+            if !self.next_is(tag) {
+                return Ok(fields);
+            }
+        }
+    }
+
     pub fn message(&mut self) -> Result<Self, WireError> {
         Ok(Self::new(self.bytes()?))
     }
 
     /// Appends a packed list of 32-bit varints.
+    #[inline(always)]
     pub fn packed_uint32<T: From<u32>>(&mut self, list: &mut Vec<T>) -> Result<(), WireError> {
-        /// The continuation bits of eight bytes, and of four varints of two bytes.
-        const CONTINUED: u64 = 0x8080_8080_8080_8080;
-        const FOUR_OF_TWO: u64 = 0x0080_0080_0080_0080;
-
         let mut packed = Self::new(self.bytes()?);
-        while let Some((eight, rest)) = packed.rest.split_first_chunk::<8>() {
-            let word = u64::from_le_bytes(*eight);
-            match word & CONTINUED {
-                0 => {
-                    list.extend(eight.map(|byte| T::from(u32::from(byte))));
-                    packed.rest = rest;
-                }
-                FOUR_OF_TWO => {
-                    let lanes = word & 0x007f_007f_007f_007f | word >> 1 & 0x3f80_3f80_3f80_3f80;
-                    let lane = |shift| T::from(u32::from((lanes >> shift) as u16));
-                    list.extend([lane(0), lane(16), lane(32), lane(48)]);
-                    packed.rest = rest;
-                }
-                _ => list.push(T::from(packed.uint32()?)),
-            }
+        if packed.rest.len() >= 8 {
+            packed.most_uint32(list)?;
         }
         while !packed.rest.is_empty() {
             list.push(T::from(packed.uint32()?));
@@ -151,7 +202,35 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// All but the last few of a packed list.
+    #[inline(never)]
+    fn most_uint32<T: From<u32>>(&mut self, list: &mut Vec<T>) -> Result<(), WireError> {
+        /// The continuation bits of eight bytes, and of four varints of two bytes.
+        const CONTINUED: u64 = 0x8080_8080_8080_8080;
+        const FOUR_OF_TWO: u64 = 0x0080_0080_0080_0080;
+
+        list.reserve(self.rest.len());
+        while let Some((eight, rest)) = self.rest.split_first_chunk::<8>() {
+            let word = u64::from_le_bytes(*eight);
+            match word & CONTINUED {
+                0 => {
+                    list.extend(eight.map(|byte| T::from(u32::from(byte))));
+                    self.rest = rest;
+                }
+                FOUR_OF_TWO => {
+                    let lanes = word & 0x007f_007f_007f_007f | word >> 1 & 0x3f80_3f80_3f80_3f80;
+                    let lane = |shift| T::from(u32::from((lanes >> shift) as u16));
+                    list.extend([lane(0), lane(16), lane(32), lane(48)]);
+                    self.rest = rest;
+                }
+                _ => list.push(T::from(self.uint32()?)),
+            }
+        }
+        Ok(())
+    }
+
     /// Appends a packed list of 64-bit varints.
+    #[inline(always)]
     pub fn packed_int64(&mut self, list: &mut Vec<i64>) -> Result<(), WireError> {
         let mut packed = self.message()?;
         while !packed.rest.is_empty() {
@@ -161,6 +240,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Appends a packed list of `fixed64`.
+    #[inline(always)]
     pub fn packed_fixed64(&mut self, list: &mut Vec<u64>) -> Result<(), WireError> {
         let (numbers, cut) = self.bytes()?.as_chunks::<8>();
         if !cut.is_empty() {

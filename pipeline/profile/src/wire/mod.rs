@@ -18,6 +18,9 @@ mod resources;
 mod rows;
 mod tables;
 pub(crate) mod tags;
+#[cfg(test)]
+mod tests;
+mod text;
 mod validate;
 mod value;
 

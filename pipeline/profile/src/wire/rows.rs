@@ -1,4 +1,8 @@
 //! Rows of tables and samples, read one at a time into plain values and reused lists.
+//!
+//! The rows of which there are many are read by asking for each field in the order in which
+//! everybody writes them: branches that always go the same way, where a `match` over tags would be
+//! an indirect jump for each field. What comes in another order takes another round.
 
 use super::tags::{
     attribute as attribute_tags, function as function_tags, line as line_tags, link as link_tags,
@@ -38,24 +42,48 @@ pub fn sample(message: &[u8], lists: &mut RowLists) -> Result<SampleHead, WireEr
     lists.values.clear();
     lists.timestamps.clear();
     let mut reader = Reader::new(message);
-    while let Some(tag) = reader.tag()? {
-        match tag {
-            sample_tags::STACK => head.stack = reader.uint32()?.into(),
-            sample_tags::ATTRIBUTES => reader.packed_uint32(&mut lists.attributes)?,
-            sample_tags::ATTRIBUTE => lists.attributes.push(reader.uint32()?.into()),
-            sample_tags::LINK => head.link = reader.uint32()?.into(),
-            sample_tags::OLD_ATTRIBUTES => {
-                head.has_old_attributes = true;
-                reader.bytes()?;
-            }
-            sample_tags::VALUES => reader.packed_int64(&mut lists.values)?,
-            sample_tags::VALUE => lists.values.push(reader.int64()?),
-            sample_tags::TIMESTAMPS => reader.packed_fixed64(&mut lists.timestamps)?,
-            sample_tags::TIMESTAMP => lists.timestamps.push(reader.fixed64()?),
-            unknown => reader.skip(unknown, sample_tags::KNOWN)?,
+    while !reader.is_empty() {
+        let before = reader;
+        if reader.next_is(sample_tags::STACK) {
+            head.stack = reader.uint32()?.into();
+        }
+        if reader.next_is(sample_tags::ATTRIBUTES) {
+            reader.packed_uint32(&mut lists.attributes)?;
+        }
+        if reader.next_is(sample_tags::LINK) {
+            head.link = reader.uint32()?.into();
+        }
+        if reader.next_is(sample_tags::VALUES) {
+            reader.packed_int64(&mut lists.values)?;
+        }
+        if reader.next_is(sample_tags::TIMESTAMPS) {
+            reader.packed_fixed64(&mut lists.timestamps)?;
+        }
+        if reader.is_at(before) {
+            unusual_sample_field(&mut reader, &mut head, lists)?;
         }
     }
     Ok(head)
+}
+
+#[cold]
+fn unusual_sample_field(
+    reader: &mut Reader<'_>,
+    head: &mut SampleHead,
+    lists: &mut RowLists,
+) -> Result<(), WireError> {
+    match reader.tag()? {
+        Some(sample_tags::ATTRIBUTE) => lists.attributes.push(reader.uint32()?.into()),
+        Some(sample_tags::VALUE) => lists.values.push(reader.int64()?),
+        Some(sample_tags::TIMESTAMP) => lists.timestamps.push(reader.fixed64()?),
+        Some(sample_tags::OLD_ATTRIBUTES) => {
+            head.has_old_attributes = true;
+            reader.bytes()?;
+        }
+        Some(unknown) => reader.skip(unknown, sample_tags::KNOWN)?,
+        None => {}
+    }
+    Ok(())
 }
 
 pub fn mapping(message: &[u8], lists: &mut RowLists) -> Result<Mapping, WireError> {
@@ -82,14 +110,26 @@ pub fn location(message: &[u8], lists: &mut RowLists) -> Result<Location, WireEr
     lists.lines.clear();
     lists.attributes.clear();
     let mut reader = Reader::new(message);
-    while let Some(tag) = reader.tag()? {
-        match tag {
-            location_tags::MAPPING => row.mapping = reader.uint32()?.into(),
-            location_tags::ADDRESS => row.address = reader.varint()?,
-            location_tags::LINES => lists.lines.push(line(reader.bytes()?)?),
-            location_tags::ATTRIBUTES => reader.packed_uint32(&mut lists.attributes)?,
-            location_tags::ATTRIBUTE => lists.attributes.push(reader.uint32()?.into()),
-            unknown => reader.skip(unknown, location_tags::KNOWN)?,
+    while !reader.is_empty() {
+        let before = reader;
+        if reader.next_is(location_tags::MAPPING) {
+            row.mapping = reader.uint32()?.into();
+        }
+        if reader.next_is(location_tags::ADDRESS) {
+            row.address = reader.varint()?;
+        }
+        while reader.next_is(location_tags::LINES) {
+            lists.lines.push(line(reader.bytes()?)?);
+        }
+        if reader.next_is(location_tags::ATTRIBUTES) {
+            reader.packed_uint32(&mut lists.attributes)?;
+        }
+        if reader.is_at(before) {
+            match reader.tag()? {
+                Some(location_tags::ATTRIBUTE) => lists.attributes.push(reader.uint32()?.into()),
+                Some(unknown) => reader.skip(unknown, location_tags::KNOWN)?,
+                None => {}
+            }
         }
     }
     Ok(row)
@@ -99,13 +139,18 @@ pub fn location(message: &[u8], lists: &mut RowLists) -> Result<Location, WireEr
 fn line(message: &[u8]) -> Result<Line, WireError> {
     let mut row = Line::default();
     let mut reader = Reader::new(message);
-    while let Some(tag) = reader.tag()? {
-        match tag {
-            line_tags::FUNCTION => row.function = reader.uint32()?.into(),
-            line_tags::LINE => row.line = reader.int64()?,
-            line_tags::COLUMN => row.column = reader.int64()?,
-            unknown => reader.skip(unknown, line_tags::KNOWN)?,
+    while !reader.is_empty() {
+        let before = reader;
+        if reader.next_is(line_tags::FUNCTION) {
+            row.function = reader.uint32()?.into();
         }
+        if reader.next_is(line_tags::LINE) {
+            row.line = reader.int64()?;
+        }
+        if reader.next_is(line_tags::COLUMN) {
+            row.column = reader.int64()?;
+        }
+        reader.skip_unless_moved(before, line_tags::KNOWN)?;
     }
     Ok(row)
 }
@@ -114,14 +159,21 @@ fn line(message: &[u8]) -> Result<Line, WireError> {
 pub fn function(message: &[u8]) -> Result<Function, WireError> {
     let mut row = Function::default();
     let mut reader = Reader::new(message);
-    while let Some(tag) = reader.tag()? {
-        match tag {
-            function_tags::NAME => row.name = reader.uint32()?.into(),
-            function_tags::SYSTEM_NAME => row.system_name = reader.uint32()?.into(),
-            function_tags::FILENAME => row.filename = reader.uint32()?.into(),
-            function_tags::START_LINE => row.start_line = reader.int64()?,
-            unknown => reader.skip(unknown, function_tags::KNOWN)?,
+    while !reader.is_empty() {
+        let before = reader;
+        if reader.next_is(function_tags::NAME) {
+            row.name = reader.uint32()?.into();
         }
+        if reader.next_is(function_tags::SYSTEM_NAME) {
+            row.system_name = reader.uint32()?.into();
+        }
+        if reader.next_is(function_tags::FILENAME) {
+            row.filename = reader.uint32()?.into();
+        }
+        if reader.next_is(function_tags::START_LINE) {
+            row.start_line = reader.int64()?;
+        }
+        reader.skip_unless_moved(before, function_tags::KNOWN)?;
     }
     Ok(row)
 }

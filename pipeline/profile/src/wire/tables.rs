@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::rows;
 use super::tags::{dictionary, list, request, resource, resource_profiles, scope, scope_profiles};
+use super::text::is_text;
 use super::value::{AnyValue, any_value, items, key_value};
 use crate::StringIdx;
 use crate::proto::{Reader, WireError, tag};
@@ -49,6 +50,8 @@ impl<'a> Request<'a> {
 pub struct Tables<'a> {
     message: &'a [u8],
     spans: [Span; dictionary::KNOWN as usize + 1],
+    /// Whether every string is one.
+    pub strings_are_text: bool,
 }
 
 /// From the first row of a table to the last; senders write tables one after the other, so that
@@ -60,34 +63,50 @@ struct Span {
     rows: u32,
 }
 
+impl Span {
+    fn extend(spans: &mut [Self], table: u32, start: usize, end: usize, rows: u32) {
+        let span = &mut spans[tag::field(table) as usize];
+        if span.rows == 0 {
+            span.start = start;
+        }
+        span.end = end;
+        span.rows += rows;
+    }
+}
+
 impl<'a> Tables<'a> {
+    /// Steps once over all rows; strings are looked at on the way.
     pub fn read(message: &'a [u8]) -> Result<Self, WireError> {
         let mut spans = [Span::default(); _];
+        let mut strings_are_text = true;
         let mut reader = Reader::new(message);
         let mut start = 0;
         while let Some(tag) = reader.tag()? {
             match tag {
+                dictionary::STRINGS => {
+                    let rows = reader.run(tag, |text| strings_are_text &= is_text(text))?;
+                    let end = message.len() - reader.rest().len();
+                    Span::extend(&mut spans, tag, start, end, rows);
+                }
                 dictionary::MAPPINGS
                 | dictionary::LOCATIONS
                 | dictionary::FUNCTIONS
                 | dictionary::LINKS
-                | dictionary::STRINGS
                 | dictionary::ATTRIBUTES
                 | dictionary::STACKS => {
-                    reader.bytes()?;
+                    let rows = reader.run(tag, |_| ())?;
                     let end = message.len() - reader.rest().len();
-                    let span: &mut Span = &mut spans[tag::field(tag) as usize];
-                    if span.rows == 0 {
-                        span.start = start;
-                    }
-                    span.end = end;
-                    span.rows += 1;
+                    Span::extend(&mut spans, tag, start, end, rows);
                 }
                 unknown => reader.skip(unknown, dictionary::KNOWN)?,
             }
             start = message.len() - reader.rest().len();
         }
-        Ok(Self { message, spans })
+        Ok(Self {
+            message,
+            spans,
+            strings_are_text,
+        })
     }
 
     /// How many rows the table has on the wire; senders should, but need not, write row 0.
@@ -125,6 +144,17 @@ impl<'a> Iterator for Rows<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.next_is(self.table) {
+            return Some(self.reader.bytes());
+        }
+        self.search()
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The next row, behind other fields.
+    #[inline(never)]
+    fn search(&mut self) -> Option<Result<&'a [u8], WireError>> {
         loop {
             match self.reader.tag() {
                 Ok(Some(tag)) if tag == self.table => return Some(self.reader.bytes()),

@@ -27,6 +27,7 @@ use super::tables::{Request, Tables, fields};
 use super::tags::{
     dictionary, entity_ref, profile, resource, resource_profiles, scope, scope_profiles,
 };
+use super::text::is_text;
 use super::value::{AnyValue, MAX_DEPTH, any_value, items, key_value};
 use crate::dictionary::{Attribute, Function, Link, Location, Mapping, Stack};
 use crate::proto::{Reader, WireError};
@@ -118,14 +119,14 @@ impl Walk {
     fn note(&self, result: Result<(), Invalid>) -> Result<Option<Reason>, Invalid> {
         match result {
             Ok(()) => Ok(None),
-            Err(invalid) => self.note_fault(invalid),
+            Err(invalid) => self.note_fault(invalid).map(Some),
         }
     }
 
     #[cold]
-    fn note_fault(&self, invalid: Invalid) -> Result<Option<Reason>, Invalid> {
+    fn note_fault(&self, invalid: Invalid) -> Result<Reason, Invalid> {
         if self.repair && !invalid.is_unreadable() {
-            Ok(Some(invalid.reason()))
+            Ok(invalid.reason())
         } else {
             Err(invalid)
         }
@@ -134,49 +135,73 @@ impl Walk {
     // === tables ===
 
     fn dictionary(&mut self, tables: &Tables<'_>) -> Result<(), Invalid> {
-        for (row, text) in tables.rows(dictionary::STRINGS).enumerate() {
-            let result = string_row(text?, row).item("string_table", row);
-            if let Some(why) = self.note(result)? {
-                self.strings.mark_bad(row, why);
-            }
+        let rows = tables.rows(dictionary::STRINGS);
+        if tables.strings_are_text {
+            // Counting has looked at the text of all, which leaves row 0.
+            self.rows(rows.take(1), "string_table", Self::string_row)?;
+        } else {
+            self.rows(rows, "string_table", Self::string_row)?;
         }
-        for (row, message) in tables.rows(dictionary::ATTRIBUTES).enumerate() {
-            let result = self
-                .attribute_row(message?, row)
-                .item("attribute_table", row);
-            if let Some(why) = self.note(result)? {
-                self.attributes.mark_bad(row, why);
+        let rows = tables.rows(dictionary::ATTRIBUTES);
+        self.rows(rows, "attribute_table", Self::attribute_row)?;
+        let rows = tables.rows(dictionary::FUNCTIONS);
+        self.rows(rows, "function_table", Self::function_row)?;
+        let rows = tables.rows(dictionary::LINKS);
+        self.rows(rows, "link_table", Self::link_row)?;
+        let rows = tables.rows(dictionary::MAPPINGS);
+        self.rows(rows, "mapping_table", Self::mapping_row)?;
+        let rows = tables.rows(dictionary::LOCATIONS);
+        self.rows(rows, "location_table", Self::location_row)?;
+        let rows = tables.rows(dictionary::STACKS);
+        self.rows(rows, "stack_table", Self::stack_row)
+    }
+
+    /// Checks all rows of a table. Not inlined: each table gets a loop of its own.
+    #[inline(never)]
+    fn rows<'a>(
+        &mut self,
+        rows: impl Iterator<Item = Result<&'a [u8], WireError>>,
+        table: &'static str,
+        check: impl Fn(&mut Self, &'a [u8], usize) -> Result<(), Invalid>,
+    ) -> Result<(), Invalid> {
+        let mut row = 0;
+        for message in rows {
+            if let Err(invalid) = check(self, message?, row).item(table, row) {
+                let why = self.note_fault(invalid)?;
+                self.mark_bad(table, row, why);
             }
+            row += 1;
         }
-        for (row, message) in tables.rows(dictionary::FUNCTIONS).enumerate() {
-            let result = self.function_row(message?, row).item("function_table", row);
-            if let Some(why) = self.note(result)? {
-                self.functions.mark_bad(row, why);
-            }
+        Ok(())
+    }
+
+    #[cold]
+    fn mark_bad(&mut self, table: &'static str, row: usize, why: Reason) {
+        match table {
+            "string_table" => self.strings.mark_bad(row, why),
+            "attribute_table" => self.attributes.mark_bad(row, why),
+            "function_table" => self.functions.mark_bad(row, why),
+            "link_table" => self.links.mark_bad(row, why),
+            "mapping_table" => self.mappings.mark_bad(row, why),
+            "location_table" => self.locations.mark_bad(row, why),
+            _ => self.stacks.mark_bad(row, why),
         }
-        for (row, message) in tables.rows(dictionary::LINKS).enumerate() {
-            let result = link_row(message?, row).item("link_table", row);
-            if let Some(why) = self.note(result)? {
-                self.links.mark_bad(row, why);
-            }
+    }
+
+    fn string_row(&mut self, text: &[u8], row: usize) -> Result<(), Invalid> {
+        if row == 0 && !text.is_empty() {
+            return Err(Fault::NotZero.into());
         }
-        for (row, message) in tables.rows(dictionary::MAPPINGS).enumerate() {
-            let result = self.mapping_row(message?, row).item("mapping_table", row);
-            if let Some(why) = self.note(result)? {
-                self.mappings.mark_bad(row, why);
-            }
-        }
-        for (row, message) in tables.rows(dictionary::LOCATIONS).enumerate() {
-            let result = self.location_row(message?, row).item("location_table", row);
-            if let Some(why) = self.note(result)? {
-                self.locations.mark_bad(row, why);
-            }
-        }
-        for (row, message) in tables.rows(dictionary::STACKS).enumerate() {
-            let result = self.stack_row(message?, row).item("stack_table", row);
-            if let Some(why) = self.note(result)? {
-                self.stacks.mark_bad(row, why);
-            }
+        Ok(utf8(text)?)
+    }
+
+    fn link_row(&mut self, message: &[u8], row: usize) -> Result<(), Invalid> {
+        let link = rows::link(message)?;
+        id_length(link.trace_id, 16).field("trace_id")?;
+        id_length(link.span_id, 8).field("span_id")?;
+        let mut ids = link.trace_id.iter().chain(link.span_id);
+        if row == 0 && ids.any(|&byte| byte != 0) {
+            return Err(Fault::NotZero.into());
         }
         Ok(())
     }
@@ -671,30 +696,12 @@ impl Window {
 }
 
 #[inline(always)]
-fn string_row(text: &[u8], row: usize) -> Result<(), Fault> {
-    if row == 0 && !text.is_empty() {
-        return Err(Fault::NotZero);
-    }
-    utf8(text)
-}
-
-#[inline(always)]
 fn utf8(text: &[u8]) -> Result<(), Fault> {
-    match std::str::from_utf8(text) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(Fault::Utf8),
+    if is_text(text) {
+        Ok(())
+    } else {
+        Err(Fault::Utf8)
     }
-}
-
-fn link_row(message: &[u8], row: usize) -> Result<(), Invalid> {
-    let link = rows::link(message)?;
-    id_length(link.trace_id, 16).field("trace_id")?;
-    id_length(link.span_id, 8).field("span_id")?;
-    let mut ids = link.trace_id.iter().chain(link.span_id);
-    if row == 0 && ids.any(|&byte| byte != 0) {
-        return Err(Fault::NotZero.into());
-    }
-    Ok(())
 }
 
 fn id_length(id: &[u8], expected: usize) -> Result<(), Fault> {
