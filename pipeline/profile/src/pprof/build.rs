@@ -157,28 +157,44 @@ impl Builder {
     }
 
     fn check_types(&mut self, set: &ProfileSet<'_>) -> Result<(), Refused> {
-        let found: Vec<ValueType> = set
-            .sample_types()
-            .map(|texts| self.value_type(texts))
-            .collect();
-        if self.header.sample_types.is_empty() {
-            self.header.sample_types = found;
-        } else if self.header.sample_types != found {
+        let header = &self.header;
+        let known = self.string_table();
+        let same = |row: &ValueType, found| texts(known, Some(*row)) == found;
+        let types = set.sample_types();
+        let fits = header.sample_types.len() == types.len()
+            && header
+                .sample_types
+                .iter()
+                .zip(types)
+                .all(|(row, found)| same(row, found));
+        if !fits && !header.sample_types.is_empty() {
+            let expected = header.sample_types.iter();
             return Err(Refused::SampleTypes {
-                found: self.type_names(&found),
-                expected: self.type_names(&self.header.sample_types),
+                found: names(set.sample_types()),
+                expected: names(expected.map(|row| texts(known, Some(*row)))),
             });
         }
-        let Some(found) = set.profiles[0].period_type else {
-            return Ok(());
-        };
-        let found = self.value_type(texts(&set.model.dictionary.strings, Some(found)));
-        let expected = *self.header.period_type.get_or_insert(found);
-        if found != expected {
+        let strings = &set.model.dictionary.strings;
+        let period_type = set.profiles[0]
+            .period_type
+            .map(|row| texts(strings, Some(row)));
+        if let (Some(expected), Some(found)) = (header.period_type, period_type)
+            && !same(&expected, found)
+        {
             return Err(Refused::PeriodType {
-                found: self.type_names(&[found]),
-                expected: self.type_names(&[expected]),
+                found: names([found].into_iter()),
+                expected: names([texts(known, Some(expected))].into_iter()),
             });
+        }
+        // Nothing is refused any more, and so nothing is left behind of what is.
+        if self.header.sample_types.is_empty() {
+            self.header.sample_types = set
+                .sample_types()
+                .map(|texts| self.value_type(texts))
+                .collect();
+        }
+        if let (None, Some(found)) = (self.header.period_type, period_type) {
+            self.header.period_type = Some(self.value_type(found));
         }
         Ok(())
     }
@@ -189,12 +205,9 @@ impl Builder {
             unit: self.strings.string(unit),
         }
     }
+}
 
-    fn type_names(&self, types: &[ValueType]) -> String {
-        let names = types.iter().map(|value_type| {
-            let (kind, unit) = texts(self.string_table(), Some(*value_type));
-            format!("{kind}/{unit}")
-        });
-        names.collect::<Vec<_>>().join(", ")
-    }
+fn names<'a>(types: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let names = types.map(|(kind, unit)| format!("{kind}/{unit}"));
+    names.collect::<Vec<_>>().join(", ")
 }

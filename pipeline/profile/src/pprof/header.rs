@@ -81,7 +81,6 @@ fn profile_attributes(
         let mut comments = Vec::with_capacity(header.comments.len());
         for row in &header.comments {
             comments.push(symbols.text_value(*row)?);
-            symbols.reserve(size_of::<Value>())?;
         }
         attributes.push(symbols.attribute(COMMENT, Value::Array(comments.into())));
     }

@@ -34,6 +34,7 @@
 //! locations and functions that no sample uses are read but not written.
 
 mod attributes;
+mod budget;
 mod build;
 mod finish;
 mod format;

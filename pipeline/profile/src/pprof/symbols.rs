@@ -6,6 +6,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::attributes::{IS_FOLDED, MAPPING_FLAGS, build_id_key};
+use super::budget::Budget;
 use super::format::{function, line, location, mapping, profile};
 use super::ids::Ids;
 use super::read::{PprofError, Problem, each};
@@ -14,6 +15,9 @@ use crate::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, Line, Location, LocationRef, Mapping,
     MappingRef, StringIdx, Value,
 };
+
+/// A row of a table with its attributes, its id, and its place in a hash table.
+const BYTES_PER_ROW: usize = 100;
 
 /// The tables under construction. What OTLP's rules forbid does not get into them: functions
 /// without any name, empty ranges of memory, negative lines.
@@ -26,12 +30,11 @@ pub(super) struct Symbols<'a> {
     texts: Vec<&'a [u8]>,
     rows: Vec<StringIdx>,
     build_ids: HashMap<u64, AttributeIdx, RandomState>,
-    bytes_left: usize,
-    limit: usize,
+    pub budget: Budget,
 }
 
 impl<'a> Symbols<'a> {
-    pub fn new(texts: Vec<&'a [u8]>, limit: usize) -> Self {
+    pub fn new(texts: Vec<&'a [u8]>, budget: Budget) -> Self {
         Self {
             tables: Interner::new(),
             locations: Ids::default(),
@@ -40,8 +43,7 @@ impl<'a> Symbols<'a> {
             rows: vec![Idx::UNSET; texts.len()],
             texts,
             build_ids: HashMap::default(),
-            bytes_left: limit,
-            limit,
+            budget,
         }
     }
 
@@ -56,13 +58,6 @@ impl<'a> Symbols<'a> {
         each(file, profile::LOCATION, "location", |message| {
             self.location(message, &mut lines)
         })
-    }
-
-    /// Sets aside memory of which a small file could ask for much.
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), Problem> {
-        let left = self.bytes_left.checked_sub(bytes);
-        self.bytes_left = left.ok_or(Problem::TooMuch { limit: self.limit })?;
-        Ok(())
     }
 
     // === text and attributes ===
@@ -84,7 +79,7 @@ impl<'a> Symbols<'a> {
     /// The same as a value of its own.
     pub fn text_value(&mut self, row: u64) -> Result<Value, Problem> {
         let text = self.text(row)?;
-        self.reserve(text.len())?;
+        self.budget.reserve(text.len())?;
         Ok(Value::from(&*text))
     }
 
@@ -115,6 +110,7 @@ impl<'a> Symbols<'a> {
     // === rows ===
 
     fn mapping(&mut self, mut message: Reader<'_>) -> Result<(), Problem> {
+        self.budget.reserve(BYTES_PER_ROW)?;
         let mut row = Mapping::default();
         let mut id = 0;
         let mut build_id = 0;
@@ -164,6 +160,7 @@ impl<'a> Symbols<'a> {
     }
 
     fn function(&mut self, mut message: Reader<'_>) -> Result<(), Problem> {
+        self.budget.reserve(BYTES_PER_ROW)?;
         let mut row = Function::default();
         let mut id = 0;
         while let Some(tag) = message.tag()? {
@@ -189,6 +186,7 @@ impl<'a> Symbols<'a> {
         let mut row = Location::default();
         let mut id = 0;
         let mut is_folded = false;
+        self.budget.reserve(BYTES_PER_ROW)?;
         lines.clear();
         while let Some(tag) = message.tag()? {
             match tag {
@@ -198,7 +196,10 @@ impl<'a> Symbols<'a> {
                     row.mapping = self.mappings.get(message.varint()?).unwrap_or_default();
                 }
                 location::ADDRESS => row.address = message.varint()?,
-                location::LINE => lines.push(self.line(message.message()?)?),
+                location::LINE => {
+                    self.budget.reserve(size_of::<Line>())?;
+                    lines.push(self.line(message.message()?)?);
+                }
                 location::IS_FOLDED => is_folded = message.varint()? != 0,
                 unknown => message.skip(unknown, location::KNOWN)?,
             }
