@@ -14,8 +14,6 @@
 //! twice, first for its strings alone, and no tree of values is ever built: what decoding needs is
 //! the body and the model. `serde_json` holds the nesting to 128 levels.
 
-#[cfg(test)]
-mod arbitrary;
 mod attributes;
 mod bytes;
 mod list;

@@ -1,11 +1,11 @@
 //! Adds profiles up, over any number of batches, into one file.
 
 use super::attributes::MAPPING_FLAGS;
-use super::intern::{ListRows, Rows, Strings};
 use super::labels::{Label, LabelSelection};
+use super::rows::{ListRows, Rows};
 use super::sets::{ProfileSet, texts};
-use super::translate::Translation;
-use crate::{Function, StringIdx, ValueType};
+use super::translate::{Known, Translation};
+use crate::{Function, Interner, StringIdx, StringTable, ValueType};
 
 /// A pprof under construction. It holds each string, function, mapping, location, stack, label set
 /// and sample once, however often it is added.
@@ -13,7 +13,8 @@ use crate::{Function, StringIdx, ValueType};
 pub struct Builder {
     pub(super) selection: LabelSelection,
     pub(super) header: Header,
-    pub(super) strings: Strings,
+    /// Used for its strings alone.
+    pub(super) strings: Interner,
     pub(super) functions: Rows<Function>,
     pub(super) mappings: Rows<MappingRow>,
     pub(super) lines: ListRows<LineRow>,
@@ -23,6 +24,7 @@ pub struct Builder {
     pub(super) samples: Rows<SampleRow>,
     /// Those of the first sample, of the second, and so on, each time one per sample type.
     pub(super) values: Vec<i64>,
+    pub(super) known: Known,
 }
 
 /// Why profiles cannot be added to a file.
@@ -134,7 +136,11 @@ impl Builder {
 
     /// About how much memory it holds; the file will be smaller.
     pub fn heap_size(&self) -> usize {
-        self.strings.heap_size()
+        /// Its end, and its place in the hash table with room to grow.
+        const BYTES_PER_STRING: usize = 20;
+        let strings = self.string_table();
+        strings.text_len()
+            + strings.len() * BYTES_PER_STRING
             + self.functions.heap_size()
             + self.mappings.heap_size()
             + self.lines.heap_size()
@@ -142,48 +148,66 @@ impl Builder {
             + self.stacks.heap_size()
             + self.label_sets.heap_size()
             + self.samples.heap_size()
+            + self.known.heap_size()
             + self.values.capacity() * size_of::<i64>()
     }
 
+    pub(super) fn string_table(&self) -> &StringTable {
+        &self.strings.dictionary().strings
+    }
+
     fn check_types(&mut self, set: &ProfileSet<'_>) -> Result<(), Refused> {
-        let found: Vec<ValueType> = set
-            .sample_types()
-            .map(|texts| self.value_type(texts))
-            .collect();
-        if self.header.sample_types.is_empty() {
-            self.header.sample_types = found;
-        } else if self.header.sample_types != found {
+        let header = &self.header;
+        let known = self.string_table();
+        let same = |row: &ValueType, found| texts(known, Some(*row)) == found;
+        let types = set.sample_types();
+        let fits = header.sample_types.len() == types.len()
+            && header
+                .sample_types
+                .iter()
+                .zip(types)
+                .all(|(row, found)| same(row, found));
+        if !fits && !header.sample_types.is_empty() {
+            let expected = header.sample_types.iter();
             return Err(Refused::SampleTypes {
-                found: self.type_names(&found),
-                expected: self.type_names(&self.header.sample_types),
+                found: names(set.sample_types()),
+                expected: names(expected.map(|row| texts(known, Some(*row)))),
             });
         }
-        let Some(found) = set.profiles[0].period_type else {
-            return Ok(());
-        };
-        let found = self.value_type(texts(&set.model.dictionary.strings, Some(found)));
-        let expected = *self.header.period_type.get_or_insert(found);
-        if found != expected {
+        let strings = &set.model.dictionary.strings;
+        let period_type = set.profiles[0]
+            .period_type
+            .map(|row| texts(strings, Some(row)));
+        if let (Some(expected), Some(found)) = (header.period_type, period_type)
+            && !same(&expected, found)
+        {
             return Err(Refused::PeriodType {
-                found: self.type_names(&[found]),
-                expected: self.type_names(&[expected]),
+                found: names([found].into_iter()),
+                expected: names([texts(known, Some(expected))].into_iter()),
             });
+        }
+        // Nothing is refused any more, and so nothing is left behind of what is.
+        if self.header.sample_types.is_empty() {
+            self.header.sample_types = set
+                .sample_types()
+                .map(|texts| self.value_type(texts))
+                .collect();
+        }
+        if let (None, Some(found)) = (self.header.period_type, period_type) {
+            self.header.period_type = Some(self.value_type(found));
         }
         Ok(())
     }
 
     fn value_type(&mut self, (kind, unit): (&str, &str)) -> ValueType {
         ValueType {
-            kind: self.strings.intern(kind),
-            unit: self.strings.intern(unit),
+            kind: self.strings.string(kind),
+            unit: self.strings.string(unit),
         }
     }
+}
 
-    fn type_names(&self, types: &[ValueType]) -> String {
-        let names = types.iter().map(|value_type| {
-            let (kind, unit) = texts(self.strings.table(), Some(*value_type));
-            format!("{kind}/{unit}")
-        });
-        names.collect::<Vec<_>>().join(", ")
-    }
+fn names<'a>(types: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let names = types.map(|(kind, unit)| format!("{kind}/{unit}"));
+    names.collect::<Vec<_>>().join(", ")
 }

@@ -17,7 +17,7 @@ impl Builder {
         self.write_mappings(&mut out);
         self.write_locations(&mut out);
         self.write_functions(&mut out);
-        for text in self.strings.table().iter() {
+        for text in self.string_table().iter() {
             out.bytes_always(profile::STRING, text.as_bytes());
         }
         self.write_header(&mut out);

@@ -57,7 +57,7 @@ pub(super) fn profiles(
         ..ScopeProfiles::default()
     };
     Ok(Model {
-        dictionary: Arc::new(symbols.dictionary),
+        dictionary: Arc::new(symbols.tables.finish()),
         resources: vec![ResourceProfiles {
             scopes: vec![scope],
             ..ResourceProfiles::default()
@@ -81,9 +81,8 @@ fn profile_attributes(
         let mut comments = Vec::with_capacity(header.comments.len());
         for row in &header.comments {
             comments.push(symbols.text_value(*row)?);
-            symbols.reserve(size_of::<Value>())?;
         }
-        attributes.push(symbols.named_attribute(COMMENT, Value::Array(comments.into())));
+        attributes.push(symbols.attribute(COMMENT, Value::Array(comments.into())));
     }
     for (key, row) in [
         (DROP_FRAMES, header.drop_frames),
@@ -92,7 +91,7 @@ fn profile_attributes(
     ] {
         let text = symbols.text(row)?;
         if !text.is_empty() {
-            attributes.push(symbols.named_attribute(key, &*text));
+            attributes.push(symbols.attribute(key, &*text));
         }
     }
     Ok(attributes)

@@ -1,10 +1,10 @@
 //! From attributes to pprof's labels.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::intern::Strings;
 use crate::json::{push_hex, to_base64, value_text};
-use crate::{Link, StringIdx, Value};
+use crate::{Interner, Link, StringIdx, Value};
 
 /// Which attributes become labels of the samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Keys {
 /// Adds the labels of an attribute: mostly one, for an array one for each item.
 pub(super) fn push_labels(
     labels: &mut Vec<Label>,
-    strings: &mut Strings,
+    strings: &mut Interner,
     key: &str,
     value: &Value,
     unit: &str,
@@ -75,37 +75,39 @@ pub(super) fn push_labels(
     }
 }
 
-fn label(strings: &mut Strings, key: &str, value: &Value, unit: &str) -> Option<Label> {
+fn label(strings: &mut Interner, key: &str, value: &Value, unit: &str) -> Option<Label> {
     let text = match value {
         // Readers do not see a label that has neither text nor a number, and take the key for
         // the unit where there is none.
         Value::Int(0) if unit.is_empty() => return Some(number(strings, key, 0, key)),
         Value::Int(value) => return Some(number(strings, key, *value, unit)),
         Value::Empty => return None,
-        Value::Str(text) if text.is_empty() => return None,
-        Value::Str(text) => strings.intern(text),
-        Value::Bool(flag) => strings.intern(if *flag { "true" } else { "false" }),
-        Value::Double(value) => strings.intern(&value.to_string()),
-        Value::Bytes(bytes) => strings.intern(&to_base64(bytes)),
-        Value::Array(_) | Value::Map(_) => strings.intern(&value_text(value)),
+        Value::Str(text) => Cow::Borrowed(&**text),
+        Value::Bool(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),
+        Value::Double(value) => Cow::Owned(value.to_string()),
+        Value::Bytes(bytes) => Cow::Owned(to_base64(bytes)),
+        Value::Array(_) | Value::Map(_) => Cow::Owned(value_text(value)),
     };
+    if text.is_empty() {
+        return None;
+    }
     Some(Label {
-        key: strings.intern(key),
-        text,
+        key: strings.string(key),
+        text: strings.string(&text),
         ..Label::default()
     })
 }
 
-fn number(strings: &mut Strings, key: &str, number: i64, unit: &str) -> Label {
+fn number(strings: &mut Interner, key: &str, number: i64, unit: &str) -> Label {
     Label {
-        key: strings.intern(key),
+        key: strings.string(key),
         number,
-        unit: strings.intern(unit),
+        unit: strings.string(unit),
         ..Label::default()
     }
 }
 
-pub(super) fn push_link(labels: &mut Vec<Label>, strings: &mut Strings, link: &Link) {
+pub(super) fn push_link(labels: &mut Vec<Label>, strings: &mut Interner, link: &Link) {
     let ids: [(&str, &[u8]); 2] = [("trace_id", &link.trace_id), ("span_id", &link.span_id)];
     for (key, id) in ids {
         if id.iter().all(|&byte| byte == 0) {
@@ -115,8 +117,8 @@ pub(super) fn push_link(labels: &mut Vec<Label>, strings: &mut Strings, link: &L
         push_hex(&mut hex, id);
         let hex = String::from_utf8_lossy(&hex);
         labels.push(Label {
-            key: strings.intern(key),
-            text: strings.intern(&hex),
+            key: strings.string(key),
+            text: strings.string(&hex),
             ..Label::default()
         });
     }

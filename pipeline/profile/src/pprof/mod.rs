@@ -34,15 +34,16 @@
 //! locations and functions that no sample uses are read but not written.
 
 mod attributes;
+mod budget;
 mod build;
 mod finish;
 mod format;
 mod gzip;
 mod header;
 mod ids;
-mod intern;
 mod labels;
 mod read;
+mod rows;
 mod samples;
 mod sets;
 mod symbols;

@@ -5,22 +5,23 @@
 
 use std::borrow::Cow;
 
+use super::budget::Budget;
 use super::format::{profile, value_type};
 use super::gzip::{gunzip, is_gzip};
 use super::header::profiles;
 use super::samples::Reading;
 use super::symbols::Symbols;
-use crate::Model;
 use crate::proto::tag::{LEN, wire_type};
 use crate::proto::{Reader, WireError};
+use crate::{Model, Profile, StringIdx, Value};
 
 /// How much a file may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Of the file, decompressed.
     pub file_bytes: usize,
-    /// Of what stands in the model more often than in the file: samples for each sample type, text
-    /// in each attribute.
+    /// Of what is made of it in memory: samples stand there for each sample type, text in each
+    /// attribute.
     pub model_bytes: usize,
 }
 
@@ -72,7 +73,7 @@ pub enum Problem {
     IdTaken { id: u64 },
     #[error("the number of values is {values}, that of sample types {types}")]
     ValueCount { values: usize, types: usize },
-    #[error("the profile takes more than {limit} bytes in memory from here on")]
+    #[error("from here on the profile takes more than {limit} bytes of memory")]
     TooMuch { limit: usize },
 }
 
@@ -87,10 +88,11 @@ pub fn read(file: &[u8], limits: Limits) -> Result<Model, PprofError> {
     } else {
         return Err(PprofError::TooLarge { limit });
     };
-    let header = Header::read(&file)?;
-    let mut symbols = Symbols::new(header.texts.clone(), limits.model_bytes);
+    let mut budget = Budget::new(limits.model_bytes);
+    let mut header = Header::read(&file, &mut budget)?;
+    let mut symbols = Symbols::new(std::mem::take(&mut header.texts), budget);
     symbols.read(&file)?;
-    let samples = Reading::new(&mut symbols, header.sample_types.len())?.read(&file)?;
+    let samples = Reading::new(&mut symbols, header.sample_types.len()).read(&file)?;
     Ok(profiles(&header, symbols, samples)?)
 }
 
@@ -144,7 +146,10 @@ pub(super) struct TypeRows {
 }
 
 impl<'a> Header<'a> {
-    fn read(file: &'a [u8]) -> Result<Self, Problem> {
+    fn read(file: &'a [u8], budget: &mut Budget) -> Result<Self, Problem> {
+        /// A row here and its place in our own table.
+        const STRING: usize = size_of::<&[u8]>() + size_of::<StringIdx>();
+        const COMMENT: usize = size_of::<u64>() + size_of::<Value>();
         let mut header = Self::default();
         let mut reader = Reader::new(file);
         while let Some(tag) = reader.tag()? {
@@ -152,9 +157,13 @@ impl<'a> Header<'a> {
                 profile::SAMPLE | profile::MAPPING | profile::LOCATION | profile::FUNCTION => {
                     reader.bytes()?;
                 }
-                profile::STRING => header.texts.push(reader.bytes()?),
+                profile::STRING => {
+                    budget.reserve(STRING)?;
+                    header.texts.push(reader.bytes()?);
+                }
                 profile::SAMPLE_TYPE => {
-                    header.sample_types.push(TypeRows::read(reader.message()?)?)
+                    budget.reserve(size_of::<TypeRows>() + 2 * size_of::<Profile>())?;
+                    header.sample_types.push(TypeRows::read(reader.message()?)?);
                 }
                 profile::DROP_FRAMES => header.drop_frames = reader.varint()?,
                 profile::KEEP_FRAMES => header.keep_frames = reader.varint()?,
@@ -165,10 +174,14 @@ impl<'a> Header<'a> {
                     header.period_type = Some(TypeRows::read(reader.message()?)?);
                 }
                 profile::PERIOD => header.period = reader.int64()?,
-                profile::COMMENT => header.comments.push(reader.varint()?),
+                profile::COMMENT => {
+                    budget.reserve(COMMENT)?;
+                    header.comments.push(reader.varint()?);
+                }
                 profile::COMMENTS => {
                     let mut list = reader.message()?;
                     while !list.rest().is_empty() {
+                        budget.reserve(COMMENT)?;
                         header.comments.push(list.varint()?);
                     }
                 }

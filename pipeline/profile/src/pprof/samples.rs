@@ -4,27 +4,30 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::format::{label, profile, sample};
-use super::intern::Index;
 use super::read::{PprofError, Problem, each};
 use super::symbols::Symbols;
 use crate::proto::Reader;
 use crate::{
-    Attribute, AttributeIdx, Idx, LinkIdx, LocationIdx, Profile, SampleRef, Samples, StackIdx,
-    StringIdx, Value,
+    AttributeIdx, AttributeRef, Idx, LinkIdx, LocationIdx, SampleRef, Samples, StackIdx, StringIdx,
+    Value,
 };
 
 /// The samples of a file being read.
 pub(super) struct Reading<'s, 'a> {
     symbols: &'s mut Symbols<'a>,
     by_type: Vec<Samples>,
-    stack_index: Index,
     known_labels: HashMap<Label, AttributeIdx, RandomState>,
     // Of the current sample.
     locations: Vec<LocationIdx>,
+    /// Not more than there are sample types, however many came.
     values: Vec<i64>,
+    value_count: usize,
     labels: Vec<Label>,
     attributes: Vec<AttributeIdx>,
 }
+
+/// A label that was not seen before, its attribute, and the places of both in hash tables.
+const BYTES_PER_LABEL: usize = 100;
 
 /// A label; its text is by row of the file's string table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,21 +39,19 @@ struct Label {
 }
 
 impl<'s, 'a> Reading<'s, 'a> {
-    pub fn new(symbols: &'s mut Symbols<'a>, types: usize) -> Result<Self, Problem> {
-        symbols.reserve(types.saturating_mul(2 * size_of::<Profile>()))?;
+    pub fn new(symbols: &'s mut Symbols<'a>, types: usize) -> Self {
         let mut reading = Self {
             symbols,
             by_type: Vec::new(),
-            stack_index: Index::default(),
             known_labels: HashMap::default(),
             locations: Vec::new(),
             values: Vec::new(),
+            value_count: 0,
             labels: Vec::new(),
             attributes: Vec::new(),
         };
         reading.by_type.resize(types, Samples::default());
-        reading.stack();
-        Ok(reading)
+        reading
     }
 
     /// The samples, for each sample type in the order of the file.
@@ -63,12 +64,12 @@ impl<'s, 'a> Reading<'s, 'a> {
 
     fn sample(&mut self, message: Reader<'_>) -> Result<(), Problem> {
         self.fields(message)?;
-        let (values, types) = (self.values.len(), self.by_type.len());
+        let (values, types) = (self.value_count, self.by_type.len());
         if values != types {
             return Err(Problem::ValueCount { values, types });
         }
-        self.reserve()?;
-        let stack = self.stack();
+        self.reserve_columns()?;
+        let stack = self.stack()?;
         self.attributes()?;
         for (samples, value) in self.by_type.iter_mut().zip(&self.values) {
             samples.push(SampleRef {
@@ -85,6 +86,7 @@ impl<'s, 'a> Reading<'s, 'a> {
     fn fields(&mut self, mut message: Reader<'_>) -> Result<(), Problem> {
         self.locations.clear();
         self.values.clear();
+        self.value_count = 0;
         self.labels.clear();
         while let Some(tag) = message.tag()? {
             match tag {
@@ -95,9 +97,16 @@ impl<'s, 'a> Reading<'s, 'a> {
                         self.location(list.varint()?)?;
                     }
                 }
-                sample::VALUE => self.values.push(message.int64()?),
-                sample::VALUES => message.packed_int64(&mut self.values)?,
+                sample::VALUE => self.value(&mut message)?,
+                sample::VALUES => {
+                    let mut list = message.message()?;
+                    while !list.rest().is_empty() {
+                        self.value(&mut list)?;
+                    }
+                }
                 sample::LABEL => {
+                    let labels = size_of_val(self.labels.as_slice());
+                    self.symbols.budget.check(labels)?;
                     let label = self.label(message.message()?)?;
                     self.labels.push(label);
                 }
@@ -111,6 +120,15 @@ impl<'s, 'a> Reading<'s, 'a> {
         let location = self.symbols.locations.get(id);
         self.locations
             .push(location.ok_or(Problem::NoSuchLocation { id })?);
+        Ok(())
+    }
+
+    fn value(&mut self, message: &mut Reader<'_>) -> Result<(), Problem> {
+        let value = message.int64()?;
+        self.value_count += 1;
+        if self.value_count <= self.by_type.len() {
+            self.values.push(value);
+        }
         Ok(())
     }
 
@@ -133,32 +151,25 @@ impl<'s, 'a> Reading<'s, 'a> {
         Ok(row)
     }
 
-    /// Sets aside what the current sample will take. Its labels stand in the columns of each type,
-    /// so that a small file could ask for much.
-    fn reserve(&mut self) -> Result<(), Problem> {
+    /// Sets aside what the current sample takes in the columns, which is as much for each type.
+    fn reserve_columns(&mut self) -> Result<(), Problem> {
         const COLUMNS: usize = size_of::<StackIdx>() + size_of::<LinkIdx>() + 3 * size_of::<u32>();
         let labels = self.labels.len() * size_of::<AttributeIdx>();
         let per_type = COLUMNS + size_of::<i64>() + labels;
-        self.symbols
-            .reserve(per_type.saturating_mul(self.by_type.len()))
+        let all = per_type.saturating_mul(self.by_type.len());
+        self.symbols.budget.reserve(all)
     }
 
-    fn stack(&mut self) -> StackIdx {
-        let stacks = &mut self.symbols.dictionary.stacks;
-        let next = if self.locations.is_empty() {
-            0
-        } else {
-            stacks.len()
-        };
-        let row_at = |row: usize| stacks.get(Idx::new(row as u32));
-        let found = self
-            .stack_index
-            .find_or_add(self.locations.as_slice(), next, row_at);
-        match found {
-            Ok(row) => Idx::new(row),
-            Err(0) => Idx::UNSET,
-            Err(_) => stacks.push(&self.locations),
+    fn stack(&mut self) -> Result<StackIdx, Problem> {
+        let Symbols { tables, budget, .. } = &mut *self.symbols;
+        let locations = size_of_val(self.locations.as_slice());
+        budget.check(locations)?;
+        let before = tables.dictionary().stacks.len();
+        let stack = tables.stack(&self.locations);
+        if tables.dictionary().stacks.len() > before {
+            budget.reserve(locations)?;
         }
+        Ok(stack)
     }
 
     /// Turns the labels of the current sample into attributes, one for each key.
@@ -171,17 +182,20 @@ impl<'s, 'a> Reading<'s, 'a> {
                     Some(attribute) => *attribute,
                     None => {
                         let value = value(self.symbols, label)?;
-                        let attribute = attribute(self.symbols, label, value);
+                        let attribute = attribute(self.symbols, label, &value);
+                        self.symbols.budget.reserve(BYTES_PER_LABEL)?;
                         self.known_labels.insert(*label, attribute);
                         attribute
                     }
                 },
                 _ => {
+                    let bytes = BYTES_PER_LABEL + size_of::<Value>() * labels.len();
+                    self.symbols.budget.reserve(bytes)?;
                     let values: Result<Vec<Value>, Problem> = labels
                         .iter()
                         .map(|label| value(self.symbols, label))
                         .collect();
-                    attribute(self.symbols, &labels[0], Value::Array(values?.into()))
+                    attribute(self.symbols, &labels[0], &Value::Array(values?.into()))
                 }
             };
             self.attributes.push(attribute);
@@ -198,8 +212,8 @@ fn value(symbols: &mut Symbols<'_>, label: &Label) -> Result<Value, Problem> {
     }
 }
 
-fn attribute(symbols: &mut Symbols<'_>, label: &Label, value: Value) -> AttributeIdx {
-    symbols.attribute(Attribute {
+fn attribute(symbols: &mut Symbols<'_>, label: &Label, value: &Value) -> AttributeIdx {
+    symbols.tables.attribute(AttributeRef {
         key: label.key,
         value,
         unit: label.unit,

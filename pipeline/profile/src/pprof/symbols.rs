@@ -6,51 +6,45 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::attributes::{IS_FOLDED, MAPPING_FLAGS, build_id_key};
+use super::budget::Budget;
 use super::format::{function, line, location, mapping, profile};
 use super::ids::Ids;
-use super::intern::Index;
 use super::read::{PprofError, Problem, each};
 use crate::proto::Reader;
 use crate::{
-    Attribute, AttributeIdx, Dictionary, Function, Idx, Line, Location, LocationRef, Mapping,
+    AttributeIdx, AttributeRef, Function, Idx, Interner, Line, Location, LocationRef, Mapping,
     MappingRef, StringIdx, Value,
 };
+
+/// A row of a table with its attributes, its id, and its place in a hash table.
+const BYTES_PER_ROW: usize = 100;
 
 /// The tables under construction. What OTLP's rules forbid does not get into them: functions
 /// without any name, empty ranges of memory, negative lines.
 pub(super) struct Symbols<'a> {
-    pub dictionary: Dictionary,
+    pub tables: Interner,
     pub locations: Ids<Location>,
     mappings: Ids<Mapping>,
     functions: Ids<Function>,
     /// The string table of the file, and where a string stands in ours once it is used.
     texts: Vec<&'a [u8]>,
     rows: Vec<StringIdx>,
-    string_index: Index,
-    attribute_index: Index,
     build_ids: HashMap<u64, AttributeIdx, RandomState>,
-    bytes_left: usize,
-    limit: usize,
+    pub budget: Budget,
 }
 
 impl<'a> Symbols<'a> {
-    pub fn new(texts: Vec<&'a [u8]>, limit: usize) -> Self {
-        let mut symbols = Self {
-            dictionary: Dictionary::default(),
+    pub fn new(texts: Vec<&'a [u8]>, budget: Budget) -> Self {
+        Self {
+            tables: Interner::new(),
             locations: Ids::default(),
             mappings: Ids::default(),
             functions: Ids::default(),
             rows: vec![Idx::UNSET; texts.len()],
             texts,
-            string_index: Index::default(),
-            attribute_index: Index::default(),
             build_ids: HashMap::default(),
-            bytes_left: limit,
-            limit,
-        };
-        symbols.intern("");
-        symbols.attribute(Attribute::default());
-        symbols
+            budget,
+        }
     }
 
     pub fn read(&mut self, file: &'a [u8]) -> Result<(), PprofError> {
@@ -64,13 +58,6 @@ impl<'a> Symbols<'a> {
         each(file, profile::LOCATION, "location", |message| {
             self.location(message, &mut lines)
         })
-    }
-
-    /// Sets aside memory of which a small file could ask for much.
-    pub fn reserve(&mut self, bytes: usize) -> Result<(), Problem> {
-        let left = self.bytes_left.checked_sub(bytes);
-        self.bytes_left = left.ok_or(Problem::TooMuch { limit: self.limit })?;
-        Ok(())
     }
 
     // === text and attributes ===
@@ -92,7 +79,7 @@ impl<'a> Symbols<'a> {
     /// The same as a value of its own.
     pub fn text_value(&mut self, row: u64) -> Result<Value, Problem> {
         let text = self.text(row)?;
-        self.reserve(text.len())?;
+        self.budget.reserve(text.len())?;
         Ok(Value::from(&*text))
     }
 
@@ -106,43 +93,16 @@ impl<'a> Symbols<'a> {
         if known.is_set() {
             return Ok(known);
         }
-        let string = self.intern(&text);
+        let string = self.tables.string(&text);
         self.rows[row as usize] = string;
         Ok(string)
     }
 
-    pub fn intern(&mut self, text: &str) -> StringIdx {
-        let strings = &mut self.dictionary.strings;
-        let row_at = |row: usize| strings.get(Idx::new(row as u32));
-        match self.string_index.find_or_add(text, strings.len(), row_at) {
-            Ok(row) => Idx::new(row),
-            // Row 0 stands in the table from the start.
-            Err(0) => Idx::UNSET,
-            Err(_) => strings.push(text),
-        }
-    }
-
-    pub fn attribute(&mut self, attribute: Attribute) -> AttributeIdx {
-        let attributes = &mut self.dictionary.attributes;
-        let rows = attributes.rows();
-        let next = if attribute == Attribute::default() {
-            0
-        } else {
-            rows.len()
-        };
-        let row_at = |row: usize| &rows[row];
-        match self.attribute_index.find_or_add(&attribute, next, row_at) {
-            Ok(row) => Idx::new(row),
-            Err(0) => Idx::UNSET,
-            Err(_) => attributes.push(attribute),
-        }
-    }
-
-    pub fn named_attribute(&mut self, key: &str, value: impl Into<Value>) -> AttributeIdx {
-        let key = self.intern(key);
-        self.attribute(Attribute {
+    pub fn attribute(&mut self, key: &str, value: impl Into<Value>) -> AttributeIdx {
+        let key = self.tables.string(key);
+        self.tables.attribute(AttributeRef {
             key,
-            value: value.into(),
+            value: &value.into(),
             unit: Idx::UNSET,
         })
     }
@@ -150,6 +110,7 @@ impl<'a> Symbols<'a> {
     // === rows ===
 
     fn mapping(&mut self, mut message: Reader<'_>) -> Result<(), Problem> {
+        self.budget.reserve(BYTES_PER_ROW)?;
         let mut row = Mapping::default();
         let mut id = 0;
         let mut build_id = 0;
@@ -173,12 +134,12 @@ impl<'a> Symbols<'a> {
         attributes.extend(self.build_id(build_id)?);
         // Also those that are not set: without them, writing would go by what the locations have.
         for (key, flag) in MAPPING_FLAGS.into_iter().zip(flags) {
-            attributes.push(self.named_attribute(key, flag));
+            attributes.push(self.attribute(key, flag));
         }
         if row.memory_start >= row.memory_limit {
             (row.memory_start, row.memory_limit) = (0, 0);
         }
-        let row = self.dictionary.mappings.push(MappingRef {
+        let row = self.tables.mapping(MappingRef {
             mapping: row,
             attributes: &attributes,
         });
@@ -193,12 +154,13 @@ impl<'a> Symbols<'a> {
         if text.is_empty() {
             return Ok(None);
         }
-        let attribute = self.named_attribute(build_id_key(&text), &*text);
+        let attribute = self.attribute(build_id_key(&text), &*text);
         self.build_ids.insert(row, attribute);
         Ok(Some(attribute))
     }
 
     fn function(&mut self, mut message: Reader<'_>) -> Result<(), Problem> {
+        self.budget.reserve(BYTES_PER_ROW)?;
         let mut row = Function::default();
         let mut id = 0;
         while let Some(tag) = message.tag()? {
@@ -213,7 +175,7 @@ impl<'a> Symbols<'a> {
         }
         let is_named = row.name.is_set() || row.system_name.is_set() || row.filename.is_set();
         let row = if is_named {
-            self.dictionary.functions.push(row)
+            self.tables.function(row)
         } else {
             Idx::UNSET
         };
@@ -224,6 +186,7 @@ impl<'a> Symbols<'a> {
         let mut row = Location::default();
         let mut id = 0;
         let mut is_folded = false;
+        self.budget.reserve(BYTES_PER_ROW)?;
         lines.clear();
         while let Some(tag) = message.tag()? {
             match tag {
@@ -233,13 +196,16 @@ impl<'a> Symbols<'a> {
                     row.mapping = self.mappings.get(message.varint()?).unwrap_or_default();
                 }
                 location::ADDRESS => row.address = message.varint()?,
-                location::LINE => lines.push(self.line(message.message()?)?),
+                location::LINE => {
+                    self.budget.reserve(size_of::<Line>())?;
+                    lines.push(self.line(message.message()?)?);
+                }
                 location::IS_FOLDED => is_folded = message.varint()? != 0,
                 unknown => message.skip(unknown, location::KNOWN)?,
             }
         }
-        let folded = is_folded.then(|| self.named_attribute(IS_FOLDED, true));
-        let row = self.dictionary.locations.push(LocationRef {
+        let folded = is_folded.then(|| self.attribute(IS_FOLDED, true));
+        let row = self.tables.location(LocationRef {
             location: row,
             lines,
             attributes: folded.as_slice(),

@@ -1,7 +1,9 @@
 //! From the rows of a batch to those of a file.
 //!
-//! Each row that a sample uses is translated once per call, and looked up by its index from then
-//! on; the cost of adding goes by what the samples use and not by the size of the batch's tables.
+//! Each row that a sample uses is translated once, and looked up by its index from then on; the
+//! cost of adding goes by what the samples use and not by the size of the batch's tables.
+
+use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -10,25 +12,56 @@ use super::attributes::{
     BUILD_IDS, COMMENT, DOC_URL, DROP_FRAMES, IS_FOLDED, KEEP_FRAMES, MAPPING_FLAGS,
 };
 use super::build::{Builder, Id, LineRow, LocationRow, MappingRow, SampleRow};
-use super::intern::ListRows;
 use super::labels::{Label, push_labels, push_link};
+use super::rows::ListRows;
 use super::sets::ProfileSet;
 use crate::{
     Attribute, AttributeIdx, Dictionary, Function, FunctionIdx, Line, LinkIdx, LocationIdx,
     MappingIdx, Profile, SampleRef, StackIdx, Value,
 };
 
-type Known<Key, Row> = HashMap<Key, Row, RandomState>;
+/// Which rows of a batch have which in the file.
+///
+/// It is kept from call to call: the sets of a batch share one dictionary, and mostly stacks too.
+#[derive(Default)]
+pub(super) struct Known {
+    dictionary: Weak<Dictionary>,
+    functions: Map<FunctionIdx>,
+    mappings: Map<MappingIdx>,
+    locations: Map<LocationIdx>,
+    stacks: Map<StackIdx>,
+}
+
+type Map<Index> = HashMap<Index, u32, RandomState>;
+
+impl Known {
+    fn of(self, dictionary: &Arc<Dictionary>) -> Self {
+        // The weak reference keeps the address from being used again.
+        if Weak::as_ptr(&self.dictionary) == Arc::as_ptr(dictionary) {
+            return self;
+        }
+        Self {
+            dictionary: Arc::downgrade(dictionary),
+            ..Self::default()
+        }
+    }
+
+    pub fn heap_size(&self) -> usize {
+        const BYTES_PER_ROW: usize = size_of::<(StackIdx, u32)>() + 1;
+        let rows = self.functions.capacity()
+            + self.mappings.capacity()
+            + self.locations.capacity()
+            + self.stacks.capacity();
+        rows * BYTES_PER_ROW
+    }
+}
 
 /// One call of [`Builder::add`].
 pub(super) struct Translation<'b, 'a> {
     builder: &'b mut Builder,
     dictionary: &'a Dictionary,
     set: &'b ProfileSet<'a>,
-    functions: Known<FunctionIdx, Id>,
-    mappings: Known<MappingIdx, Id>,
-    locations: Known<LocationIdx, Id>,
-    stacks: Known<StackIdx, u32>,
+    known: Known,
     /// The labels that all samples have, from the resource and the profile.
     shared: Vec<Label>,
     /// What samples have of their own, as the link followed by the attributes, and the row of the
@@ -45,13 +78,10 @@ pub(super) struct Translation<'b, 'a> {
 impl<'b, 'a> Translation<'b, 'a> {
     pub fn new(builder: &'b mut Builder, set: &'b ProfileSet<'a>) -> Self {
         Self {
+            known: std::mem::take(&mut builder.known).of(&set.model.dictionary),
             builder,
             dictionary: &set.model.dictionary,
             set,
-            functions: Known::default(),
-            mappings: Known::default(),
-            locations: Known::default(),
-            stacks: Known::default(),
             shared: Vec::new(),
             own: ListRows::default(),
             label_sets: Vec::new(),
@@ -82,6 +112,7 @@ impl<'b, 'a> Translation<'b, 'a> {
                 *sum = sum.saturating_add(observed(sample));
             }
         }
+        self.builder.known = self.known;
     }
 
     // === header ===
@@ -100,26 +131,26 @@ impl<'b, 'a> Translation<'b, 'a> {
         }
         let strings = &mut self.builder.strings;
         if !header.default_sample_type.is_set() {
-            header.default_sample_type = strings.intern(default);
+            header.default_sample_type = strings.string(default);
         }
         for attribute in attributes(self.dictionary, &profile.attributes) {
             match (self.dictionary.strings.get(attribute.key), &attribute.value) {
                 (COMMENT, Value::Array(comments)) => {
                     for comment in comments.iter().filter_map(Value::as_str) {
-                        header.comments.intern(strings.intern(comment));
+                        header.comments.intern(strings.string(comment));
                     }
                 }
                 (COMMENT, Value::Str(comment)) => {
-                    header.comments.intern(strings.intern(comment));
+                    header.comments.intern(strings.string(comment));
                 }
                 (DROP_FRAMES, Value::Str(text)) if !header.drop_frames.is_set() => {
-                    header.drop_frames = strings.intern(text);
+                    header.drop_frames = strings.string(text);
                 }
                 (KEEP_FRAMES, Value::Str(text)) if !header.keep_frames.is_set() => {
-                    header.keep_frames = strings.intern(text);
+                    header.keep_frames = strings.string(text);
                 }
                 (DOC_URL, Value::Str(text)) if !header.doc_url.is_set() => {
-                    header.doc_url = strings.intern(text);
+                    header.doc_url = strings.string(text);
                 }
                 _ => {}
             }
@@ -193,7 +224,7 @@ impl<'b, 'a> Translation<'b, 'a> {
     // === stacks ===
 
     fn stack(&mut self, index: StackIdx) -> u32 {
-        if let Some(known) = self.stacks.get(&index) {
+        if let Some(known) = self.known.stacks.get(&index) {
             return *known;
         }
         let mut ids = std::mem::take(&mut self.ids);
@@ -203,12 +234,12 @@ impl<'b, 'a> Translation<'b, 'a> {
         }
         let stack = self.builder.stacks.intern(&ids);
         self.ids = ids;
-        self.stacks.insert(index, stack);
+        self.known.stacks.insert(index, stack);
         stack
     }
 
     fn location(&mut self, index: LocationIdx) -> Id {
-        if let Some(known) = self.locations.get(&index) {
+        if let Some(known) = self.known.locations.get(&index) {
             return *known;
         }
         let row = self.dictionary.locations.get(index);
@@ -230,7 +261,7 @@ impl<'b, 'a> Translation<'b, 'a> {
         };
         self.lines = lines;
         let id = self.builder.locations.intern(location) + 1;
-        self.locations.insert(index, id);
+        self.known.locations.insert(index, id);
         id
     }
 
@@ -241,10 +272,11 @@ impl<'b, 'a> Translation<'b, 'a> {
         let Self {
             builder,
             dictionary,
+            known,
             ..
         } = self;
-        *self.functions.entry(index).or_insert_with(|| {
-            let mut text = |index| builder.strings.intern(dictionary.strings.get(index));
+        *known.functions.entry(index).or_insert_with(|| {
+            let mut text = |index| builder.strings.string(dictionary.strings.get(index));
             let function = Function {
                 name: text(row.name),
                 system_name: text(row.system_name),
@@ -262,9 +294,10 @@ impl<'b, 'a> Translation<'b, 'a> {
         let Self {
             builder,
             dictionary,
+            known,
             ..
         } = self;
-        *self.mappings.entry(index).or_insert_with(|| {
+        *known.mappings.entry(index).or_insert_with(|| {
             let row = dictionary.mappings.get(index);
             let strings = &mut builder.strings;
             let build_id = BUILD_IDS
@@ -275,8 +308,8 @@ impl<'b, 'a> Translation<'b, 'a> {
                 memory_start: row.mapping.memory_start,
                 memory_limit: row.mapping.memory_limit,
                 file_offset: row.mapping.file_offset,
-                filename: strings.intern(dictionary.strings.get(row.mapping.filename)),
-                build_id: strings.intern(build_id),
+                filename: strings.string(dictionary.strings.get(row.mapping.filename)),
+                build_id: strings.string(build_id),
                 flags: MAPPING_FLAGS.map(|key| flag(dictionary, row.attributes, key)),
             };
             builder.mappings.intern(mapping) + 1

@@ -1,15 +1,15 @@
-//! Tables in which equal rows stand once.
+//! Tables of a file to be, in which equal rows stand once.
 
 use std::hash::{BuildHasher, Hash};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
-use crate::{Lists, StringIdx, StringTable};
+use crate::Lists;
 
 /// Finds the row of what was added before by its hash.
 #[derive(Default)]
-pub(super) struct Index {
+struct Index {
     rows: HashTable<u32>,
     hasher: RandomState,
 }
@@ -26,15 +26,9 @@ pub(super) struct ListRows<T> {
     index: Index,
 }
 
-/// Text; row 0 is empty.
-pub(super) struct Strings {
-    table: StringTable,
-    index: Index,
-}
-
 impl Index {
     /// The row that holds `value`, or as an error the `next` one, where the caller is to put it.
-    pub fn find_or_add<'a, V: Hash + Eq + ?Sized + 'a>(
+    fn find_or_add<'a, V: Hash + Eq + ?Sized + 'a>(
         &mut self,
         value: &V,
         next: usize,
@@ -119,34 +113,5 @@ impl<T: Hash + Eq + Copy> ListRows<T> {
     pub fn heap_size(&self) -> usize {
         let lists = self.lists.len() * size_of::<u32>();
         lists + size_of_val(self.lists.items()) + self.index.heap_size()
-    }
-}
-
-impl Default for Strings {
-    fn default() -> Self {
-        let table = StringTable::default();
-        let mut index = Index::default();
-        let empty = index.find_or_add("", 0, |_| "");
-        debug_assert_eq!(empty, Err(0));
-        Self { table, index }
-    }
-}
-
-impl Strings {
-    pub fn intern(&mut self, text: &str) -> StringIdx {
-        let table = &self.table;
-        let row_at = |at: usize| table.get(StringIdx::new(at as u32));
-        match self.index.find_or_add(text, table.len(), row_at) {
-            Ok(row) => StringIdx::new(row),
-            Err(_) => self.table.push(text),
-        }
-    }
-
-    pub fn table(&self) -> &StringTable {
-        &self.table
-    }
-
-    pub fn heap_size(&self) -> usize {
-        self.table.text_len() + self.table.len() * size_of::<u32>() + self.index.heap_size()
     }
 }
