@@ -1,1 +1,33 @@
-//! profcol-config
+//! Reads the configuration: the OpenTelemetry Collector's surface, with messages that show the line.
+//!
+//! ```text
+//! files, variables, --set ── resolve ──> Node ── check ──> Node ── decode ──> a Config ── validate
+//!                             (yaml)             (schema)                                     └──> Problems ──> Report
+//! ```
+
+mod config;
+mod decode;
+pub mod node;
+pub mod print;
+mod problem;
+mod report;
+pub mod resolve;
+pub mod schema;
+mod sources;
+mod suggest;
+mod values;
+pub mod yaml;
+
+pub use config::{Config, load};
+pub use decode::decode;
+pub use node::{Entry, Location, Map, Node, Value};
+pub use problem::{MAX_PROBLEMS, Problem, Problems};
+pub use report::Report;
+pub use resolve::{
+    Host, Input, Note, NoteLevel, Resolved, Unresolved, World, parse_untrusted, resolve,
+};
+pub use sources::{SourceId, Sources, TooMuch};
+pub use suggest::did_you_mean;
+pub use values::{
+    ComponentId, Duration, DurationError, Headers, IdError, PipelineId, Present, REDACTED, Secret,
+};

@@ -1,1 +1,28 @@
-//! profcol-net
+//! The transport for everything that speaks HTTP: gRPC and plain HTTP, as server and as client.
+//!
+//! It moves whole messages as bytes and knows nothing of what is in them. A message is received
+//! with one copy, into a buffer of its own size, and sent with none; compressed bytes are kept
+//! beside the message they hold, so that what nobody changed is passed on as it came.
+
+pub mod auth;
+mod body;
+mod client;
+pub mod compress;
+pub mod grpc;
+mod io;
+mod message;
+mod pace;
+mod server;
+pub mod settings;
+pub mod tls;
+
+pub use client::{GrpcCall, GrpcClient, GrpcReply};
+pub use compress::{Compression, Encoding, Level};
+pub use io::PeerAddr;
+pub use message::{Compressed, Message};
+pub use server::{
+    AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy, GrpcRequest,
+    GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcService, HttpRequest, HttpServer,
+    HttpServerKeepalive, HttpServerSettings, HttpService, ServerError, ServerParameters,
+    ServerStats, Transport, unknown_method,
+};

@@ -2,7 +2,7 @@
 //!
 //! Shared parts count fully for each holder: queues would rather hold too little than too much.
 
-use crate::{Dictionary, KeyValue, Line, Link, Location, Mapping, Model, Samples, Value};
+use crate::{Dictionary, KeyValue, Line, Location, Mapping, Model, Samples, Value};
 
 pub(crate) fn model_size(model: &Model) -> usize {
     let resources: usize = model
@@ -42,7 +42,7 @@ fn dictionary_size(tables: &Dictionary) -> usize {
     tables.strings.text_len()
         + tables.strings.len() * size_of::<u32>()
         + size_of_val(tables.functions.rows())
-        + tables.links.rows().len() * size_of::<Link>()
+        + size_of_val(tables.links.rows())
         + tables.mappings.rows().len() * (size_of::<Mapping>() + 3 * size_of::<u32>())
         + tables.locations.rows().len()
             * (size_of::<Location>() + size_of::<Line>() + 3 * size_of::<u32>())

@@ -138,7 +138,7 @@ impl<'a> Splitter<'a> {
     /// Takes a sample that by the estimate is too long even alone, if it really is not.
     fn take_alone(&mut self, sample: Part) {
         self.close();
-        let piece = self.build(&[sample.clone()]);
+        let piece = self.build(std::slice::from_ref(&sample));
         if matches!(self.bound, Bound::Bytes(limit) if encode(&piece).len() > limit) {
             append(&mut self.oversize, sample);
         } else {

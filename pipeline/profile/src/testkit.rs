@@ -8,21 +8,22 @@ use proptest::prelude::*;
 
 use crate::{
     Attribute, AttributeIdx, Attributes, Dictionary, EntityRef, Function, Idx, KeyValue, Line,
-    Link, Location, LocationRef, Mapping, MappingRef, Model, OriginalPayload, Profile, Resource,
-    ResourceProfiles, SampleRef, Samples, Scope, ScopeProfiles, StackIdx, Value, ValueType,
+    Link, Location, LocationIdx, LocationRef, Mapping, MappingRef, Model, OriginalPayload, Profile,
+    Resource, ResourceProfiles, SampleRef, Samples, Scope, ScopeProfiles, StackIdx, Value,
+    ValueType,
 };
 
 /// Valid models, small ones with everything that there can be: rows that stand twice, rows that
 /// nobody uses, equal resources and scopes, all shapes of samples.
 pub fn models() -> impl Strategy<Value = Model> {
-    prop::collection::vec(any::<u32>(), 0..600).prop_map(|tape| model_of(&tape))
+    prop::collection::vec(any::<u32>(), 0..1_500).prop_map(|tape| model_of(&tape))
 }
 
 /// A valid model made of arbitrary numbers.
 pub fn model_of(tape: &[u32]) -> Model {
     let mut tape = Tape(tape.iter());
     let dictionary = Arc::new(tape.dictionary());
-    let resources = (0..tape.below(4)).map(|_| tape.resource_profiles(&dictionary));
+    let resources = (0..tape.below(5)).map(|_| tape.resource_profiles(&dictionary));
     let resources = resources.collect();
     Model {
         dictionary,
@@ -30,24 +31,37 @@ pub fn model_of(tape: &[u32]) -> Model {
     }
 }
 
-/// Every sample with all that it refers to, as text, sorted: two models with the same
-/// observations say the same.
+/// One sample with all that it refers to, as text.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Observation {
+    /// Resource, scope, and what the profile says of all its samples.
+    pub origin: Arc<str>,
+    /// Attributes, link, values, timestamps.
+    pub sample: String,
+    /// A frame a line.
+    pub stack: Arc<str>,
+}
+
+/// All samples, sorted: two models with the same observations say the same.
 ///
 /// What may change without a change of meaning is left out: for samples with timestamps the window
 /// of their profile, then profile ids, original payloads, and resources without samples.
-pub fn observations(model: &Model) -> Vec<String> {
+pub fn observations(model: &Model) -> Vec<Observation> {
+    let tables = &*model.dictionary;
+    let stacks: Vec<Arc<str>> = tables
+        .stacks
+        .iter()
+        .map(|row| stack_text(tables, row))
+        .collect();
     let mut observations = Vec::new();
     for resource in &model.resources {
-        let origin = (&resource.resource, &resource.schema_url);
         for scope in &resource.scopes {
-            let scope_of = (&scope.scope, &scope.schema_url);
             for profile in &scope.profiles {
-                let kind = profile_kind(&model.dictionary, profile);
-                observations.extend(profile.samples.iter().map(|sample| {
-                    let window = (profile.time_unix_nano, profile.duration_nano);
-                    let window = sample.timestamps.is_empty().then_some(window);
-                    let sample = sample_text(&model.dictionary, sample);
-                    format!("{origin:?}\n{scope_of:?}\n{kind} {window:?}\n{sample}")
+                let origin: Arc<str> = origin_text(tables, resource, scope, profile).into();
+                observations.extend(profile.samples.iter().map(|sample| Observation {
+                    origin: origin.clone(),
+                    sample: sample_text(tables, profile, sample),
+                    stack: stacks[sample.stack.row()].clone(),
                 }));
             }
         }
@@ -56,10 +70,19 @@ pub fn observations(model: &Model) -> Vec<String> {
     observations
 }
 
-fn profile_kind(tables: &Dictionary, profile: &Profile) -> String {
+fn origin_text(
+    tables: &Dictionary,
+    resource: &ResourceProfiles,
+    scope: &ScopeProfiles,
+    profile: &Profile,
+) -> String {
     let text = |row: ValueType| (tables.strings.get(row.kind), tables.strings.get(row.unit));
     format!(
-        "{:?} {:?} {} {} {:?}",
+        "{:?} {:?}\n{:?} {:?}\n{:?} {:?} {} {} {:?}",
+        resource.resource,
+        resource.schema_url,
+        scope.scope,
+        scope.schema_url,
         profile.sample_type.map(text),
         profile.period_type.map(text),
         profile.period,
@@ -68,21 +91,23 @@ fn profile_kind(tables: &Dictionary, profile: &Profile) -> String {
     )
 }
 
-fn sample_text(tables: &Dictionary, sample: SampleRef<'_>) -> String {
-    let frames: Vec<String> = tables
-        .stacks
-        .get(sample.stack)
-        .iter()
-        .map(|&index| location_text(tables, tables.locations.get(index)))
-        .collect();
+fn sample_text(tables: &Dictionary, profile: &Profile, sample: SampleRef<'_>) -> String {
+    let window = (profile.time_unix_nano, profile.duration_nano);
     format!(
-        "{:?} {:?} {:?} {:?}\n{}",
+        "{:?} {:?} {:?} {:?} {:?}",
         attribute_text(tables, sample.attributes),
         tables.links.get(sample.link),
         sample.values,
         sample.timestamps,
-        frames.join("\n"),
+        sample.timestamps.is_empty().then_some(window),
     )
+}
+
+fn stack_text(tables: &Dictionary, stack: &[LocationIdx]) -> Arc<str> {
+    let frames = stack
+        .iter()
+        .map(|&index| location_text(tables, tables.locations.get(index)));
+    frames.collect::<Vec<_>>().join("\n").into()
 }
 
 fn location_text(tables: &Dictionary, row: LocationRef<'_>) -> String {
@@ -203,14 +228,14 @@ impl Tape<'_> {
             tables.strings.push(self.text());
         }
         let strings = tables.strings.len();
-        for _ in 0..self.below(8) {
+        for _ in 0..self.below(6) {
             tables.attributes.push(Attribute {
                 key: Idx::new(1 + self.below(strings - 1) as u32),
                 value: self.value(2),
                 unit: self.index(strings),
             });
         }
-        for _ in 0..self.below(8) {
+        for _ in 0..self.below(6) {
             tables.functions.push(Function {
                 name: Idx::new(1 + self.below(strings - 1) as u32),
                 system_name: self.index(strings),
@@ -237,7 +262,7 @@ impl Tape<'_> {
                 attributes: &attributes,
             });
         }
-        for _ in 0..self.below(10) {
+        for _ in 0..self.below(7) {
             let lines: Vec<Line> = (0..self.below(3)).map(|_| self.line(&tables)).collect();
             let attributes = self.attribute_list(&tables);
             tables.locations.push(LocationRef {
@@ -249,7 +274,7 @@ impl Tape<'_> {
                 attributes: &attributes,
             });
         }
-        for _ in 0..self.below(8) {
+        for _ in 0..self.below(6) {
             let locations = tables.locations.rows().len();
             let stack: Vec<_> = (0..self.below(6)).map(|_| self.index(locations)).collect();
             tables.stacks.push(&stack);
@@ -283,11 +308,18 @@ impl Tape<'_> {
 
     fn resource_profiles(&mut self, tables: &Dictionary) -> ResourceProfiles {
         ResourceProfiles {
-            resource: self.flag().then(|| Arc::new(self.resource())),
+            resource: match self.below(3) {
+                0 => None,
+                1 => Some(Arc::new(Resource {
+                    attributes: vec![KeyValue::new("service.name", "x")],
+                    ..Resource::default()
+                })),
+                _ => Some(Arc::new(self.resource())),
+            },
             scopes: (0..self.below(3))
                 .map(|_| self.scope_profiles(tables))
                 .collect(),
-            schema_url: ["", "https://example.com/1"][self.below(2)].into(),
+            schema_url: ["", "", "https://example.com/1"][self.below(3)].into(),
         }
     }
 
@@ -307,7 +339,7 @@ impl Tape<'_> {
 
     fn scope_profiles(&mut self, tables: &Dictionary) -> ScopeProfiles {
         ScopeProfiles {
-            scope: self.flag().then(|| {
+            scope: (self.below(3) == 2).then(|| {
                 Arc::new(Scope {
                     name: self.text().into(),
                     version: ["", "1"][self.below(2)].into(),
@@ -315,15 +347,15 @@ impl Tape<'_> {
                     dropped_attributes_count: self.below(2) as u32,
                 })
             }),
-            profiles: (0..self.below(3))
+            profiles: (0..self.below(6))
                 .map(|_| Arc::new(self.profile(tables)))
                 .collect(),
-            schema_url: ["", "https://example.com/2"][self.below(2)].into(),
+            schema_url: ["", "", "https://example.com/2"][self.below(3)].into(),
         }
     }
 
     fn profile(&mut self, tables: &Dictionary) -> Profile {
-        let time_unix_nano = 1_000 * (1 + self.below(3) as u64);
+        let time_unix_nano = 1_000 * (1 + self.below(2) as u64);
         let duration_nano = 500 * self.below(4) as u64;
         let mut samples = Samples::default();
         let shape = self.below(5);
@@ -341,19 +373,23 @@ impl Tape<'_> {
             });
         }
         Profile {
-            sample_type: self.flag().then(|| self.value_type(tables)),
+            sample_type: (self.below(3) == 2).then(|| self.value_type(tables)),
             samples,
             time_unix_nano,
             duration_nano,
-            period_type: self.flag().then(|| self.value_type(tables)),
-            period: self.below(2) as i64 * 20,
-            profile_id: (self.below(6) == 5).then(|| [self.next() as u8 | 1; 16]),
-            dropped_attributes_count: self.below(2) as u32,
-            original_payload: (self.below(6) == 5).then(|| OriginalPayload {
+            period_type: (self.below(3) == 2).then(|| self.value_type(tables)),
+            period: (self.below(4) == 3).then_some(20).unwrap_or_default(),
+            profile_id: (self.below(9) == 8).then(|| [self.next() as u8 | 1; 16]),
+            dropped_attributes_count: u32::from(self.below(6) == 5),
+            original_payload: (self.below(9) == 8).then(|| OriginalPayload {
                 format: "pprof".into(),
                 payload: Bytes::from_static(b"payload"),
             }),
-            attributes: self.attribute_list(tables),
+            attributes: if self.below(4) == 3 {
+                self.attribute_list(tables)
+            } else {
+                Vec::new()
+            },
         }
     }
 

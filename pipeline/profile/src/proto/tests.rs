@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use super::writer::varint_len;
 use super::{Reader, WireError, Writer, tag};
 

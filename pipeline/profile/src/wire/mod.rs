@@ -18,6 +18,8 @@ mod resources;
 mod rows;
 mod tables;
 pub(crate) mod tags;
+#[cfg(test)]
+mod tests;
 mod validate;
 mod value;
 

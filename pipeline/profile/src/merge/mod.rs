@@ -14,6 +14,9 @@
 //! Aggregated values without timestamps stay in profiles of their own: two snapshots of a heap,
 //! joined, would be twice the heap.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -41,11 +44,13 @@ pub struct Merger {
     selection: Selection,
     resources: Vec<MergedResource>,
     samples: usize,
-    by_resource: HashMap<(Option<Arc<Resource>>, Arc<str>), usize, RandomState>,
-    by_scope: HashMap<(usize, Option<Arc<Scope>>, Arc<str>), usize, RandomState>,
+    by_resource: Positions<(Option<Arc<Resource>>, Arc<str>)>,
+    by_scope: Positions<(usize, Option<Arc<Scope>>, Arc<str>)>,
     /// The profile to which the next one with the same key is joined, if the windows allow it.
-    by_key: HashMap<ProfileKey, usize, RandomState>,
+    by_key: Positions<ProfileKey>,
 }
+
+type Positions<Key> = HashMap<Key, usize, RandomState>;
 
 struct MergedResource {
     resource: Option<Arc<Resource>>,
@@ -166,7 +171,9 @@ impl Merger {
             last => {
                 profiles.push(head);
                 let new = profiles.len() - 1;
-                last.map(|last| *last = new);
+                if let Some(last) = last {
+                    *last = new;
+                }
                 new
             }
         };

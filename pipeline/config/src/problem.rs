@@ -1,0 +1,187 @@
+//! What is wrong with a configuration, collected so that one run tells everything.
+
+use std::fmt;
+
+use crate::node::{Location, Node};
+use crate::report::Report;
+use crate::sources::Sources;
+
+/// A configuration with thousands of mistakes is most likely the wrong file: further problems are only counted.
+pub const MAX_PROBLEMS: usize = 100;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Problem {
+    /// Where in the configuration, as in `exporters::otlp_grpc::timeout`; empty for the whole.
+    pub path: Vec<String>,
+    pub message: String,
+    pub at: Option<Location>,
+    /// What the user could do about it.
+    pub help: Option<String>,
+    /// Other places worth showing, each with a word on why.
+    pub related: Vec<(Location, String)>,
+}
+
+impl Problem {
+    pub fn new(message: impl Into<String>) -> Self {
+        Problem {
+            message: message.into(),
+            ..Problem::default()
+        }
+    }
+
+    #[must_use]
+    pub fn at(mut self, at: Location) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    #[must_use]
+    pub fn related(mut self, at: Location, label: impl Into<String>) -> Self {
+        self.related.push((at, label.into()));
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path.join("::"))?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Collects problems; knows the path it is at, so that a component's `validate` speaks of its own fields only.
+///
+/// ```
+/// # use profcol_config::Problems;
+/// let mut problems = Problems::default();
+/// problems.nested("sending_queue", |p| p.add("num_consumers", "must be positive"));
+/// assert_eq!(problems.to_string(), "sending_queue::num_consumers: must be positive");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Problems {
+    found: Vec<Problem>,
+    omitted: usize,
+    scope: Vec<String>,
+    secrets: Vec<Location>,
+}
+
+impl Problems {
+    /// A problem of `field` (may itself be a path, `tls::min_version`), or of the current place if `field` is empty.
+    pub fn add(&mut self, field: &str, message: impl Into<String>) {
+        let mut problem = Problem::new(message);
+        problem.path = segments(field).map(str::to_owned).collect();
+        self.push(problem);
+    }
+
+    /// Adds a problem; its path is taken as relative to the current scope.
+    pub fn push(&mut self, mut problem: Problem) {
+        if self.found.len() >= MAX_PROBLEMS {
+            self.omitted += 1;
+            return;
+        }
+        problem.path.splice(0..0, self.scope.iter().cloned());
+        self.found.push(problem);
+    }
+
+    /// Runs `check` with every path it reports prefixed by `scope` (a path, or empty for none).
+    pub fn nested<R>(&mut self, scope: &str, check: impl FnOnce(&mut Problems) -> R) -> R {
+        let outer = self.scope.len();
+        self.scope.extend(segments(scope).map(str::to_owned));
+        let result = check(self);
+        self.scope.truncate(outer);
+        result
+    }
+
+    /// Like [`nested`](Self::nested), for a key that may itself hold `::`.
+    pub fn nested_key<R>(&mut self, key: &str, check: impl FnOnce(&mut Problems) -> R) -> R {
+        self.scope.push(key.to_owned());
+        let result = check(self);
+        self.scope.pop();
+        result
+    }
+
+    /// Takes over what another collector found, under the current scope.
+    pub fn extend(&mut self, other: Problems) {
+        self.secrets.extend(other.secrets);
+        self.omitted += other.omitted;
+        for problem in other.found {
+            self.push(problem);
+        }
+    }
+
+    /// Gives each problem that has no place yet the one that its path leads to in `root`, the whole configuration.
+    pub fn locate(&mut self, root: &Node) {
+        for problem in self.found.iter_mut().filter(|p| p.at.is_none()) {
+            problem.at = Some(root.locate(problem.path.iter().map(String::as_str)));
+        }
+    }
+
+    /// Remembers that the text there must not be shown in a report.
+    pub(crate) fn hide(&mut self, at: Location) {
+        self.secrets.push(at);
+    }
+
+    pub(crate) fn secrets(&self) -> &[Location] {
+        &self.secrets
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// How many were found, also counting those not kept.
+    pub fn count(&self) -> usize {
+        self.found.len() + self.omitted
+    }
+
+    pub(crate) fn omitted(&self) -> usize {
+        self.omitted
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+        self.found.iter()
+    }
+
+    /// Everything with file, line, snippet and advice.
+    pub fn report<'a>(&'a self, sources: &'a Sources) -> Report<'a> {
+        Report::new(self, sources)
+    }
+}
+
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        let mut problems = Problems::default();
+        problems.push(problem);
+        problems
+    }
+}
+
+/// One line a problem, without snippets.
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.found.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        if self.omitted > 0 {
+            write!(f, "\nand {} more", self.omitted)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}
+
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split("::").filter(|segment| !segment.is_empty())
+}

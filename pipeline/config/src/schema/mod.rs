@@ -1,0 +1,72 @@
+//! The JSON Schema of a configuration type, the single description that editors complete from, that option tables are
+//! made from and that [`check`] holds a configuration to.
+
+mod check;
+mod options;
+mod redact;
+#[cfg(test)]
+mod tests;
+mod types;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::{Transform, transform_subschemas};
+use serde_json::Value as Json;
+
+pub use check::check;
+pub use options::{ConfigOption, options};
+pub use redact::redact;
+
+/// On a section: its key with nothing under it means the section with its defaults (see [`Present`](crate::Present)).
+pub const NULL_IS_PRESENT: &str = "x-null-is-present";
+/// On an enum: `#[schemars(extend("x-ignore-case" = true))]` lets its values be written in any case.
+pub const IGNORE_CASE: &str = "x-ignore-case";
+/// On a struct or an enum: other spellings that are accepted, `#[schemars(extend("x-aliases" = {"old": "new"}))]`.
+pub const ALIASES: &str = "x-aliases";
+/// On an enum: how an unknown value is refused, `#[schemars(extend("x-unknown" = "unsupported compression type"))]`.
+pub const UNKNOWN: &str = "x-unknown";
+
+/// The schema of `T`, with every struct closed to keys that it does not name.
+pub fn schema_of<T: JsonSchema>() -> Json {
+    let mut schema = SchemaSettings::draft2020_12()
+        .into_generator()
+        .into_root_schema_for::<T>();
+    Close.transform(&mut schema);
+    schema.to_value()
+}
+
+struct Close;
+
+impl Transform for Close {
+    fn transform(&mut self, schema: &mut schemars::Schema) {
+        let is_object = schema.get("type").is_some_and(|t| t == "object");
+        if is_object && schema.get("additionalProperties").is_none() {
+            schema.insert("additionalProperties".to_owned(), false.into());
+        }
+        transform_subschemas(self, schema);
+    }
+}
+
+/// What a `$ref` leads to. Only references into the same document exist here.
+fn follow<'a>(root: &'a Json, schema: &'a Json) -> &'a Json {
+    let mut schema = schema;
+    // The chain is as long as the types make it; the bound only guards against a schema that refers to itself.
+    for _ in 0..16 {
+        let target = schema
+            .get("$ref")
+            .and_then(Json::as_str)
+            .and_then(|reference| root.pointer(reference.strip_prefix('#')?));
+        match target {
+            Some(target) => schema = target,
+            None => break,
+        }
+    }
+    schema
+}
+
+/// The alternatives of an `anyOf`, `oneOf` or `allOf`.
+fn alternatives(schema: &Json) -> Option<&Vec<Json>> {
+    ["anyOf", "oneOf", "allOf"]
+        .iter()
+        .find_map(|key| schema.get(key)?.as_array())
+}

@@ -1,0 +1,13 @@
+//! The types that configuration fields are made of, beyond numbers and text.
+
+mod duration;
+mod headers;
+mod ids;
+mod present;
+mod secret;
+
+pub use duration::{Duration, DurationError};
+pub use headers::Headers;
+pub use ids::{ComponentId, IdError, PipelineId};
+pub use present::Present;
+pub use secret::{REDACTED, Secret};

@@ -1,0 +1,319 @@
+//! The configuration, understood: which components there are, with their settings, and how they are
+//! connected.
+//!
+//! The shape, the rules and the words are the OpenTelemetry Collector's. Everything that is wrong
+//! is reported at once, each problem with its `::` path; places and snippets come from the nodes.
+
+mod connections;
+mod print;
+mod schema;
+
+use std::fmt;
+
+use profcol_component::{
+    AnyConfig, Entry, Exporter, Extension, Kind, Processor, Receiver, Registry,
+};
+use profcol_config::{
+    ComponentId, Config, Duration, IdError, Map, Node, PipelineId, Problem, Problems, did_you_mean,
+    load,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::schema::schema;
+use crate::telemetry::TelemetrySettings;
+
+/// A configuration that can be built.
+#[derive(Debug)]
+pub struct Document {
+    pub receivers: Vec<Declared<dyn Receiver>>,
+    pub processors: Vec<Declared<dyn Processor>>,
+    pub exporters: Vec<Declared<dyn Exporter>>,
+    pub extensions: Vec<Declared<dyn Extension>>,
+    pub service: Service,
+}
+
+/// A component as the configuration declares it.
+pub struct Declared<C: ?Sized + 'static> {
+    pub id: ComponentId,
+    pub entry: &'static Entry<C>,
+    pub config: Box<dyn AnyConfig>,
+}
+
+/// Which components run, and how they are connected.
+#[derive(Debug)]
+pub struct Service {
+    pub extensions: Vec<ComponentId>,
+    pub pipelines: Vec<Pipeline>,
+    pub telemetry: TelemetrySettings,
+    pub shutdown_timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    pub id: PipelineId,
+    pub receivers: Vec<ComponentId>,
+    pub processors: Vec<ComponentId>,
+    pub exporters: Vec<ComponentId>,
+}
+
+/// Which components run, and how they are connected.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct ServiceSettings {
+    /// Extensions, in the order in which they start.
+    extensions: Vec<ComponentId>,
+    /// What profcol says about itself.
+    telemetry: TelemetrySettings,
+    /// How long a stop may take before what is still on its way is given up.
+    shutdown_timeout: Duration,
+}
+
+/// Receivers whose batches go through processors, in this order, to every exporter.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct PipelineSettings {
+    receivers: Vec<ComponentId>,
+    processors: Vec<ComponentId>,
+    exporters: Vec<ComponentId>,
+}
+
+/// The keys of the document.
+const SECTIONS: [&str; 6] = [
+    "receivers",
+    "processors",
+    "exporters",
+    "connectors",
+    "extensions",
+    "service",
+];
+
+impl<C: ?Sized> fmt::Debug for Declared<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.id, self.config)
+    }
+}
+
+// === impl Document ===
+
+impl Document {
+    /// Understands `root`; all problems at once where it cannot.
+    pub fn read(root: &Node, registry: &Registry) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        let document = Self::collect(root, registry, &mut problems);
+        if problems.is_empty() {
+            document.check_connections(&mut problems);
+        }
+        problems.locate(root);
+        if problems.is_empty() {
+            Ok(document)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn collect(root: &Node, registry: &Registry, problems: &mut Problems) -> Self {
+        if root.as_map().is_none_or(Map::is_empty) {
+            problems.push(Problem::new("empty configuration file").at(root.at));
+        }
+        check_sections(root, problems);
+        let document = Self {
+            receivers: section(root, Kind::Receiver, registry.receivers, problems),
+            processors: section(root, Kind::Processor, registry.processors, problems),
+            exporters: section(root, Kind::Exporter, registry.exporters, problems),
+            extensions: section(root, Kind::Extension, registry.extensions, problems),
+            service: problems.nested("service", |problems| service(root.get("service"), problems)),
+        };
+        if let Some(connectors) = root.get("connectors").and_then(Node::as_map) {
+            problems.nested("connectors", |problems| {
+                for (id, entry) in connectors {
+                    let message = format!("unknown type: {id:?}: this version has no connectors");
+                    problems.push(Problem::new(message).at(entry.key_at));
+                }
+            });
+        }
+        document
+    }
+}
+
+fn check_sections(root: &Node, problems: &mut Problems) {
+    let Some(sections) = root.as_map() else {
+        if !root.is_null() {
+            let kind = root.value.kind();
+            let message = format!("expected a map of sections such as `receivers`, got a {kind}");
+            problems.push(Problem::new(message).at(root.at));
+        }
+        return;
+    };
+    for (key, entry) in sections
+        .iter()
+        .filter(|(key, _)| !SECTIONS.contains(&key.as_str()))
+    {
+        let problem = Problem::new(format!("the configuration has invalid keys: {key}"));
+        problems.push(problem.at(entry.key_at).help(suggestion(key, SECTIONS)));
+    }
+}
+
+/// All components of one kind; a component that cannot be read is a problem and left out.
+fn section<C: ?Sized>(
+    root: &Node,
+    kind: Kind,
+    registry: &'static [Entry<C>],
+    problems: &mut Problems,
+) -> Vec<Declared<C>> {
+    let name = format!("{kind}s");
+    let Some(node) = root.get(&name).filter(|node| !node.is_null()) else {
+        return Vec::new();
+    };
+    problems.nested(&name, |problems| {
+        let Some(entries) = node.as_map() else {
+            let message = format!("expected a map of {kind}s, got a {}", node.value.kind());
+            problems.push(Problem::new(message).at(node.at));
+            return Vec::new();
+        };
+        let mut declared: Vec<Declared<C>> = Vec::new();
+        for (key, written) in entries {
+            let Some(component) = declare(key, written, registry, problems) else {
+                continue;
+            };
+            if declared.iter().any(|other| other.id == component.id) {
+                let id = component.id.to_string();
+                let message = format!("duplicate name {id:?} after unmarshaling");
+                problems.push(Problem::new(message).at(written.key_at));
+            }
+            declared.push(component);
+        }
+        declared
+    })
+}
+
+fn declare<C: ?Sized>(
+    key: &str,
+    written: &profcol_config::Entry,
+    registry: &'static [Entry<C>],
+    problems: &mut Problems,
+) -> Option<Declared<C>> {
+    let id: ComponentId = match key.parse() {
+        Ok(id) => id,
+        Err(error) => {
+            problems.push(bad_id(&error).at(written.key_at));
+            return None;
+        }
+    };
+    let Some(entry) = registry.iter().find(|entry| entry.answers_to(id.kind())) else {
+        let (kind, names) = (id.kind(), registry.iter().map(|entry| entry.name));
+        let valid = names.clone().collect::<Vec<_>>().join(" ");
+        let message = format!("unknown type: {kind:?} for id: {key:?} (valid values: [{valid}])");
+        let problem = Problem::new(message).at(written.key_at);
+        problems.push(problem.help(suggestion(kind, names)));
+        return None;
+    };
+    let config = problems.nested_key(key, |problems| (entry.load)(&written.node, problems))?;
+    Some(Declared { id, entry, config })
+}
+
+fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
+    let pipelines = problems.nested("pipelines", |problems| pipelines(node, problems));
+    let rest = node.cloned().map(|node| without(node, "pipelines"));
+    let settings: Option<ServiceSettings> = rest.and_then(|node| load(&node, problems));
+    let ServiceSettings {
+        extensions,
+        telemetry,
+        shutdown_timeout,
+    } = settings.unwrap_or_default();
+    Service {
+        extensions,
+        pipelines,
+        telemetry,
+        shutdown_timeout,
+    }
+}
+
+fn pipelines(service: Option<&Node>, problems: &mut Problems) -> Vec<Pipeline> {
+    let Some(node) = service.and_then(|service| service.get("pipelines")) else {
+        return Vec::new();
+    };
+    let Some(entries) = node.as_map() else {
+        if !node.is_null() {
+            let message = format!("expected a map of pipelines, got a {}", node.value.kind());
+            problems.push(Problem::new(message).at(node.at));
+        }
+        return Vec::new();
+    };
+    let mut pipelines = Vec::new();
+    for (key, written) in entries {
+        let id: PipelineId = match key.parse() {
+            Ok(id) => id,
+            Err(error) => {
+                problems.push(bad_id(&error).at(written.key_at));
+                continue;
+            }
+        };
+        let settings = problems.nested_key(key, |problems| load(&written.node, problems));
+        if let Some(PipelineSettings {
+            receivers,
+            processors,
+            exporters,
+        }) = settings
+        {
+            pipelines.push(Pipeline {
+                id,
+                receivers,
+                processors,
+                exporters,
+            });
+        }
+    }
+    pipelines
+}
+
+fn bad_id(error: &IdError) -> Problem {
+    Problem {
+        help: error.help(),
+        ..Problem::new(error.to_string())
+    }
+}
+
+/// The help of a problem with a word that nobody knows.
+fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    match did_you_mean(word, known.clone()) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => match known.into_iter().collect::<Vec<_>>().join(", ") {
+            names if names.is_empty() => "there is none".to_owned(),
+            names => format!("there are: {names}"),
+        },
+    }
+}
+
+fn without(mut node: Node, key: &str) -> Node {
+    if let profcol_config::Value::Map(map) = &mut node.value {
+        map.shift_remove(key);
+    }
+    node
+}
+
+impl Config for ServiceSettings {
+    fn validate(&self, problems: &mut Problems) {
+        problems.nested("telemetry", |problems| self.telemetry.validate(problems));
+        if self.shutdown_timeout.is_negative() {
+            problems.add(
+                "shutdown_timeout",
+                "'shutdown_timeout' must be non-negative",
+            );
+        }
+    }
+}
+
+impl Config for PipelineSettings {}
+
+// === defaults ===
+
+impl Default for ServiceSettings {
+    fn default() -> Self {
+        Self {
+            extensions: Vec::new(),
+            telemetry: TelemetrySettings::default(),
+            shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}

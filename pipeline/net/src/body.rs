@@ -1,0 +1,78 @@
+//! Receiving an HTTP body whole.
+
+use bytes::Bytes;
+use http_body::Body;
+use tokio::time::Instant;
+
+use crate::pace::Pace;
+
+/// A `content-length` up to this is allocated at once; beyond it the buffer grows as bytes arrive.
+const TRUSTED: usize = 1 << 20;
+
+/// Why a body could not be received.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    #[error("body larger than {limit} bytes, the limit")]
+    TooLarge { limit: usize },
+    #[error("body arrives too slowly")]
+    Slow,
+    #[error("failed to read the body: {0}")]
+    Broken(#[from] hyper::Error),
+}
+
+/// Receives a body of at most `limit` bytes. One that comes in a single piece is not copied.
+pub(crate) async fn read_body<B>(
+    body: &mut B,
+    announced: Option<usize>,
+    limit: usize,
+) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    if announced.is_some_and(|announced| announced > limit) {
+        return Err(BodyError::TooLarge { limit });
+    }
+    let mut only = Bytes::new();
+    let mut whole = Vec::new();
+    let mut pace = Pace::start(Instant::now());
+    while !body.is_end_stream() {
+        let frame = match pace.next_frame(body).await {
+            Ok(Some(frame)) => frame?,
+            Ok(None) => break,
+            Err(_) => return Err(BodyError::Slow),
+        };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        pace.received(data.len());
+        if only.is_empty() && whole.is_empty() {
+            only = data;
+            if only.len() > limit {
+                return Err(BodyError::TooLarge { limit });
+            }
+            continue;
+        }
+        if whole.is_empty() {
+            whole.reserve_exact(announced.unwrap_or(0).clamp(
+                only.len() + data.len(),
+                TRUSTED.max(only.len() + data.len()),
+            ));
+            whole.extend_from_slice(&std::mem::take(&mut only));
+        }
+        if whole.len() + data.len() > limit {
+            return Err(BodyError::TooLarge { limit });
+        }
+        if whole.capacity() - whole.len() < data.len() {
+            let goal = (whole.capacity() * 4)
+                .min(announced.unwrap_or(limit))
+                .max(whole.len() + data.len());
+            whole.reserve_exact(goal - whole.len());
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(if whole.is_empty() {
+        only
+    } else {
+        Bytes::from(whole)
+    })
+}

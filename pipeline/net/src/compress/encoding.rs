@@ -1,0 +1,168 @@
+//! What encodings there are, and what each place calls them.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How bytes are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Encoding {
+    Gzip,
+    /// Deflate in zlib's frame, which HTTP calls `deflate`.
+    Zlib,
+    Zstd,
+    /// One snappy block.
+    Snappy,
+    /// Snappy's stream format.
+    SnappyFramed,
+    /// LZ4 frames.
+    Lz4,
+}
+
+impl Encoding {
+    /// The encoding that `grpc-encoding` names. gRPC's `snappy` is the stream format.
+    pub(crate) fn from_grpc(name: &str) -> Option<Encoding> {
+        match name {
+            "gzip" => Some(Encoding::Gzip),
+            "deflate" => Some(Encoding::Zlib),
+            "zstd" => Some(Encoding::Zstd),
+            "snappy" => Some(Encoding::SnappyFramed),
+            _ => None,
+        }
+    }
+
+    /// What `grpc-encoding` calls it; `None` for what gRPC has no name for.
+    pub(crate) fn to_grpc(self) -> Option<&'static str> {
+        match self {
+            Encoding::Gzip => Some("gzip"),
+            Encoding::Zlib => Some("deflate"),
+            Encoding::Zstd => Some("zstd"),
+            Encoding::SnappyFramed => Some("snappy"),
+            Encoding::Snappy | Encoding::Lz4 => None,
+        }
+    }
+
+    /// The encoding of a body under a `content-encoding`. Old Collectors sent the stream format under
+    /// the name `snappy`, so there the body itself decides.
+    pub(crate) fn from_http(name: &str, body: &[u8]) -> Option<Encoding> {
+        match name {
+            "gzip" => Some(Encoding::Gzip),
+            "zlib" | "deflate" => Some(Encoding::Zlib),
+            "zstd" => Some(Encoding::Zstd),
+            "snappy" if super::snappy::is_framed(body) => Some(Encoding::SnappyFramed),
+            "snappy" => Some(Encoding::Snappy),
+            "x-snappy-framed" => Some(Encoding::SnappyFramed),
+            "lz4" => Some(Encoding::Lz4),
+            _ => None,
+        }
+    }
+}
+
+/// `grpc-accept-encoding`: everything that [`Encoding::from_grpc`] knows.
+pub(crate) const GRPC_ACCEPTED: &str = "gzip,zstd,snappy,deflate";
+
+impl Encoding {
+    /// A name of its own for each, also where protocols share one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Encoding::Gzip => "gzip",
+            Encoding::Zlib => "zlib",
+            Encoding::Zstd => "zstd",
+            Encoding::Snappy => "snappy",
+            Encoding::SnappyFramed => "framed snappy",
+            Encoding::Lz4 => "lz4",
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How hard to compress; 0 stands for the default, as in the Collector's `compression_params`.
+///
+/// gzip, zlib, deflate: 1 (fastest) to 9 (smallest), -1 for the default, which is 6, and -2 for the
+/// fastest. zstd: 1 to 22, the default is 3. The others have no levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Level(pub i32);
+
+/// What to compress outgoing messages with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    #[default]
+    Gzip,
+    Zlib,
+    Deflate,
+    Zstd,
+    Snappy,
+    #[serde(rename = "x-snappy-framed")]
+    SnappyFramed,
+    Lz4,
+    /// Send as it is.
+    #[serde(alias = "")]
+    None,
+}
+
+impl Compression {
+    /// The name in the configuration, which is also HTTP's `content-encoding`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::Gzip => "gzip",
+            Compression::Zlib => "zlib",
+            Compression::Deflate => "deflate",
+            Compression::Zstd => "zstd",
+            Compression::Snappy => "snappy",
+            Compression::SnappyFramed => "x-snappy-framed",
+            Compression::Lz4 => "lz4",
+            Compression::None => "none",
+        }
+    }
+
+    /// The format of HTTP bodies under this name.
+    pub(crate) fn for_http(self) -> Option<Encoding> {
+        match self {
+            Compression::Gzip => Some(Encoding::Gzip),
+            Compression::Zlib | Compression::Deflate => Some(Encoding::Zlib),
+            Compression::Zstd => Some(Encoding::Zstd),
+            Compression::Snappy => Some(Encoding::Snappy),
+            Compression::SnappyFramed => Some(Encoding::SnappyFramed),
+            Compression::Lz4 => Some(Encoding::Lz4),
+            Compression::None => None,
+        }
+    }
+
+    /// The format of gRPC messages under this name; the words of the error are the Collector's.
+    pub(crate) fn for_grpc(self) -> Result<Option<Encoding>, String> {
+        match self {
+            Compression::None => Ok(None),
+            Compression::Gzip => Ok(Some(Encoding::Gzip)),
+            Compression::Zstd => Ok(Some(Encoding::Zstd)),
+            Compression::Snappy => Ok(Some(Encoding::SnappyFramed)),
+            other => Err(format!(
+                "unsupported compression type {:?} for gRPC; use gzip, zstd, snappy or none",
+                other.name()
+            )),
+        }
+    }
+
+    /// Whether the level exists for this compression.
+    pub fn check_level(self, level: Level) -> Result<(), String> {
+        let allowed = match self {
+            Compression::Gzip | Compression::Zlib | Compression::Deflate => -2..=9,
+            Compression::Zstd => i32::MIN..=i32::MAX,
+            _ => 0..=0,
+        };
+        if allowed.contains(&level.0) {
+            return Ok(());
+        }
+        let (level, name) = (level.0, self.name());
+        Err(format!(
+            "unsupported parameters {{Level:{level}}} for compression type {name:?}"
+        ))
+    }
+}

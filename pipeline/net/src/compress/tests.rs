@@ -1,0 +1,191 @@
+use std::io::Write;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ALL: [Encoding; 6] = [
+    Encoding::Gzip,
+    Encoding::Zlib,
+    Encoding::Zstd,
+    Encoding::Snappy,
+    Encoding::SnappyFramed,
+    Encoding::Lz4,
+];
+
+/// A few hundred KB that compress about as a profile does.
+fn text() -> Vec<u8> {
+    (0..20_000u32)
+        .flat_map(|i| format!("frame {} of {}\n", i * i % 997, i % 31).into_bytes())
+        .collect()
+}
+
+#[test]
+fn every_encoding_gives_back_what_went_in() {
+    for plain in [&b""[..], b"x", &text()] {
+        for encoding in ALL {
+            let bytes = compress(encoding, Level::default(), plain);
+            assert_eq!(
+                decompress(encoding, &bytes, plain.len()).as_deref(),
+                Ok(plain),
+                "{encoding}"
+            );
+        }
+    }
+}
+
+#[test]
+fn higher_levels_pack_tighter() {
+    for encoding in [Encoding::Gzip, Encoding::Zlib, Encoding::Zstd] {
+        let size = |level| compress(encoding, Level(level), &text()).len();
+        assert!(size(9) < size(1), "{encoding}");
+    }
+}
+
+#[test]
+fn a_bomb_is_refused_at_the_limit_and_the_message_names_it() {
+    let bomb = vec![0; 10_000_000];
+    for encoding in ALL {
+        let bytes = compress(encoding, Level::default(), &bomb);
+        let error = decompress(encoding, &bytes, 1_000_000).unwrap_err();
+        assert_eq!(
+            error,
+            DecompressError::TooLarge { limit: 1_000_000 },
+            "{encoding}"
+        );
+        assert_eq!(
+            error.to_string(),
+            "decompresses to more than 1000000 bytes, the limit"
+        );
+        assert!(
+            decompress(encoding, &bytes, 10_000_000).is_ok(),
+            "{encoding}"
+        );
+    }
+}
+
+#[test]
+fn a_gzip_of_several_members_is_read_whole() {
+    let twice = [&text()[..], &text()[..]].concat();
+    let member = compress(Encoding::Gzip, Level::default(), &text());
+    let both = [&member[..], &member[..]].concat();
+    assert_eq!(
+        decompress(Encoding::Gzip, &both, twice.len()).as_deref(),
+        Ok(&twice[..])
+    );
+    assert!(decompress(Encoding::Gzip, &both, twice.len() - 1).is_err());
+}
+
+#[test]
+fn several_zstd_frames_and_frames_without_size_are_read_whole() {
+    let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    encoder.write_all(&text()).unwrap();
+    let unsized_frame = encoder.finish().unwrap();
+    let both = [
+        &compress(Encoding::Zstd, Level(1), b"head ")[..],
+        &unsized_frame[..],
+    ]
+    .concat();
+    let plain = [&b"head "[..], &text()[..]].concat();
+    assert_eq!(
+        decompress(Encoding::Zstd, &both, 10 << 20).as_deref(),
+        Ok(&plain[..])
+    );
+}
+
+#[test]
+fn a_lying_size_in_a_gzip_trailer_is_found_out() {
+    let mut bytes = compress(Encoding::Gzip, Level::default(), &text()).to_vec();
+    let size = bytes.len() - 4;
+    for announced in [0u32, 1, u32::MAX] {
+        bytes[size..].copy_from_slice(&announced.to_le_bytes());
+        assert!(
+            decompress(Encoding::Gzip, &bytes, 64 << 20).is_err(),
+            "{announced}"
+        );
+    }
+}
+
+#[test]
+fn snappy_over_http_is_recognized_by_its_bytes() {
+    let framed = compress(Encoding::SnappyFramed, Level::default(), b"x");
+    let block = compress(Encoding::Snappy, Level::default(), b"x");
+    assert_eq!(
+        Encoding::from_http("snappy", &framed),
+        Some(Encoding::SnappyFramed)
+    );
+    assert_eq!(
+        Encoding::from_http("snappy", &block),
+        Some(Encoding::Snappy)
+    );
+}
+
+#[test]
+fn grpc_names_stand_for_the_formats_that_go_sends() {
+    for name in encoding::GRPC_ACCEPTED.split(',') {
+        let encoding = Encoding::from_grpc(name).unwrap();
+        assert_eq!(encoding.to_grpc(), Some(name));
+    }
+    assert_eq!(Encoding::from_grpc("snappy"), Some(Encoding::SnappyFramed));
+    assert!(Compression::Lz4.for_grpc().unwrap_err().contains("\"lz4\""));
+}
+
+#[test]
+fn levels_are_checked_as_the_collector_does() {
+    for (compression, level, fine) in [
+        (Compression::Gzip, 9, true),
+        (Compression::Gzip, -2, true),
+        (Compression::Gzip, 10, false),
+        (Compression::Zstd, 22, true),
+        (Compression::Snappy, 0, true),
+        (Compression::Snappy, 1, false),
+    ] {
+        assert_eq!(
+            compression.check_level(Level(level)).is_ok(),
+            fine,
+            "{compression:?} {level}"
+        );
+    }
+}
+
+/// Sizes that Go's `compress/gzip` gives at its default level.
+#[test]
+fn gzip_is_never_larger_than_go_s() {
+    let dir = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../shared/golden/otlp/generated/"
+    );
+    for (name, go) in [
+        ("small-00", 68_577),
+        ("medium-00", 185_255),
+        ("large-00", 372_205),
+    ] {
+        let Ok(plain) = std::fs::read(format!("{dir}{name}.pb")) else {
+            assert!(std::env::var_os("CI").is_none(), "{dir} is missing");
+            eprintln!("skipped: {dir} is missing");
+            return;
+        };
+        let ours = compress(Encoding::Gzip, Level::default(), &plain).len();
+        assert!(ours <= go, "{name}: {ours} > {go}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn random_bytes_are_refused_or_bounded(bytes: Vec<u8>, which in 0usize..6) {
+        if let Ok(plain) = decompress(ALL[which], &bytes, 1000) {
+            prop_assert!(plain.len() <= 1000);
+        }
+    }
+
+    #[test]
+    fn damaged_bytes_are_refused_or_bounded(at: prop::sample::Index, flip in 1u8.., cut: prop::sample::Index, which in 0usize..6) {
+        let mut bytes = compress(ALL[which], Level::default(), &text()[..5000]).to_vec();
+        let at = at.index(bytes.len());
+        bytes[at] ^= flip;
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        if let Ok(plain) = decompress(ALL[which], &bytes, 6000) {
+            prop_assert!(plain.len() <= 6000);
+        }
+    }
+}

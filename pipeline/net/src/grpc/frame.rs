@@ -1,0 +1,401 @@
+//! Messages on the wire: one flag byte, four bytes of length, the payload.
+//!
+//! A message goes out as two slices ([`Framed`]), never joined. It comes in as DATA frames: when
+//! one frame holds all of it, the message is a slice of that frame; otherwise the payload is copied
+//! once, into a buffer of its announced size. The announced size is a stranger's word, so beyond
+//! [`TRUSTED`] the buffer grows only as bytes really arrive.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
+
+use super::{Code, Status};
+use crate::pace::Pace;
+
+const PREFIX: usize = 5;
+/// Announced sizes up to this are allocated at once.
+const TRUSTED: usize = 1 << 20;
+
+/// One message on its way out.
+#[derive(Debug)]
+pub(crate) struct Framed {
+    prefix: [u8; PREFIX],
+    /// How much of `prefix` has been sent.
+    sent: usize,
+    payload: Bytes,
+}
+
+impl Framed {
+    /// Fails where four bytes cannot hold the length.
+    pub fn new(payload: Bytes, compressed: bool) -> Result<Framed, Status> {
+        let Ok(len) = u32::try_from(payload.len()) else {
+            let message = format!("grpc: message too large ({} bytes)", payload.len());
+            return Err(Status::new(Code::ResourceExhausted, message));
+        };
+        let [a, b, c, d] = len.to_be_bytes();
+        let prefix = [u8::from(compressed), a, b, c, d];
+        Ok(Framed {
+            prefix,
+            sent: 0,
+            payload,
+        })
+    }
+}
+
+impl Buf for Framed {
+    fn remaining(&self) -> usize {
+        PREFIX - self.sent + self.payload.len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        if self.sent < PREFIX {
+            &self.prefix[self.sent..]
+        } else {
+            &self.payload
+        }
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [std::io::IoSlice<'a>]) -> usize {
+        let parts = [&self.prefix[self.sent..], &self.payload];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        let mut used = 0;
+        for (slice, part) in slices.iter_mut().zip(parts) {
+            *slice = std::io::IoSlice::new(part);
+            used += 1;
+        }
+        used
+    }
+
+    fn advance(&mut self, count: usize) {
+        let of_prefix = count.min(PREFIX - self.sent);
+        self.sent += of_prefix;
+        self.payload.advance(count - of_prefix);
+    }
+}
+
+/// The body of a unary answer: a message, or none, and the trailers.
+#[derive(Debug)]
+pub(crate) struct AnswerBody {
+    message: Option<Framed>,
+    trailers: Option<HeaderMap>,
+}
+
+impl AnswerBody {
+    pub fn new(message: Framed, trailers: HeaderMap) -> AnswerBody {
+        AnswerBody {
+            message: Some(message),
+            trailers: Some(trailers),
+        }
+    }
+
+    pub fn empty() -> AnswerBody {
+        AnswerBody {
+            message: None,
+            trailers: None,
+        }
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Framed;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Framed>, Self::Error>>> {
+        if let Some(message) = self.message.take() {
+            return Poll::Ready(Some(Ok(Frame::data(message))));
+        }
+        Poll::Ready(
+            self.trailers
+                .take()
+                .map(|trailers| Ok(Frame::trailers(trailers))),
+        )
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.message.is_none() && self.trailers.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        // Without a hint no `content-length` is sent, which gRPC answers never carry.
+        SizeHint::default()
+    }
+}
+
+/// A message as it came: still compressed where the flag says so.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub compressed: bool,
+    pub payload: Bytes,
+}
+
+/// Puts one message together from the pieces that arrive.
+#[derive(Debug)]
+pub(crate) struct Assembler {
+    limit: usize,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Prefix {
+        bytes: [u8; PREFIX],
+        filled: usize,
+    },
+    Payload {
+        compressed: bool,
+        announced: usize,
+        bytes: Vec<u8>,
+    },
+    Done(Received),
+}
+
+impl Assembler {
+    /// Refuses messages of more than `limit` bytes on the wire.
+    pub fn new(limit: usize) -> Assembler {
+        Assembler {
+            limit,
+            state: State::Prefix {
+                bytes: [0; PREFIX],
+                filled: 0,
+            },
+        }
+    }
+
+    pub fn push(&mut self, mut data: Bytes) -> Result<(), Status> {
+        while !data.is_empty() {
+            match &mut self.state {
+                State::Prefix { bytes, filled } => {
+                    let count = data.len().min(PREFIX - *filled);
+                    bytes[*filled..*filled + count].copy_from_slice(&data.split_to(count));
+                    *filled += count;
+                    if *filled == PREFIX {
+                        let prefix = *bytes;
+                        self.begin(prefix, &mut data)?;
+                    }
+                }
+                State::Payload {
+                    compressed,
+                    announced,
+                    bytes,
+                } => {
+                    let missing = *announced - bytes.len();
+                    let piece = data.split_to(missing.min(data.len()));
+                    if bytes.capacity() - bytes.len() < piece.len() {
+                        // Grows fourfold, so a message is moved at most a few times.
+                        let goal = (bytes.capacity() * 4).clamp(TRUSTED, *announced);
+                        bytes.reserve_exact(goal.max(bytes.len() + piece.len()) - bytes.len());
+                    }
+                    bytes.extend_from_slice(&piece);
+                    if bytes.len() == *announced {
+                        let payload = Bytes::from(std::mem::take(bytes));
+                        self.state = State::Done(Received {
+                            compressed: *compressed,
+                            payload,
+                        });
+                    }
+                }
+                State::Done(_) => {
+                    let message = "grpc: more than one message in a unary call";
+                    return Err(Status::new(Code::Internal, message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, prefix: [u8; PREFIX], data: &mut Bytes) -> Result<(), Status> {
+        let [flag, a, b, c, d] = prefix;
+        let compressed = match flag {
+            0 => false,
+            1 => true,
+            _ => {
+                let message = format!("grpc: received unexpected payload format {flag}");
+                return Err(Status::new(Code::Internal, message));
+            }
+        };
+        let announced = u32::from_be_bytes([a, b, c, d]) as usize;
+        if announced > self.limit {
+            return Err(too_large(announced, self.limit));
+        }
+        self.state = if data.len() >= announced {
+            let payload = data.split_to(announced);
+            State::Done(Received {
+                compressed,
+                payload,
+            })
+        } else {
+            let bytes = Vec::with_capacity(announced.min(TRUSTED));
+            State::Payload {
+                compressed,
+                announced,
+                bytes,
+            }
+        };
+        Ok(())
+    }
+
+    /// The message; `None` if not one byte of it has come.
+    pub fn finish(self) -> Result<Option<Received>, Status> {
+        match self.state {
+            State::Done(received) => Ok(Some(received)),
+            State::Prefix { filled: 0, .. } => Ok(None),
+            State::Prefix { .. } | State::Payload { .. } => {
+                let message = "grpc: stream ended in the middle of a message";
+                Err(Status::new(Code::Internal, message))
+            }
+        }
+    }
+}
+
+/// In grpc-go's words, which people search for.
+fn too_large(size: usize, limit: usize) -> Status {
+    let message = format!("grpc: received message larger than max ({size} vs. {limit})");
+    Status::new(Code::ResourceExhausted, message)
+}
+
+/// Receives the one message of a unary request, and the end of the stream after it.
+pub(crate) async fn read_unary<B>(body: &mut B, limit: usize) -> Result<Received, Status>
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    let mut assembler = Assembler::new(limit);
+    let mut pace = Pace::start(Instant::now());
+    while !body.is_end_stream() {
+        match pace.next_frame(body).await {
+            Ok(Some(Ok(frame))) => {
+                if let Ok(data) = frame.into_data() {
+                    pace.received(data.len());
+                    assembler.push(data)?;
+                }
+            }
+            Ok(Some(Err(error))) => {
+                let message = format!("grpc: failed to read the message: {error}");
+                return Err(Status::new(Code::Cancelled, message));
+            }
+            Ok(None) => break,
+            Err(stalled) => return Err(Status::new(Code::DeadlineExceeded, stalled.to_string())),
+        }
+    }
+    let message = "grpc: the request holds no message";
+    assembler
+        .finish()?
+        .ok_or_else(|| Status::new(Code::Internal, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn wire(compressed: bool, payload: &[u8]) -> Vec<u8> {
+        let mut framed = Framed::new(Bytes::copy_from_slice(payload), compressed).unwrap();
+        framed.copy_to_bytes(framed.remaining()).to_vec()
+    }
+
+    fn assemble(pieces: &[&[u8]], limit: usize) -> Result<Option<Received>, Status> {
+        let mut assembler = Assembler::new(limit);
+        for piece in pieces {
+            assembler.push(Bytes::copy_from_slice(piece))?;
+        }
+        assembler.finish()
+    }
+
+    #[test]
+    fn a_message_in_one_frame_is_not_copied() {
+        let data = Bytes::from(wire(true, b"hello"));
+        let at = data[PREFIX..].as_ptr();
+        let mut assembler = Assembler::new(5);
+        assembler.push(data).unwrap();
+        let received = assembler.finish().unwrap().unwrap();
+        assert_eq!(
+            (received.compressed, &received.payload[..]),
+            (true, &b"hello"[..])
+        );
+        assert_eq!(received.payload.as_ptr(), at);
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_in_words_people_know() {
+        let error = assemble(&[&[0, 0, 0x4c, 0x4b, 0x40]], 4_194_304).unwrap_err();
+        assert_eq!(error.code, Code::ResourceExhausted);
+        assert_eq!(
+            error.message,
+            "grpc: received message larger than max (5000000 vs. 4194304)"
+        );
+    }
+
+    #[test]
+    fn what_is_no_single_message_is_refused() {
+        for (pieces, code) in [
+            (&[&[2, 0, 0, 0, 0][..]][..], Code::Internal),
+            (&[&[0, 0, 0, 0, 9], b"short"], Code::Internal),
+            (&[&[0, 0]], Code::Internal),
+            (&[&[0, 0, 0, 0, 1], b"ab"], Code::Internal),
+        ] {
+            assert_eq!(
+                assemble(pieces, 100).map_err(|e| e.code),
+                Err(code),
+                "{pieces:?}"
+            );
+        }
+        assert_eq!(assemble(&[], 100), Ok(None));
+        assert!(
+            assemble(&[&[0, 0, 0, 0, 0]], 100)
+                .unwrap()
+                .unwrap()
+                .payload
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn a_big_announcement_alone_takes_little_memory() {
+        let mut assembler = Assembler::new(usize::MAX);
+        assembler
+            .push(Bytes::from_static(&[0, 255, 255, 255, 255, 1]))
+            .unwrap();
+        let State::Payload { bytes, .. } = &assembler.state else {
+            panic!("no payload")
+        };
+        assert!(bytes.capacity() <= TRUSTED);
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_gives_the_same_message(
+            payload in proptest::collection::vec(any::<u8>(), 0..3_000),
+            cuts in proptest::collection::vec(1usize..700, 0..20),
+            compressed: bool,
+        ) {
+            let wire = wire(compressed, &payload);
+            let (mut rest, mut pieces) = (&wire[..], vec![]);
+            for cut in cuts {
+                let (piece, tail) = rest.split_at(cut.min(rest.len()));
+                pieces.push(piece);
+                rest = tail;
+            }
+            pieces.push(rest);
+            let received = assemble(&pieces, 3_000).unwrap().unwrap();
+            prop_assert_eq!(received, Received { compressed, payload: payload.into() });
+        }
+
+        #[test]
+        fn the_two_slices_are_sent_whole_from_any_position(payload: Vec<u8>, sent in 0usize..50) {
+            let wire = wire(false, &payload);
+            let mut framed = Framed::new(payload.into(), false).unwrap();
+            let sent = sent.min(framed.remaining());
+            framed.advance(sent);
+            let mut slices = [std::io::IoSlice::new(&[]); 4];
+            let used = framed.chunks_vectored(&mut slices);
+            let joined: Vec<u8> = slices[..used].iter().flat_map(|s| s.to_vec()).collect();
+            prop_assert_eq!(joined, &wire[sent..]);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! A call's outcome, and its passage through trailers.
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::code::Code;
+use super::details::{Detail, MalformedStatus, RpcStatus};
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+/// Longer messages are cut, so that a status always fits a peer's header limit (8 KiB and up).
+const MAX_MESSAGE: usize = 2048;
+
+/// Binary headers go out without padding and are read with or without it.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// Why a call failed, in gRPC's terms. [`Code::Ok`] never stands in an `Err`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub code: Code,
+    pub message: String,
+    /// The server's `RetryInfo`: not to be asked again before this has passed.
+    pub retry_delay: Option<Duration>,
+    /// Other details, kept as they came.
+    pub details: Vec<Detail>,
+}
+
+impl Status {
+    pub fn new(code: Code, message: impl Into<String>) -> Status {
+        Status {
+            code,
+            message: message.into(),
+            retry_delay: None,
+            details: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn with_retry_delay(mut self, delay: Duration) -> Status {
+        self.retry_delay = Some(delay);
+        self
+    }
+
+    /// The `google.rpc.Status` message, as OTLP/HTTP answers carry it.
+    pub fn to_protobuf(&self) -> Vec<u8> {
+        RpcStatus {
+            code: i32::from(self.code.number()),
+            message: self.message.clone(),
+            retry_delay: self.retry_delay,
+            details: self.details.clone(),
+        }
+        .encode()
+    }
+
+    /// Reads a `google.rpc.Status` message.
+    pub fn from_protobuf(bytes: &[u8]) -> Result<Status, MalformedStatus> {
+        let status = RpcStatus::decode(bytes)?;
+        Ok(Status {
+            code: Code::from_number(status.code),
+            message: status.message,
+            retry_delay: status.retry_delay,
+            details: status.details,
+        })
+    }
+
+    /// Writes the status where gRPC wants it: trailers, or the headers of an answer without body.
+    pub(crate) fn write_to(&self, trailers: &mut HeaderMap) {
+        trailers.insert(
+            GRPC_STATUS,
+            HeaderValue::from(u16::from(self.code.number())),
+        );
+        if !self.message.is_empty() {
+            trailers.insert(GRPC_MESSAGE, percent_encode(&self.message));
+        }
+        if self.retry_delay.is_some() || !self.details.is_empty() {
+            let mut short = self.clone();
+            short
+                .message
+                .truncate(short.message.floor_char_boundary(MAX_MESSAGE));
+            let coded = BASE64.encode(short.to_protobuf());
+            if let Ok(value) = HeaderValue::try_from(coded) {
+                trailers.insert(GRPC_DETAILS, value);
+            }
+        }
+    }
+
+    /// The outcome that trailers (or headers) tell; `None` where they carry no `grpc-status`.
+    pub(crate) fn read_from(trailers: &HeaderMap) -> Option<Result<(), Status>> {
+        let number = trailers.get(GRPC_STATUS)?.to_str().ok();
+        let code = match number.and_then(|text| text.parse().ok()) {
+            Some(number) => Code::from_number(number),
+            None => Code::Unknown,
+        };
+        if code == Code::Ok {
+            return Some(Ok(()));
+        }
+        let message = trailers.get(GRPC_MESSAGE).map(percent_decode);
+        let mut status = Status::new(code, message.unwrap_or_default());
+        let details = trailers
+            .get(GRPC_DETAILS)
+            .and_then(|value| BASE64.decode(value.as_bytes()).ok())
+            .and_then(|bytes| RpcStatus::decode(&bytes).ok());
+        if let Some(details) = details {
+            status.retry_delay = details.retry_delay;
+            status.details = details.details;
+        }
+        Some(Err(status))
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rpc error: code = {} desc = {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for Status {}
+
+/// `grpc-message` allows printable ASCII only; the rest, and `%`, goes as `%XX`.
+fn percent_encode(message: &str) -> HeaderValue {
+    use fmt::Write;
+    let mut out = String::with_capacity(message.len());
+    for &byte in &message.as_bytes()[..message.floor_char_boundary(MAX_MESSAGE)] {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
+            _ => write!(out, "%{byte:02X}").expect("writing to a string cannot fail"),
+        }
+    }
+    HeaderValue::try_from(out).expect("printable ASCII is a valid header value")
+}
+
+/// Stray `%` and bad UTF-8 are shown as they are: an error message is for people.
+fn percent_decode(value: &HeaderValue) -> String {
+    let bytes = value.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let hex = (byte == b'%').then(|| tail.get(..2)).flatten();
+        match hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
+            Some(decoded) => {
+                out.push(decoded);
+                rest = &tail[2..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(status: Status) {
+        let mut trailers = HeaderMap::new();
+        status.write_to(&mut trailers);
+        assert_eq!(Status::read_from(&trailers), Some(Err(status)));
+    }
+
+    #[test]
+    fn survives_trailers() {
+        check(Status::new(Code::Unavailable, ""));
+        check(Status::new(Code::Internal, "100 % of höchstens\n3"));
+        check(
+            Status::new(Code::ResourceExhausted, "queue full")
+                .with_retry_delay(Duration::from_millis(1500)),
+        );
+        check(Status {
+            details: vec![Detail {
+                type_url: "type.googleapis.com/x".into(),
+                value: vec![0, 255],
+            }],
+            ..Status::new(Code::DataLoss, "x")
+        });
+    }
+
+    #[test]
+    fn a_long_message_is_cut_to_fit_a_header() {
+        let mut trailers = HeaderMap::new();
+        Status::new(Code::Internal, "ä".repeat(5000))
+            .with_retry_delay(Duration::ZERO)
+            .write_to(&mut trailers);
+        let Some(Err(read)) = Status::read_from(&trailers) else {
+            panic!("no status")
+        };
+        assert_eq!(read.message.len(), MAX_MESSAGE);
+    }
+
+    #[test]
+    fn a_status_that_is_no_number_is_unknown() {
+        let mut trailers = HeaderMap::new();
+        trailers.insert(GRPC_STATUS, HeaderValue::from_static("seven"));
+        assert_eq!(
+            Status::read_from(&trailers),
+            Some(Err(Status::new(Code::Unknown, "")))
+        );
+        assert_eq!(Status::read_from(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_stray_percent_sign_is_shown_as_it_is() {
+        let shown = percent_decode(&HeaderValue::from_static("50% of%20it %f"));
+        assert_eq!(shown, "50% of it %f");
+    }
+}

@@ -1,0 +1,166 @@
+//! The accept loop: a task per connection, a cap on them, and an orderly end.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{info, warn};
+
+use super::listen::Listener;
+use crate::io::{PeerAddr, Socket, Stream};
+use crate::tls::ServerSide;
+
+/// How long to wait when the process or the system is out of file descriptors or memory.
+const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// What a server has seen, to be shown as metrics. A loss or refusal is never silent.
+#[derive(Debug, Default)]
+pub struct ServerStats {
+    /// Connections accepted so far.
+    pub accepted: AtomicU64,
+    /// Connections closed at once because there were as many as allowed.
+    pub over_cap: AtomicU64,
+    /// `accept` itself failed, as when file descriptors run out.
+    pub accept_failures: AtomicU64,
+    /// Connections that did not get through the TLS handshake, or not in time.
+    pub handshake_failures: AtomicU64,
+    /// Handlers that panicked; their callers got INTERNAL.
+    pub panics: AtomicU64,
+}
+
+/// What is known about the connection that a request came on.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    pub peer: PeerAddr,
+    /// Whether it is encrypted.
+    pub tls: bool,
+}
+
+/// Tells a connection when the server stops.
+#[derive(Clone, Debug)]
+pub(super) struct Stopping(watch::Receiver<bool>);
+
+impl Stopping {
+    pub async fn wait(&mut self) {
+        // An error means that the server itself is gone, which is a stop too.
+        let _ = self.0.wait_for(|stopping| *stopping).await;
+    }
+}
+
+/// Speaks a protocol on accepted connections.
+pub(super) trait Driver: Send + Sync + 'static {
+    /// Serves one connection until it ends; once `stopping`, finishes what runs and ends.
+    fn drive(
+        self: Arc<Self>,
+        stream: Stream,
+        connection: Connection,
+        stopping: Stopping,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+#[derive(Debug)]
+pub(super) struct Acceptor {
+    pub listener: Listener,
+    pub tls: Option<Arc<ServerSide>>,
+    pub max_connections: usize,
+    pub stats: Arc<ServerStats>,
+}
+
+impl Acceptor {
+    /// Serves until `stop` gives the moment by which all must be over; connections that are still
+    /// busy then are cut.
+    pub async fn run<D: Driver>(self, driver: D, stop: impl Future<Output = Instant> + Send) {
+        let driver = Arc::new(driver);
+        let (stopping, watch_stop) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        let deadline = loop {
+            tokio::select! {
+                biased;
+                deadline = &mut stop => break deadline,
+                Some(_) = connections.join_next() => {}
+                accepted = self.listener.accept() => match accepted {
+                    Ok((socket, peer)) => {
+                        self.stats.accepted.fetch_add(1, Relaxed);
+                        if connections.len() >= self.max_connections {
+                            self.refuse(&peer);
+                            continue;
+                        }
+                        let (driver, stopping) = (driver.clone(), Stopping(watch_stop.clone()));
+                        let shaking = handshake(self.tls.clone(), socket, self.stats.clone());
+                        connections.spawn(async move {
+                            if let Some((stream, tls)) = shaking.await {
+                                driver.drive(stream, Connection { peer, tls }, stopping).await;
+                            }
+                        });
+                    }
+                    Err(error) => self.accept_failed(&error).await,
+                },
+            }
+        };
+        drop(self.listener);
+        stopping.send_replace(true);
+        let all_done = async { while connections.join_next().await.is_some() {} };
+        if timeout_at(deadline, all_done).await.is_err() {
+            info!(
+                connections = connections.len(),
+                "closing connections still busy at the deadline"
+            );
+            connections.shutdown().await;
+        }
+    }
+
+    fn refuse(&self, peer: &PeerAddr) {
+        let refused = self.stats.over_cap.fetch_add(1, Relaxed) + 1;
+        // One line per power of two tells the story without flooding the log.
+        if refused.is_power_of_two() {
+            let max = self.max_connections;
+            warn!(%peer, refused, "refusing connections: `max_connections` ({max}) are open");
+        }
+    }
+
+    async fn accept_failed(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+        let failures = self.stats.accept_failures.fetch_add(1, Relaxed) + 1;
+        if matches!(
+            error.kind(),
+            ConnectionAborted | ConnectionReset | Interrupted
+        ) {
+            return; // that one connection's own end
+        }
+        if failures.is_power_of_two() {
+            warn!(%error, failures, "failed to accept a connection; raise the limit of open files (LimitNOFILE=)");
+        }
+        sleep(BACK_OFF).await;
+    }
+}
+
+/// Done by each connection's own task, so that a slow one holds up nobody.
+async fn handshake(
+    tls: Option<Arc<ServerSide>>,
+    socket: Socket,
+    stats: Arc<ServerStats>,
+) -> Option<(Stream, bool)> {
+    let Some(tls) = tls else {
+        return Some((Stream::Plain(socket), false));
+    };
+    let shaken = timeout(HANDSHAKE, tls.acceptor().accept(socket)).await;
+    let reason = match shaken {
+        Ok(Ok(stream)) => return Some((Stream::Tls(Box::new(stream.into())), true)),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it took too long".to_owned(),
+    };
+    let failures = stats.handshake_failures.fetch_add(1, Relaxed) + 1;
+    if failures.is_power_of_two() {
+        warn!(failures, "TLS handshake failed: {reason}");
+    }
+    None
+}

@@ -1,0 +1,379 @@
+//! Unary gRPC calls, from the connection to the service and back.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::time::{Instant, timeout_at};
+use tracing::error;
+
+use super::accept::{Acceptor, Connection, Driver, ServerStats, Stopping};
+use super::guard::{Guarded, Patience};
+use super::lifetime::{Activity, Lifetime, ProbeLimit};
+use super::listen::{BoundAddr, Listener};
+use super::settings::{GrpcServerSettings, ServerParameters};
+use super::{ServerError, WINDOW_LIMIT};
+use crate::auth::{AuthData, ServerAuth};
+use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_async};
+use crate::grpc::frame::{AnswerBody, Framed, Received, read_unary};
+use crate::grpc::{self, Code, Status, timeout};
+use crate::io::Stream;
+use crate::message::{Compressed, Message};
+use crate::tls::ServerSide;
+
+pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
+pub(crate) const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// How long a client may take to begin, to finish a frame, to take an answer.
+const PATIENCE: Patience = Patience {
+    begin: Some(Duration::from_secs(10)),
+    middle: Some(Duration::from_secs(30)),
+    write: Some(Duration::from_secs(30)),
+};
+
+/// Frames up to this size are accepted: a sender that makes use of it saves us and itself most
+/// system calls. (Go's gRPC always sends 16 KiB.)
+const MAX_FRAME: u32 = 256 << 10;
+
+/// A unary call, received whole.
+#[derive(Debug)]
+pub struct GrpcRequest {
+    /// `/package.Service/Method`
+    pub path: String,
+    /// Empty unless `include_metadata` is set.
+    pub metadata: HeaderMap,
+    pub connection: Connection,
+    pub auth: Option<AuthData>,
+    pub message: Message,
+    /// When the caller stops waiting.
+    pub deadline: Option<Instant>,
+}
+
+/// Answers unary calls.
+pub trait GrpcService: Send + Sync + 'static {
+    /// Decides by path and metadata, before the message is read. For a path that it does not serve
+    /// the answer is [`unknown_method`].
+    fn admit(&self, path: &str, metadata: &HeaderMap) -> Result<(), Status>;
+
+    /// Handles one call. Dropped halfway if the caller hangs up or its deadline passes.
+    fn call(&self, request: GrpcRequest) -> impl Future<Output = Result<Bytes, Status>> + Send;
+}
+
+/// The refusal of a path that no method has.
+pub fn unknown_method(path: &str) -> Status {
+    let message = match path
+        .strip_prefix('/')
+        .and_then(|path| path.rsplit_once('/'))
+    {
+        Some((service, method)) => format!("unknown method {method} for service {service}"),
+        None => format!("malformed method name: {path:?}"),
+    };
+    Status::new(Code::Unimplemented, message)
+}
+
+/// A bound gRPC server.
+#[derive(Debug)]
+pub struct GrpcServer {
+    acceptor: Acceptor,
+    local_addr: BoundAddr,
+    settings: GrpcServerSettings,
+    auth: Option<Arc<dyn ServerAuth>>,
+}
+
+impl GrpcServer {
+    /// Reads the certificates and takes the address; connections wait in the backlog until
+    /// [`GrpcServer::serve`]. `auth` is the extension that `settings.auth` names.
+    pub fn bind(
+        settings: &GrpcServerSettings,
+        auth: Option<Arc<dyn ServerAuth>>,
+    ) -> Result<GrpcServer, ServerError> {
+        let tls = settings
+            .tls
+            .as_ref()
+            .map(|tls| ServerSide::new(tls, &[b"h2"]))
+            .transpose()?;
+        let listener = Listener::bind(settings.transport, &settings.endpoint)?;
+        let local_addr = listener.local_addr()?;
+        let acceptor = Acceptor {
+            listener,
+            tls: tls.map(Arc::new),
+            max_connections: settings.max_connections,
+            stats: Arc::default(),
+        };
+        Ok(GrpcServer {
+            acceptor,
+            local_addr,
+            settings: settings.clone(),
+            auth,
+        })
+    }
+
+    pub fn local_addr(&self) -> &BoundAddr {
+        &self.local_addr
+    }
+
+    pub fn stats(&self) -> Arc<ServerStats> {
+        self.acceptor.stats.clone()
+    }
+
+    /// Serves until `stop` resolves to the moment by which running calls must be done. Must not be
+    /// dropped before it returns, or running calls are cut.
+    pub async fn serve<S: GrpcService>(
+        self,
+        service: S,
+        stop: impl Future<Output = Instant> + Send,
+    ) {
+        let calls = Calls {
+            service,
+            auth: self.auth,
+            stats: self.acceptor.stats.clone(),
+            max_message: (self.settings.max_recv_msg_size_mib as usize).saturating_mul(1 << 20),
+            include_metadata: self.settings.include_metadata,
+        };
+        let driver = GrpcDriver {
+            calls: Arc::new(calls),
+            lifetime: lifetime(&self.settings),
+            http2: http2_builder(&self.settings),
+        };
+        self.acceptor.run(driver, stop).await;
+    }
+}
+
+fn lifetime(settings: &GrpcServerSettings) -> Lifetime {
+    let keepalive = settings.keepalive.clone().unwrap_or_default();
+    let parameters = keepalive.server_parameters.unwrap_or_default();
+    let policy = keepalive
+        .enforcement_policy
+        .filter(|policy| !policy.min_time.0.is_zero());
+    Lifetime {
+        idle: parameters.max_connection_idle.limit(),
+        age: parameters.max_connection_age.limit(),
+        age_grace: parameters.max_connection_age_grace.limit(),
+        probes: policy.map(|policy| ProbeLimit {
+            busy: policy.min_time.0,
+            idle: if policy.permit_without_stream {
+                policy.min_time.0
+            } else {
+                Duration::from_secs(2 * 3600)
+            },
+        }),
+    }
+}
+
+fn http2_builder(settings: &GrpcServerSettings) -> http2::Builder<TokioExecutor> {
+    let parameters = settings
+        .keepalive
+        .as_ref()
+        .and_then(|keepalive| keepalive.server_parameters.as_ref());
+    let ServerParameters { time, timeout, .. } = parameters.cloned().unwrap_or_default();
+    let window = settings.read_buffer_size.clamp(64 << 10, WINDOW_LIMIT);
+    let streams = if settings.max_concurrent_streams == 0 {
+        100
+    } else {
+        settings.max_concurrent_streams
+    };
+    let answers = if settings.write_buffer_size == 0 {
+        64 << 10
+    } else {
+        settings.write_buffer_size
+    };
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .initial_stream_window_size(window)
+        .initial_connection_window_size(window.saturating_mul(4).min(WINDOW_LIMIT))
+        .max_frame_size(MAX_FRAME)
+        .max_header_list_size(64 << 10)
+        .max_concurrent_streams(streams)
+        .max_send_buf_size(answers as usize)
+        .keep_alive_interval(time.limit().unwrap_or(Duration::from_secs(2 * 3600)))
+        .keep_alive_timeout(timeout.limit().unwrap_or(Duration::from_secs(20)));
+    builder
+}
+
+struct GrpcDriver<S> {
+    calls: Arc<Calls<S>>,
+    lifetime: Lifetime,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl<S: GrpcService> Driver for GrpcDriver<S> {
+    async fn drive(self: Arc<Self>, stream: Stream, connection: Connection, stopping: Stopping) {
+        let activity = Activity::new();
+        let peer = connection.peer.clone();
+        let stream = Guarded::new(stream, PATIENCE, activity.clone());
+        let service = service_fn(|request: Request<Incoming>| {
+            let (calls, connection) = (self.calls.clone(), connection.clone());
+            let running = activity.begin();
+            async move {
+                let answer = calls.answer(request, connection).await;
+                drop(running);
+                Ok::<_, Infallible>(answer)
+            }
+        });
+        let serving = self.http2.serve_connection(TokioIo::new(stream), service);
+        let serving = std::pin::pin!(serving);
+        self.lifetime.run(serving, &activity, &peer, stopping).await;
+    }
+}
+
+/// What one call needs to know of its server.
+struct Calls<S> {
+    service: S,
+    auth: Option<Arc<dyn ServerAuth>>,
+    stats: Arc<ServerStats>,
+    max_message: usize,
+    include_metadata: bool,
+}
+
+impl<S: GrpcService> Calls<S> {
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        connection: Connection,
+    ) -> Response<AnswerBody> {
+        if !grpc::is_grpc(request.headers().get(CONTENT_TYPE)) {
+            let mut response = Response::new(AnswerBody::empty());
+            *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+            return response;
+        }
+        let outcome = AssertUnwindSafe(self.call(request, connection))
+            .catch_unwind()
+            .await;
+        let outcome = outcome.unwrap_or_else(|_| {
+            self.stats.panics.fetch_add(1, Relaxed);
+            error!("a gRPC handler panicked; the caller is told INTERNAL");
+            Err(Status::new(Code::Internal, "the handler panicked"))
+        });
+        let mut response = match outcome.and_then(|message| Framed::new(message, false)) {
+            Ok(message) => {
+                let mut trailers = HeaderMap::with_capacity(1);
+                Status::new(Code::Ok, "").write_to(&mut trailers);
+                Response::new(AnswerBody::new(message, trailers))
+            }
+            Err(status) => {
+                let mut response = Response::new(AnswerBody::empty());
+                status.write_to(response.headers_mut());
+                // Tells a client what it could have used.
+                let accepted = HeaderValue::from_static(GRPC_ACCEPTED);
+                response
+                    .headers_mut()
+                    .insert(GRPC_ACCEPT_ENCODING, accepted);
+                response
+            }
+        };
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, grpc::CONTENT_TYPE);
+        response
+    }
+
+    async fn call(
+        &self,
+        request: Request<Incoming>,
+        connection: Connection,
+    ) -> Result<Bytes, Status> {
+        let (head, mut body) = request.into_parts();
+        let deadline = deadline(&head.headers)?;
+        let work = async {
+            let path = head.uri.path();
+            let auth = match &self.auth {
+                Some(auth) => Some(auth.authenticate(&head.headers).await?),
+                None => None,
+            };
+            self.service.admit(path, &head.headers)?;
+            let encoding = encoding(&head.headers)?;
+            let received = read_unary(&mut body, self.max_message).await?;
+            let request = GrpcRequest {
+                path: path.to_owned(),
+                message: self.unpack(received, encoding).await?,
+                metadata: if self.include_metadata {
+                    head.headers
+                } else {
+                    HeaderMap::new()
+                },
+                connection,
+                auth,
+                deadline,
+            };
+            self.service.call(request).await
+        };
+        match deadline {
+            None => work.await,
+            Some(deadline) => timeout_at(deadline, work).await.unwrap_or_else(|_| {
+                Err(Status::new(
+                    Code::DeadlineExceeded,
+                    "context deadline exceeded",
+                ))
+            }),
+        }
+    }
+
+    async fn unpack(
+        &self,
+        received: Received,
+        encoding: Option<Encoding>,
+    ) -> Result<Message, Status> {
+        if !received.compressed {
+            return Ok(Message::from(received.payload));
+        }
+        let Some(encoding) = encoding else {
+            let message = "grpc: compressed flag set with identity or empty encoding";
+            return Err(Status::new(Code::Internal, message));
+        };
+        let bytes = received.payload;
+        match decompress_async(encoding, &bytes, self.max_message).await {
+            Ok(plain) => Ok(Message {
+                plain,
+                compressed: Some(Compressed { encoding, bytes }),
+            }),
+            Err(DecompressError::TooLarge { limit }) => {
+                let message =
+                    format!("grpc: received message after decompression larger than max {limit}");
+                Err(Status::new(Code::ResourceExhausted, message))
+            }
+            Err(error @ DecompressError::Invalid { .. }) => {
+                let message = format!("grpc: failed to decompress the received message: {error}");
+                Err(Status::new(Code::Internal, message))
+            }
+        }
+    }
+}
+
+fn encoding(headers: &HeaderMap) -> Result<Option<Encoding>, Status> {
+    let Some(name) = headers.get(GRPC_ENCODING).map(HeaderValue::as_bytes) else {
+        return Ok(None);
+    };
+    if name == b"identity" || name.is_empty() {
+        return Ok(None);
+    }
+    let name = String::from_utf8_lossy(name);
+    let unknown = || {
+        let message = format!("grpc: Decompressor is not installed for grpc-encoding {name:?}");
+        Status::new(Code::Unimplemented, message)
+    };
+    Encoding::from_grpc(&name).map(Some).ok_or_else(unknown)
+}
+
+fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+    let Some(value) = headers.get(timeout::GRPC_TIMEOUT) else {
+        return Ok(None);
+    };
+    let Some(timeout) = timeout::decode(value) else {
+        let message = format!("malformed grpc-timeout: {value:?}");
+        return Err(Status::new(Code::Internal, message));
+    };
+    Ok(Instant::now().checked_add(timeout))
+}

@@ -1,0 +1,379 @@
+//! HTTP requests with a whole body, over HTTP/1 and HTTP/2.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::time::{Instant, timeout};
+use tracing::error;
+
+use super::accept::{Acceptor, Connection, Driver, ServerStats, Stopping};
+use super::cors::CorsRules;
+use super::guard::{Guarded, Patience};
+use super::lifetime::{Activity, Lifetime};
+use super::listen::{BoundAddr, Listener};
+use super::settings::HttpServerSettings;
+use super::{ServerError, WINDOW_LIMIT};
+use crate::auth::{AuthData, ServerAuth};
+use crate::body::{BodyError, read_body};
+use crate::compress::{DecompressError, Encoding, decompress_async};
+use crate::grpc::{Code, Status};
+use crate::io::Stream;
+use crate::message::{Compressed, Message};
+use crate::settings::header_map;
+use crate::tls::ServerSide;
+
+/// A request, received whole.
+#[derive(Debug)]
+pub struct HttpRequest {
+    pub method: Method,
+    pub path: String,
+    pub query: Option<String>,
+    /// All headers: some, such as `content-type`, say how to read the body.
+    pub headers: HeaderMap,
+    /// Whether the headers may be handed on with the data (`include_metadata`).
+    pub include_metadata: bool,
+    pub connection: Connection,
+    pub auth: Option<AuthData>,
+    pub body: Message,
+}
+
+/// Answers requests.
+pub trait HttpService: Send + Sync + 'static {
+    /// Decides by method, path and headers, before the body is read.
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>>;
+
+    /// Handles one request. Dropped halfway if the client hangs up.
+    fn call(&self, request: HttpRequest) -> impl Future<Output = Response<Bytes>> + Send;
+
+    /// Words a refusal that the server makes by itself, in the form that the client understands.
+    fn refusal(&self, headers: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes>;
+}
+
+/// A bound HTTP server.
+#[derive(Debug)]
+pub struct HttpServer {
+    acceptor: Acceptor,
+    local_addr: BoundAddr,
+    settings: HttpServerSettings,
+    response_headers: HeaderMap,
+    idle: Option<Duration>,
+    keep_alive: bool,
+    auth: Option<Arc<dyn ServerAuth>>,
+}
+
+impl HttpServer {
+    /// Reads the certificates and takes the address; connections wait in the backlog until
+    /// [`HttpServer::serve`]. `auth` is the extension that `settings.auth` names.
+    pub fn bind(
+        settings: &HttpServerSettings,
+        auth: Option<Arc<dyn ServerAuth>>,
+    ) -> Result<HttpServer, ServerError> {
+        let keepalive = settings
+            .resolved_keepalive()
+            .map_err(ServerError::Settings)?;
+        let response_headers = header_map(&settings.response_headers)
+            .map_err(|error| ServerError::Settings(format!("`response_headers`: {error}")))?;
+        for name in &settings.compression_algorithms {
+            if !name.is_empty() && Encoding::from_http(name, &[]).is_none() {
+                let message =
+                    format!("`compression_algorithms`: unsupported compression type {name:?}");
+                return Err(ServerError::Settings(message));
+            }
+        }
+        let protocols: &[&[u8]] = &[b"h2", b"http/1.1"];
+        let tls = settings
+            .tls
+            .as_ref()
+            .map(|tls| ServerSide::new(tls, protocols))
+            .transpose()?;
+        let listener = Listener::bind(settings.transport, &settings.endpoint)?;
+        let local_addr = listener.local_addr()?;
+        let acceptor = Acceptor {
+            listener,
+            tls: tls.map(Arc::new),
+            max_connections: settings.max_connections,
+            stats: Arc::default(),
+        };
+        Ok(HttpServer {
+            acceptor,
+            local_addr,
+            settings: settings.clone(),
+            response_headers,
+            idle: keepalive
+                .idle_timeout
+                .limit()
+                .or(settings.read_timeout.limit()),
+            keep_alive: keepalive.enabled,
+            auth,
+        })
+    }
+
+    pub fn local_addr(&self) -> &BoundAddr {
+        &self.local_addr
+    }
+
+    pub fn stats(&self) -> Arc<ServerStats> {
+        self.acceptor.stats.clone()
+    }
+
+    /// Serves until `stop` resolves to the moment by which running requests must be done. Must not
+    /// be dropped before it returns, or running requests are cut.
+    pub async fn serve<S: HttpService>(
+        self,
+        service: S,
+        stop: impl Future<Output = Instant> + Send,
+    ) {
+        let settings = self.settings;
+        let head = settings
+            .read_header_timeout
+            .limit()
+            .or(settings.read_timeout.limit());
+        let patience = Patience {
+            begin: head,
+            middle: head,
+            write: settings.write_timeout.limit(),
+        };
+        let driver = HttpDriver {
+            patience,
+            lifetime: Lifetime {
+                idle: self.idle,
+                ..Lifetime::default()
+            },
+            http: builder(self.keep_alive),
+            requests: Arc::new(Requests {
+                service,
+                auth: self.auth,
+                stats: self.acceptor.stats.clone(),
+                max_body: settings.max_body(),
+                read_timeout: settings.read_timeout.limit(),
+                include_metadata: settings.include_metadata,
+                accepted: settings.compression_algorithms,
+                cors: settings.cors.as_ref().and_then(CorsRules::new),
+                response_headers: self.response_headers,
+            }),
+        };
+        self.acceptor.run(driver, stop).await;
+    }
+}
+
+fn builder(keep_alive: bool) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // Kept by `Guarded`, which can tell the wait for a request from its headers.
+        .header_read_timeout(None)
+        .keep_alive(keep_alive);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(1 << 20)
+        .initial_connection_window_size(WINDOW_LIMIT.min(4 << 20))
+        .max_header_list_size(64 << 10)
+        .max_concurrent_streams(100)
+        .keep_alive_interval(Duration::from_secs(2 * 3600))
+        .keep_alive_timeout(Duration::from_secs(20));
+    builder
+}
+
+struct HttpDriver<S> {
+    requests: Arc<Requests<S>>,
+    patience: Patience,
+    lifetime: Lifetime,
+    http: auto::Builder<TokioExecutor>,
+}
+
+impl<S: HttpService> Driver for HttpDriver<S> {
+    async fn drive(self: Arc<Self>, stream: Stream, connection: Connection, stopping: Stopping) {
+        let activity = Activity::new();
+        let peer = connection.peer.clone();
+        let stream = Guarded::new(stream, self.patience, activity.clone());
+        let service = service_fn(|request: Request<Incoming>| {
+            let (requests, connection) = (self.requests.clone(), connection.clone());
+            let running = activity.begin();
+            async move {
+                let answer = requests.answer(request, connection).await;
+                drop(running);
+                Ok::<_, Infallible>(answer.map(Full::new))
+            }
+        });
+        let serving = self.http.serve_connection(TokioIo::new(stream), service);
+        let serving = std::pin::pin!(serving);
+        self.lifetime.run(serving, &activity, &peer, stopping).await;
+    }
+}
+
+/// What one request needs to know of its server.
+struct Requests<S> {
+    service: S,
+    auth: Option<Arc<dyn ServerAuth>>,
+    stats: Arc<ServerStats>,
+    max_body: usize,
+    read_timeout: Option<Duration>,
+    include_metadata: bool,
+    /// Empty for every encoding that is known.
+    accepted: Vec<String>,
+    cors: Option<CorsRules>,
+    response_headers: HeaderMap,
+}
+
+impl<S: HttpService> Requests<S> {
+    async fn answer(&self, request: Request<Incoming>, connection: Connection) -> Response<Bytes> {
+        let (head, body) = request.into_parts();
+        let mut response = match self.cors.as_ref().and_then(|cors| cors.preflight(&head)) {
+            Some(answer) => answer,
+            None => {
+                let outcome = AssertUnwindSafe(self.handle(&head, body, connection))
+                    .catch_unwind()
+                    .await;
+                let mut response = outcome.unwrap_or_else(|_| {
+                    self.stats.panics.fetch_add(1, Relaxed);
+                    error!("an HTTP handler panicked; the client is told 500");
+                    let status = Status::new(Code::Internal, "the handler panicked");
+                    self.service
+                        .refusal(&head.headers, StatusCode::INTERNAL_SERVER_ERROR, &status)
+                });
+                if let Some(cors) = &self.cors {
+                    cors.mark(&head.headers, response.headers_mut());
+                }
+                response
+            }
+        };
+        for (name, value) in &self.response_headers {
+            response.headers_mut().insert(name, value.clone());
+        }
+        response
+    }
+
+    async fn handle(
+        &self,
+        head: &Parts,
+        body: Incoming,
+        connection: Connection,
+    ) -> Response<Bytes> {
+        let auth = match &self.auth {
+            Some(auth) => match auth.authenticate(&head.headers).await {
+                Ok(auth) => Some(auth),
+                Err(status) => {
+                    return self
+                        .service
+                        .refusal(&head.headers, status.code.to_http(), &status);
+                }
+            },
+            None => None,
+        };
+        if let Err(refusal) = self.service.admit(head) {
+            return refusal;
+        }
+        let body = match self.receive(&head.headers, body).await {
+            Ok(body) => body,
+            Err(refused) => {
+                return self
+                    .service
+                    .refusal(&head.headers, refused.http, &refused.status);
+            }
+        };
+        let request = HttpRequest {
+            method: head.method.clone(),
+            path: head.uri.path().to_owned(),
+            query: head.uri.query().map(str::to_owned),
+            headers: head.headers.clone(),
+            include_metadata: self.include_metadata,
+            connection,
+            auth,
+            body,
+        };
+        self.service.call(request).await
+    }
+
+    async fn receive(&self, headers: &HeaderMap, mut body: Incoming) -> Result<Message, Refused> {
+        let name = headers
+            .get(CONTENT_ENCODING)
+            .map_or("", |value| value.to_str().unwrap_or("?"));
+        let allowed =
+            self.accepted.is_empty() || self.accepted.iter().any(|accepted| accepted == name);
+        let plain = name.is_empty() || name == "identity";
+        if !allowed || !plain && Encoding::from_http(name, &[]).is_none() {
+            let message = format!("unsupported Content-Encoding: {name}");
+            return Err(Refused::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                Code::InvalidArgument,
+                message,
+            ));
+        }
+        let announced = headers.get(CONTENT_LENGTH).and_then(content_length);
+        let reading = read_body(&mut body, announced, self.max_body);
+        let bytes = match self.read_timeout {
+            None => reading.await?,
+            Some(limit) => timeout(limit, reading)
+                .await
+                .unwrap_or(Err(BodyError::Slow))?,
+        };
+        let Some(encoding) = Encoding::from_http(name, &bytes) else {
+            return Ok(Message::from(bytes));
+        };
+        match decompress_async(encoding, &bytes, self.max_body).await {
+            Ok(plain) => Ok(Message {
+                plain,
+                compressed: Some(Compressed { encoding, bytes }),
+            }),
+            Err(error) => Err(Refused::from(error)),
+        }
+    }
+}
+
+fn content_length(value: &HeaderValue) -> Option<usize> {
+    value.to_str().ok()?.parse().ok()
+}
+
+/// Why a body was not taken.
+struct Refused {
+    http: StatusCode,
+    status: Status,
+}
+
+impl Refused {
+    fn new(http: StatusCode, code: Code, message: String) -> Refused {
+        Refused {
+            http,
+            status: Status::new(code, message),
+        }
+    }
+}
+
+impl From<BodyError> for Refused {
+    fn from(error: BodyError) -> Refused {
+        let (http, code) = match error {
+            BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
+            BodyError::Slow => (StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded),
+            BodyError::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidArgument),
+        };
+        Refused::new(http, code, error.to_string())
+    }
+}
+
+impl From<DecompressError> for Refused {
+    fn from(error: DecompressError) -> Refused {
+        let (http, code) = match error {
+            DecompressError::TooLarge { .. } => {
+                (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted)
+            }
+            DecompressError::Invalid { .. } => (StatusCode::BAD_REQUEST, Code::InvalidArgument),
+        };
+        Refused::new(http, code, format!("request body: {error}"))
+    }
+}

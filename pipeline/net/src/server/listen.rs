@@ -1,0 +1,311 @@
+//! Taking an address: a TCP port or a Unix socket.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+use tokio::net::{TcpListener, UnixListener};
+
+use crate::io::{PeerAddr, Socket};
+
+/// Connections that the kernel holds for us until we accept them; it caps this by
+/// `net.core.somaxconn`, 4096 by default.
+const BACKLOG: i32 = 4096;
+
+/// An address could not be listened on. The words are Go's, which operators search for.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("listen {network} {endpoint}: bind: {error}{hint}")]
+    Bind {
+        network: &'static str,
+        endpoint: String,
+        error: String,
+        hint: &'static str,
+    },
+    #[error("listen {network} {endpoint}: {error}")]
+    Address {
+        network: &'static str,
+        endpoint: String,
+        error: String,
+    },
+}
+
+/// An address that is being listened on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BoundAddr {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for BoundAddr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BoundAddr::Tcp(addr) => addr.fmt(f),
+            BoundAddr::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// A listening socket. A Unix socket's file is removed when this is dropped.
+#[derive(Debug)]
+pub(super) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            // It may be gone already, or be another process's by now; neither is ours to report.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Listener {
+    pub fn bind(transport: Transport, endpoint: &str) -> Result<Listener, BindError> {
+        match transport {
+            Transport::Tcp | Transport::Tcp4 | Transport::Tcp6 => bind_tcp(transport, endpoint),
+            Transport::Unix => bind_unix(endpoint),
+        }
+    }
+
+    pub fn local_addr(&self) -> Result<BoundAddr, BindError> {
+        match self {
+            Listener::Tcp(listener) => {
+                let addr = listener.local_addr().map_err(|error| BindError::Address {
+                    network: "tcp",
+                    endpoint: String::new(),
+                    error: error.to_string(),
+                })?;
+                Ok(BoundAddr::Tcp(addr))
+            }
+            Listener::Unix(_, path) => Ok(BoundAddr::Unix(path.clone())),
+        }
+    }
+
+    pub async fn accept(&self) -> io::Result<(Socket, PeerAddr)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, addr) = listener.accept().await?;
+                // Answers are small and are waited for.
+                stream.set_nodelay(true)?;
+                Ok((Socket::Tcp(stream), PeerAddr::Tcp(addr)))
+            }
+            Listener::Unix(listener, path) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Socket::Unix(stream), PeerAddr::Unix(path.clone())))
+            }
+        }
+    }
+}
+
+/// What `transport` may be.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    #[default]
+    Tcp,
+    Tcp4,
+    Tcp6,
+    Unix,
+}
+
+impl Transport {
+    fn network(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Tcp4 => "tcp4",
+            Transport::Tcp6 => "tcp6",
+            Transport::Unix => "unix",
+        }
+    }
+}
+
+fn bind_tcp(transport: Transport, endpoint: &str) -> Result<Listener, BindError> {
+    let network = transport.network();
+    let addr = resolve(transport, endpoint).map_err(|error| BindError::Address {
+        network,
+        endpoint: endpoint.to_owned(),
+        error,
+    })?;
+    listen_tcp(transport, addr)
+        .map(Listener::Tcp)
+        .map_err(|error| BindError::Bind {
+            network,
+            endpoint: addr.to_string(),
+            hint: hint(&error),
+            error: words(&error),
+        })
+}
+
+/// One address for the endpoint, chosen as Go does: no host means every interface in both
+/// families; a name that stands for several addresses is taken at its first IPv4 one.
+fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, String> {
+    let (host, port) = endpoint
+        .rsplit_once(':')
+        .ok_or("missing port in address; write host:port")?;
+    let port: u16 = port
+        .parse()
+        .map_err(|_| format!("invalid port {port:?}; a number up to 65535 is expected"))?;
+    let host = host
+        .strip_prefix('[')
+        .and_then(|h| h.strip_suffix(']'))
+        .unwrap_or(host);
+    let host = match (host, transport) {
+        ("", Transport::Tcp4) => "0.0.0.0",
+        ("", _) => "::",
+        (host, _) => host,
+    };
+    let all: Vec<SocketAddr> = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| format!("lookup {host}: {error}"))?
+        .collect();
+    let wanted = |v4: bool| all.iter().copied().find(|addr| addr.is_ipv4() == v4);
+    let found = match transport {
+        Transport::Tcp4 => wanted(true),
+        Transport::Tcp6 => wanted(false),
+        _ => wanted(true).or_else(|| wanted(false)),
+    };
+    found.ok_or_else(|| format!("lookup {host}: no suitable address"))
+}
+
+fn listen_tcp(transport: Transport, addr: SocketAddr) -> io::Result<TcpListener> {
+    let everywhere = transport == Transport::Tcp && addr.ip().is_unspecified() && addr.is_ipv6();
+    let socket = match RawSocket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))
+    {
+        // A host without IPv6: "every interface" is then every IPv4 one.
+        Err(_) if everywhere => {
+            let v4 = SocketAddr::from(([0, 0, 0, 0], addr.port()));
+            return listen_tcp(Transport::Tcp4, v4);
+        }
+        other => other?,
+    };
+    if addr.is_ipv6() {
+        socket.set_only_v6(!everywhere)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+fn bind_unix(endpoint: &str) -> Result<Listener, BindError> {
+    let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
+    remove_stale(path);
+    UnixListener::bind(path)
+        .map(|listener| Listener::Unix(listener, path.to_owned()))
+        .map_err(|error| BindError::Bind {
+            network: "unix",
+            endpoint: endpoint.to_owned(),
+            hint: hint(&error),
+            error: words(&error),
+        })
+}
+
+/// Removes the socket file of a process that is gone: a socket that nobody answers on.
+fn remove_stale(path: &Path) {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+    if is_socket
+        && let Err(error) = std::os::unix::net::UnixStream::connect(path)
+        && error.kind() == io::ErrorKind::ConnectionRefused
+    {
+        // If this fails, so will the bind, which tells.
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// The system's words for the error, without Rust's "(os error N)".
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    text.to_lowercase()
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            " (another process listens there; stop it or change this receiver's `endpoint`)"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            " (no interface of this host has that address; use 0.0.0.0 for all of them, or localhost)"
+        }
+        io::ErrorKind::PermissionDenied => {
+            " (ports below 1024 need CAP_NET_BIND_SERVICE; a Unix socket needs a writable folder)"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_port_in_use_is_named() {
+        let first = Listener::bind(Transport::Tcp, "127.0.0.1:0").unwrap();
+        let addr = first.local_addr().unwrap().to_string();
+        let error = Listener::bind(Transport::Tcp, &addr)
+            .unwrap_err()
+            .to_string();
+        let expected = format!("listen tcp {addr}: bind: address already in use");
+        assert!(error.starts_with(&expected), "{error}");
+        assert!(error.contains("`endpoint`"), "{error}");
+    }
+
+    #[test]
+    fn endpoints_resolve_as_in_go() {
+        for (transport, endpoint, expected) in [
+            (Transport::Tcp, "localhost:4317", Ok("127.0.0.1:4317")),
+            (Transport::Tcp, ":4317", Ok("[::]:4317")),
+            (Transport::Tcp4, ":4317", Ok("0.0.0.0:4317")),
+            (Transport::Tcp, "0.0.0.0:1", Ok("0.0.0.0:1")),
+            (Transport::Tcp6, "[::1]:1", Ok("[::1]:1")),
+            (
+                Transport::Tcp4,
+                "[::1]:1",
+                Err("lookup ::1: no suitable address"),
+            ),
+            (
+                Transport::Tcp,
+                "localhost",
+                Err("missing port in address; write host:port"),
+            ),
+        ] {
+            let got = resolve(transport, endpoint).map(|addr| addr.to_string());
+            assert_eq!(
+                got.as_deref().map_err(String::as_str),
+                expected,
+                "{endpoint}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dead_process_s_unix_socket_is_replaced_and_a_living_one_s_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("otlp.sock");
+        let endpoint = path.to_str().unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let living = Listener::bind(Transport::Unix, endpoint).unwrap();
+        let error = Listener::bind(Transport::Unix, endpoint)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("address already in use"), "{error}");
+        drop(living);
+        assert!(!path.exists());
+    }
+}

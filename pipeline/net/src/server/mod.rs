@@ -1,0 +1,44 @@
+//! Listening: one accept loop for gRPC and HTTP, and a driver for each.
+//!
+//! ```text
+//! Listener::bind ─► Acceptor::run ─► a task per connection: TLS handshake ─► gRPC or HTTP driver
+//!                        │                                                       │ per request
+//!                        └ caps, back-off, stop                                  └► your service
+//! ```
+//!
+//! Binding and serving are separate steps, so that a port in use is known before anything runs.
+//! Memory is bounded by the number of connections, the calls open on each, and the size of a message;
+//! a service can refuse at the door (`admit`) before a message is read.
+
+mod accept;
+mod cors;
+mod grpc;
+mod guard;
+mod http;
+mod lifetime;
+mod listen;
+mod settings;
+
+pub use accept::{Connection, ServerStats};
+pub(crate) use grpc::{GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
+pub use grpc::{GrpcRequest, GrpcServer, GrpcService, unknown_method};
+pub use http::{HttpRequest, HttpServer, HttpService};
+pub use listen::{BindError, BoundAddr, Transport};
+pub use settings::{
+    AuthSettings, Cors, EnforcementPolicy, GrpcServerKeepalive, GrpcServerSettings,
+    HttpServerKeepalive, HttpServerSettings, ServerParameters,
+};
+
+/// HTTP/2 has no larger windows.
+const WINDOW_LIMIT: u32 = i32::MAX as u32;
+
+/// A server could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    #[error("tls: {0}")]
+    Tls(#[from] crate::tls::TlsError),
+    #[error("{0}")]
+    Settings(String),
+}

@@ -1,0 +1,277 @@
+//! The keys of listening components, with the Collector's names and defaults.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::listen::Transport;
+use crate::settings::{Duration, Headers};
+use crate::tls::ServerTls;
+
+/// A gRPC server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GrpcServerSettings {
+    /// Address to listen on: `host:port`, or the path of a Unix socket if `transport` is `unix`.
+    pub endpoint: String,
+    /// `tcp` (both IP versions), `tcp4`, `tcp6` or `unix`.
+    pub transport: Transport,
+    /// Without this section connections are not encrypted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ServerTls>,
+    /// Largest message to accept, in MiB, before and after decompression. The Collector's default is 4,
+    /// less than profilers send.
+    pub max_recv_msg_size_mib: u32,
+    /// How many calls one connection may have open at a time; 0 means 100.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_concurrent_streams: u32,
+    /// How much a client may send on one call ahead of our reading it, in bytes (HTTP/2's
+    /// flow-control window); four times as much on one connection. At least 64 KiB.
+    pub read_buffer_size: u32,
+    /// How many bytes of one answer are held for a client that reads slowly; 0 means 64 KiB.
+    #[serde(skip_serializing_if = "is_default")]
+    pub write_buffer_size: u32,
+    /// When connections are probed, renewed and closed.
+    pub keepalive: Option<GrpcServerKeepalive>,
+    /// The extension that decides who may call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthSettings>,
+    /// Hand the metadata of a call on with its data, for processors and exporters that use it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub include_metadata: bool,
+    /// How many connections may be open at a time; more are closed at once and counted.
+    pub max_connections: usize,
+    #[serde(skip_serializing, deserialize_with = "refuse_middlewares")]
+    #[schemars(skip)]
+    pub(super) middlewares: (),
+}
+
+impl Default for GrpcServerSettings {
+    fn default() -> GrpcServerSettings {
+        GrpcServerSettings {
+            endpoint: "localhost:4317".to_owned(),
+            transport: Transport::Tcp,
+            tls: None,
+            max_recv_msg_size_mib: 64,
+            max_concurrent_streams: 0,
+            read_buffer_size: 512 << 10,
+            write_buffer_size: 0,
+            keepalive: Some(GrpcServerKeepalive::default()),
+            auth: None,
+            include_metadata: false,
+            max_connections: MAX_CONNECTIONS,
+            middlewares: (),
+        }
+    }
+}
+
+/// Enough for ten thousand agents, and within a usual limit of open files.
+const MAX_CONNECTIONS: usize = 16_384;
+
+/// `keepalive` of a gRPC server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GrpcServerKeepalive {
+    pub server_parameters: Option<ServerParameters>,
+    pub enforcement_policy: Option<EnforcementPolicy>,
+}
+
+/// When the server probes, renews and closes connections. 0 means never, except where a default is
+/// given.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerParameters {
+    /// Close a connection after this long without a call.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_connection_idle: Duration,
+    /// Ask clients to reconnect after this long (give or take 10 %), so that they spread over new
+    /// servers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_connection_age: Duration,
+    /// How long calls may still run on a connection that has reached its age.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_connection_age_grace: Duration,
+    /// Probe a silent client after this long; 0 means 2 hours.
+    #[serde(skip_serializing_if = "is_default")]
+    pub time: Duration,
+    /// Close the connection if the probe is not answered within this; 0 means 20 seconds.
+    #[serde(skip_serializing_if = "is_default")]
+    pub timeout: Duration,
+}
+
+/// How often clients may probe us. A client that does so more often, three times, is told to go away.
+/// Unlike the Collector's, our server lets clients probe as they like where this is empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EnforcementPolicy {
+    /// Least time between two probes; 0 means any.
+    #[serde(skip_serializing_if = "is_default")]
+    pub min_time: Duration,
+    /// Allow probes while no call is running; if false, those may come every 2 hours.
+    #[serde(skip_serializing_if = "is_default")]
+    pub permit_without_stream: bool,
+}
+
+/// `auth`: which extension decides.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AuthSettings {
+    /// Id of an extension, such as `basicauth/server`.
+    pub authenticator: String,
+}
+
+/// An HTTP server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpServerSettings {
+    /// Address to listen on: `host:port`, or the path of a Unix socket if `transport` is `unix`.
+    pub endpoint: String,
+    /// `tcp` (both IP versions), `tcp4`, `tcp6` or `unix`.
+    pub transport: Transport,
+    /// Without this section connections are not encrypted.
+    pub tls: Option<ServerTls>,
+    /// Which web pages may send to us, by the rules of cross-origin resource sharing.
+    pub cors: Option<Cors>,
+    /// The extension that decides who may send.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthSettings>,
+    /// Largest body to accept, in bytes, before and after decompression; 0 means the default of 64 MiB
+    /// (the Collector's is 20 MiB).
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_request_body_size: usize,
+    /// Hand the headers of a request on with its data, for processors and exporters that use them.
+    #[serde(skip_serializing_if = "is_default")]
+    pub include_metadata: bool,
+    /// Headers to add to every answer.
+    #[serde(skip_serializing_if = "is_default")]
+    pub response_headers: Headers,
+    /// Values of `content-encoding` to accept; "" stands for bodies without one. Empty means all that
+    /// are known: gzip, zstd, zlib, deflate, snappy, x-snappy-framed, lz4.
+    #[serde(skip_serializing_if = "is_default")]
+    pub compression_algorithms: Vec<String>,
+    /// How long a whole request may take to arrive; 0 means any time, as long as it keeps arriving.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_timeout: Duration,
+    /// How long a request's headers may take to arrive; 0 means `read_timeout`.
+    pub read_header_timeout: Duration,
+    /// Close a connection whose client does not take its answer for this long; 0 means never.
+    pub write_timeout: Duration,
+    /// What becomes of a connection between requests.
+    pub keepalive: Option<HttpServerKeepalive>,
+    /// Old name of `keepalive::idle_timeout`.
+    #[serde(skip_serializing)]
+    pub idle_timeout: Option<Duration>,
+    /// Old name of `keepalive::enabled`.
+    #[serde(skip_serializing)]
+    pub keep_alives_enabled: Option<bool>,
+    /// How many connections may be open at a time; more are closed at once and counted.
+    pub max_connections: usize,
+    #[serde(skip_serializing, deserialize_with = "refuse_middlewares")]
+    #[schemars(skip)]
+    pub(super) middlewares: (),
+}
+
+impl Default for HttpServerSettings {
+    fn default() -> HttpServerSettings {
+        HttpServerSettings {
+            endpoint: "localhost:4318".to_owned(),
+            transport: Transport::Tcp,
+            tls: None,
+            cors: None,
+            auth: None,
+            max_request_body_size: 0,
+            include_metadata: false,
+            response_headers: Headers::default(),
+            compression_algorithms: Vec::new(),
+            read_timeout: Duration::default(),
+            read_header_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(30),
+            keepalive: Some(HttpServerKeepalive::default()),
+            idle_timeout: None,
+            keep_alives_enabled: None,
+            max_connections: MAX_CONNECTIONS,
+            middlewares: (),
+        }
+    }
+}
+
+impl HttpServerSettings {
+    /// Largest body, with the default filled in.
+    pub fn max_body(&self) -> usize {
+        if self.max_request_body_size == 0 {
+            64 << 20
+        } else {
+            self.max_request_body_size
+        }
+    }
+
+    /// What `keepalive` and its old names come to; both at once are refused, as in the Collector.
+    pub(super) fn resolved_keepalive(&self) -> Result<HttpServerKeepalive, String> {
+        let mut keepalive = self.keepalive.clone().unwrap_or_default();
+        let old = self.idle_timeout.is_some() || self.keep_alives_enabled == Some(false);
+        if old && keepalive != HttpServerKeepalive::default() {
+            return Err("cannot use the old keys `idle_timeout` and `keep_alives_enabled` alongside the `keepalive` section; move them into it".to_owned());
+        }
+        if let Some(timeout) = self.idle_timeout {
+            keepalive.idle_timeout = timeout;
+        }
+        if let Some(enabled) = self.keep_alives_enabled {
+            keepalive.enabled = enabled;
+        }
+        Ok(keepalive)
+    }
+}
+
+/// `keepalive` of an HTTP server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpServerKeepalive {
+    /// Keep a connection open for further requests.
+    #[serde(skip_serializing_if = "is_true")]
+    pub enabled: bool,
+    /// Close a connection after this long without a request; 0 means never.
+    pub idle_timeout: Duration,
+}
+
+impl Default for HttpServerKeepalive {
+    fn default() -> HttpServerKeepalive {
+        HttpServerKeepalive {
+            enabled: true,
+            idle_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// `cors`: which web pages may send to us.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cors {
+    /// Origins of pages that may send, such as `https://*.example.com`; `*` stands for any text.
+    pub allowed_origins: Vec<String>,
+    /// Headers that such pages may set besides the harmless ones; `*` allows every header.
+    #[serde(skip_serializing_if = "is_default")]
+    pub allowed_headers: Vec<String>,
+    /// Headers of our answers that such pages may see.
+    #[serde(skip_serializing_if = "is_default")]
+    pub exposed_headers: Vec<String>,
+    /// How many seconds a browser may remember this.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_age: u32,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+fn refuse_middlewares<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
+    Err(serde::de::Error::custom(
+        "middlewares are not supported; remove this key",
+    ))
+}

@@ -1,0 +1,153 @@
+//! From settings to rustls's parts: certificates, keys, roots, algorithms.
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{RootCertStore, SupportedProtocolVersion};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tracing::warn;
+
+use super::TlsError;
+use super::settings::{Pair, Place, Protocol, Source, TlsVersion};
+use super::validity;
+
+/// The algorithms to use.
+pub(super) fn provider(protocol: &Protocol<'_>) -> Result<Arc<CryptoProvider>, TlsError> {
+    let mut provider = ring::default_provider();
+    if !protocol.cipher_suites.is_empty() {
+        let mut chosen = Vec::new();
+        for name in protocol.cipher_suites {
+            let suite = provider
+                .cipher_suites
+                .iter()
+                .find(|suite| format!("{:?}", suite.suite()).replace("TLS13_", "TLS_") == *name);
+            let message = || TlsError::Settings(format!("invalid TLS cipher suite: {name:?}"));
+            chosen.push(*suite.ok_or_else(message)?);
+        }
+        provider
+            .cipher_suites
+            .retain(|suite| suite.tls13().is_some() || chosen.contains(suite));
+    }
+    if !protocol.curves.is_empty() {
+        let mut chosen = Vec::new();
+        for name in protocol.curves {
+            let group = provider.kx_groups.iter().find(|group| {
+                format!("{:?}", group.name())
+                    .replace("secp", "P")
+                    .replace("r1", "")
+                    == *name
+            });
+            let message = || {
+                TlsError::Settings(format!(
+                    "invalid curve type: {name}. Expected values are X25519, P256, P384"
+                ))
+            };
+            chosen.push(*group.ok_or_else(message)?);
+        }
+        provider.kx_groups = chosen;
+    }
+    Ok(Arc::new(provider))
+}
+
+pub(super) fn versions(
+    protocol: &Protocol<'_>,
+) -> Result<Vec<&'static SupportedProtocolVersion>, TlsError> {
+    match (protocol.min, protocol.max) {
+        (TlsVersion::V1_3, TlsVersion::V1_2) => Err(TlsError::Settings(
+            "invalid TLS configuration: min_version cannot be greater than max_version".to_owned(),
+        )),
+        (TlsVersion::V1_3, _) => Ok(vec![&TLS13]),
+        (_, TlsVersion::V1_2) => Ok(vec![&TLS12]),
+        (_, _) => Ok(vec![&TLS13, &TLS12]),
+    }
+}
+
+/// Reads a certificate chain and its key, and proves that they belong together.
+pub(super) fn certified_key(
+    pair: &Pair,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates(&pair.cert)?;
+    let key_text = read(&pair.key, "private key")?;
+    let key = PrivateKeyDer::from_pem_slice(&key_text).map_err(|_| TlsError::Empty {
+        source_name: pair.key.name(),
+        what: "private key",
+        hint: if key_text.windows(9).any(|word| word == b"ENCRYPTED") {
+            "; it is encrypted, which is not supported: decrypt it with `openssl pkey`"
+        } else {
+            ""
+        },
+    })?;
+    let first = chain.first().map(|cert| cert.to_vec()).unwrap_or_default();
+    let certified = CertifiedKey::from_der(chain, key, provider).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::Mismatch {
+            cert: pair.cert.name(),
+            key: pair.key.name(),
+        },
+        error => TlsError::Invalid {
+            source_name: pair.key.name(),
+            error: error.to_string(),
+        },
+    })?;
+    if let Some(ended) = validity::expired(&first, std::time::SystemTime::now()) {
+        warn!(
+            "the certificate in {} expired at {ended}: peers will refuse it; renew it and put the new one in place",
+            pair.cert.name(),
+        );
+    }
+    Ok(certified)
+}
+
+/// The authorities to trust: those given, the system's, or both.
+pub(super) fn roots(ca: Option<&Source>, with_system: bool) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    if with_system || ca.is_none() {
+        let found = rustls_native_certs::load_native_certs();
+        store.add_parsable_certificates(found.certs);
+        if store.is_empty() && ca.is_none() {
+            return Err(TlsError::NoSystemRoots);
+        }
+    }
+    if let Some(ca) = ca {
+        for certificate in certificates(ca)? {
+            store.add(certificate).map_err(|error| TlsError::Invalid {
+                source_name: ca.name(),
+                error: error.to_string(),
+            })?;
+        }
+    }
+    Ok(store)
+}
+
+fn certificates(source: &Source) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(source, "certificate")?;
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let chain = chain.map_err(|error| TlsError::Invalid {
+        source_name: source.name(),
+        error: error.to_string(),
+    })?;
+    if chain.is_empty() {
+        let what = "certificate";
+        return Err(TlsError::Empty {
+            source_name: source.name(),
+            what,
+            hint: "",
+        });
+    }
+    Ok(chain)
+}
+
+fn read(source: &Source, what: &'static str) -> Result<Vec<u8>, TlsError> {
+    match &source.place {
+        Place::Inline(text) => Ok(text.expose().as_bytes().to_vec()),
+        Place::File(path) => std::fs::read(path).map_err(|error| TlsError::Read {
+            what,
+            path: path.clone(),
+            error: error.to_string(),
+            key: source.key,
+        }),
+    }
+}

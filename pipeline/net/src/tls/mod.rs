@@ -1,0 +1,47 @@
+//! TLS on both sides, with the Collector's keys.
+//!
+//! Certificates are read when a component is built, so that a bad file is known before anything
+//! runs, and again as they change on disk ([`reload`]).
+
+mod client;
+mod load;
+mod reload;
+mod server;
+mod settings;
+mod validity;
+
+pub(crate) use client::ClientSide;
+pub(crate) use server::ServerSide;
+pub use settings::{ClientTls, ServerTls, TlsVersion};
+
+/// TLS settings that cannot work, or files that do not hold what they should.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{0}")]
+    Settings(String),
+    #[error(
+        "failed to read {what} `{path}`: {error}; check `{key}` and that this process may read it"
+    )]
+    Read {
+        what: &'static str,
+        path: String,
+        error: String,
+        key: &'static str,
+    },
+    #[error("{source_name} holds no {what} in PEM form{hint}")]
+    Empty {
+        source_name: String,
+        what: &'static str,
+        hint: &'static str,
+    },
+    #[error("{source_name}: {error}")]
+    Invalid { source_name: String, error: String },
+    #[error(
+        "the certificate in {cert} does not belong to the key in {key}; give the two files of one pair"
+    )]
+    Mismatch { cert: String, key: String },
+    #[error(
+        "no CA certificates found on this host to verify servers with; install the package `ca-certificates` or set `ca_file`"
+    )]
+    NoSystemRoots,
+}

@@ -1,0 +1,94 @@
+//! Configurations that follow their files.
+//!
+//! Nothing watches in the background: when a connection is made and the last look is long enough
+//! ago, the files' times, sizes and inodes are compared, and only if they differ are they read. A
+//! configuration that cannot be read keeps the old one in use, with a warning.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::TlsError;
+
+type Stamp = Vec<Option<(i64, i64, u64, u64)>>;
+type Load<T> = Box<dyn Fn() -> Result<T, TlsError> + Send + Sync>;
+
+/// A value made from files, remade when they change.
+pub(super) struct Reloading<T> {
+    files: Vec<PathBuf>,
+    /// Zero means never.
+    interval: Duration,
+    load: Load<T>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    value: Arc<T>,
+    stamp: Stamp,
+    looked: Instant,
+}
+
+impl<T> Reloading<T> {
+    pub fn new(files: Vec<PathBuf>, interval: Duration, load: Load<T>) -> Result<Self, TlsError> {
+        let stamp = stamp(&files);
+        let value = Arc::new(load()?);
+        let state = Mutex::new(State {
+            value,
+            stamp,
+            looked: Instant::now(),
+        });
+        Ok(Reloading {
+            files,
+            interval,
+            load,
+            state,
+        })
+    }
+
+    /// The value as of now.
+    pub fn get(&self) -> Arc<T> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.files.is_empty()
+            && !self.interval.is_zero()
+            && state.looked.elapsed() >= self.interval
+        {
+            state.looked = Instant::now();
+            let stamp = stamp(&self.files);
+            if stamp != state.stamp {
+                match (self.load)() {
+                    Ok(value) => {
+                        info!(files = ?self.files, "TLS files changed, using the new ones");
+                        state.value = Arc::new(value);
+                        state.stamp = stamp;
+                    }
+                    // The stamp stays old, so that the next look tries again: two files are not
+                    // replaced in one instant.
+                    Err(error) => {
+                        warn!(%error, "TLS files changed but cannot be used, keeping the old ones")
+                    }
+                }
+            }
+        }
+        state.value.clone()
+    }
+}
+
+impl<T> std::fmt::Debug for Reloading<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reloading")
+            .field("files", &self.files)
+            .field("interval", &self.interval)
+            .finish_non_exhaustive()
+    }
+}
+
+fn stamp(files: &[PathBuf]) -> Stamp {
+    let of = |file| {
+        let meta = std::fs::metadata(file).ok()?;
+        Some((meta.mtime(), meta.mtime_nsec(), meta.size(), meta.ino()))
+    };
+    files.iter().map(of).collect()
+}

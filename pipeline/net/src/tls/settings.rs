@@ -1,0 +1,274 @@
+//! The keys under `tls`.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::TlsError;
+use crate::settings::{Duration, Secret};
+
+/// `tls` of something that connects.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClientTls {
+    /// Connect without TLS. (Given together with `ca_file` or `ca_pem`, TLS is used all the same.)
+    #[serde(skip_serializing_if = "is_default")]
+    pub insecure: bool,
+    /// Use TLS but believe any server: anybody on the way can read and change what is sent.
+    #[serde(skip_serializing_if = "is_default")]
+    pub insecure_skip_verify: bool,
+    /// Name to ask for and to find in the server's certificate, instead of the endpoint's host.
+    #[serde(skip_serializing_if = "is_default")]
+    pub server_name_override: String,
+    /// File with the certificates of the authorities to trust; without it, those of the system.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ca_file: String,
+    /// Like `ca_file`, but the text itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ca_pem: Secret,
+    /// File with the certificate to show to the server, for mutual TLS.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cert_file: String,
+    /// Like `cert_file`, but the text itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cert_pem: Secret,
+    /// File with the private key of that certificate.
+    #[serde(skip_serializing_if = "is_default")]
+    pub key_file: String,
+    /// Like `key_file`, but the text itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub key_pem: Secret,
+    /// Trust the system's authorities in addition to `ca_file`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub include_system_ca_certs_pool: bool,
+    /// Lowest version to accept: "1.2" or "1.3".
+    #[serde(skip_serializing_if = "is_default")]
+    pub min_version: TlsVersion,
+    /// Highest version to accept.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_version: TlsVersion,
+    /// Cipher suites of TLS 1.2 to allow, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty means
+    /// all safe ones. Those of TLS 1.3 are not selectable.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cipher_suites: Vec<String>,
+    /// Key exchange groups to allow, most wanted first: X25519, P256, P384; empty means all.
+    #[serde(skip_serializing_if = "is_default")]
+    pub curve_preferences: Vec<String>,
+    /// How often to look whether the files have changed; 0 means never.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reload_interval: Duration,
+    #[serde(skip_serializing, deserialize_with = "refuse_tpm")]
+    #[schemars(skip)]
+    tpm: (),
+}
+
+/// `tls` of something that listens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerTls {
+    /// File with the server's certificate, followed by those of its issuers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cert_file: String,
+    /// Like `cert_file`, but the text itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cert_pem: Secret,
+    /// File with the private key of that certificate.
+    #[serde(skip_serializing_if = "is_default")]
+    pub key_file: String,
+    /// Like `key_file`, but the text itself.
+    #[serde(skip_serializing_if = "is_default")]
+    pub key_pem: Secret,
+    /// File with the authorities whose client certificates are accepted. If set, every client must
+    /// show one (mutual TLS).
+    #[serde(skip_serializing_if = "is_default")]
+    pub client_ca_file: String,
+    /// Take up changes of `client_ca_file` while running.
+    #[serde(skip_serializing_if = "is_default")]
+    pub client_ca_file_reload: bool,
+    /// Accept client certificates of the system's authorities in addition to `client_ca_file`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub include_system_ca_certs_pool: bool,
+    /// Lowest version to accept: "1.2" or "1.3".
+    #[serde(skip_serializing_if = "is_default")]
+    pub min_version: TlsVersion,
+    /// Highest version to accept.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_version: TlsVersion,
+    /// Cipher suites of TLS 1.2 to allow, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty means
+    /// all safe ones. Those of TLS 1.3 are not selectable.
+    #[serde(skip_serializing_if = "is_default")]
+    pub cipher_suites: Vec<String>,
+    /// Key exchange groups to allow, most wanted first: X25519, P256, P384; empty means all.
+    #[serde(skip_serializing_if = "is_default")]
+    pub curve_preferences: Vec<String>,
+    /// How often to look whether the certificate and key files have changed; 0 means never.
+    #[serde(skip_serializing_if = "is_default")]
+    pub reload_interval: Duration,
+    #[serde(skip_serializing, deserialize_with = "refuse_tpm")]
+    #[schemars(skip)]
+    tpm: (),
+}
+
+/// A version of TLS; unset means 1.2 as the lowest, 1.3 as the highest.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum TlsVersion {
+    #[default]
+    #[serde(rename = "")]
+    Unset,
+    #[serde(rename = "1.2")]
+    V1_2,
+    #[serde(rename = "1.3")]
+    V1_3,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+fn refuse_tpm<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
+    Err(serde::de::Error::custom(
+        "keys held in a TPM are not supported; use `key_file` or `key_pem`",
+    ))
+}
+
+/// A PEM text and where it is.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub key: &'static str,
+    pub place: Place,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    File(String),
+    Inline(Secret),
+}
+
+impl Source {
+    /// One of a pair of keys like `ca_file` and `ca_pem`.
+    pub fn one_of(
+        keys: (&'static str, &'static str),
+        file: &str,
+        pem: &Secret,
+    ) -> Result<Option<Source>, TlsError> {
+        match (file.is_empty(), pem.expose().is_empty()) {
+            (true, true) => Ok(None),
+            (false, true) => Ok(Some(Source {
+                key: keys.0,
+                place: Place::File(file.to_owned()),
+            })),
+            (true, false) => Ok(Some(Source {
+                key: keys.1,
+                place: Place::Inline(pem.clone()),
+            })),
+            (false, false) => {
+                let (file, pem) = keys;
+                Err(TlsError::Settings(format!(
+                    "`{file}` and `{pem}` are both set; keep one of them"
+                )))
+            }
+        }
+    }
+
+    /// The file to watch, if it is one.
+    pub fn path(&self) -> Option<PathBuf> {
+        match &self.place {
+            Place::File(path) => Some(PathBuf::from(path)),
+            Place::Inline(_) => None,
+        }
+    }
+
+    pub fn name(&self) -> String {
+        match &self.place {
+            Place::File(path) => format!("`{path}`"),
+            Place::Inline(_) => format!("`{}`", self.key),
+        }
+    }
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub cert: Source,
+    pub key: Source,
+}
+
+impl Pair {
+    fn new(cert: Option<Source>, key: Option<Source>) -> Result<Option<Pair>, TlsError> {
+        let lacks = |what: &str| {
+            let message = "TLS configuration must include both certificate and key";
+            Err(TlsError::Settings(format!(
+                "{message}: set `{what}_file` or `{what}_pem` too"
+            )))
+        };
+        match (cert, key) {
+            (None, None) => Ok(None),
+            (Some(cert), Some(key)) => Ok(Some(Pair { cert, key })),
+            (Some(_), None) => lacks("key"),
+            (None, Some(_)) => lacks("cert"),
+        }
+    }
+}
+
+/// What both sides configure alike.
+#[derive(Clone, Debug)]
+pub(super) struct Protocol<'a> {
+    pub min: TlsVersion,
+    pub max: TlsVersion,
+    pub cipher_suites: &'a [String],
+    pub curves: &'a [String],
+}
+
+impl ClientTls {
+    pub(super) fn pair(&self) -> Result<Option<Pair>, TlsError> {
+        Pair::new(
+            Source::one_of(("cert_file", "cert_pem"), &self.cert_file, &self.cert_pem)?,
+            Source::one_of(("key_file", "key_pem"), &self.key_file, &self.key_pem)?,
+        )
+    }
+
+    pub(super) fn ca(&self) -> Result<Option<Source>, TlsError> {
+        Source::one_of(("ca_file", "ca_pem"), &self.ca_file, &self.ca_pem)
+    }
+
+    pub(super) fn protocol(&self) -> Protocol<'_> {
+        Protocol {
+            min: self.min_version,
+            max: self.max_version,
+            cipher_suites: &self.cipher_suites,
+            curves: &self.curve_preferences,
+        }
+    }
+}
+
+impl ServerTls {
+    pub(super) fn pair(&self) -> Result<Pair, TlsError> {
+        let pair = Pair::new(
+            Source::one_of(("cert_file", "cert_pem"), &self.cert_file, &self.cert_pem)?,
+            Source::one_of(("key_file", "key_pem"), &self.key_file, &self.key_pem)?,
+        )?;
+        let message =
+            "TLS configuration must include both certificate and key for server connections";
+        pair.ok_or_else(|| TlsError::Settings(message.to_owned()))
+    }
+
+    pub(super) fn client_ca(&self) -> Option<Source> {
+        let place = Place::File(self.client_ca_file.clone());
+        (!self.client_ca_file.is_empty()).then_some(Source {
+            key: "client_ca_file",
+            place,
+        })
+    }
+
+    pub(super) fn protocol(&self) -> Protocol<'_> {
+        Protocol {
+            min: self.min_version,
+            max: self.max_version,
+            cipher_suites: &self.cipher_suites,
+            curves: &self.curve_preferences,
+        }
+    }
+}
