@@ -7,7 +7,6 @@ mod config;
 mod export;
 mod grpc;
 mod http;
-mod response;
 
 use std::sync::Arc;
 use std::time::Duration;
