@@ -16,7 +16,9 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
 }
 
 pub fn fmt(workspace: &Workspace) -> Result<()> {
-    process::run(&mut workspace.cargo(&["fmt", "--all", "--check"]))
+    process::run(&mut workspace.cargo(&["fmt", "--all", "--check"]))?;
+    let fuzz = ["fmt", "--manifest-path", "fuzz/Cargo.toml", "--", "--check"];
+    process::run(&mut workspace.cargo(&fuzz))
 }
 
 pub fn clippy(workspace: &Workspace) -> Result<()> {

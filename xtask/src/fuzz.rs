@@ -70,14 +70,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     // Named even though it is this machine's: then the flags are not for build scripts and macros.
     let machine = process::output(Command::new("rustc").args(["--print", "host-tuple"]))?;
     let machine = machine.trim();
-    let build = [
-        "build",
-        "--quiet",
-        "--release",
-        "--locked",
-        "--manifest-path",
-        MANIFEST,
-    ];
+    let build = ["build", "--quiet", "--release", "--manifest-path", MANIFEST];
     process::run(
         workspace
             .cargo(&build)

@@ -16,12 +16,18 @@ struct Rig {
 impl Rig {
     fn new(config: &BatchConfig, sink: Sink) -> Self {
         let (sink, stop) = (Arc::new(sink), Stop::new());
-        let processor: Arc<dyn Processor> =
-            BatchProcessor::build(config, &context("batch")).unwrap().into();
+        let processor: Arc<dyn Processor> = BatchProcessor::build(config, &context("batch"))
+            .unwrap()
+            .into();
         let mut tasks = JoinSet::new();
         let next = Arc::clone(&sink) as Arc<dyn Consumer>;
         tasks.spawn(Arc::clone(&processor).run(next, stop.clone()));
-        Self { sink, processor, stop, tasks }
+        Self {
+            sink,
+            processor,
+            stop,
+            tasks,
+        }
     }
 
     async fn push(&self, batch: Batch) -> Answer {
@@ -112,18 +118,28 @@ async fn refuses_at_the_door_while_what_comes_next_refuses() {
 
 #[tokio::test(start_paused = true)]
 async fn makes_senders_wait_while_what_comes_next_is_slow() {
-    let rig = Rig::new(&config(1, 0, 100), Sink::default().taking(Duration::from_secs(1)));
+    let rig = Rig::new(
+        &config(1, 0, 100),
+        Sink::default().taking(Duration::from_secs(1)),
+    );
     let began = Instant::now();
     for _ in 0..OUTBOX_LIMIT + 3 {
         rig.push(batch(1)).await.unwrap();
     }
-    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
     assert_eq!(rig.finish().await.accepted().len(), OUTBOX_LIMIT + 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sender_that_hangs_up_takes_nothing_with_it() {
-    let rig = Rig::new(&config(3, 0, 100), Sink::default().taking(Duration::from_secs(5)));
+    let rig = Rig::new(
+        &config(3, 0, 100),
+        Sink::default().taking(Duration::from_secs(5)),
+    );
     rig.push(batch(2)).await.unwrap();
     {
         let hanging_up = rig.push(batch(1));
@@ -138,7 +154,10 @@ async fn a_sender_that_hangs_up_takes_nothing_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_for_ever_is_dropped_and_told() {
-    let rig = Rig::new(&config(1, 0, 100), Sink::refusing([Refusal::permanent("bad")]));
+    let rig = Rig::new(
+        &config(1, 0, 100),
+        Sink::refusing([Refusal::permanent("bad")]),
+    );
     let (bad, outcomes) = watched_batch(2);
     rig.push(bad).await.unwrap();
     rig.push(batch(3)).await.unwrap();
@@ -162,7 +181,10 @@ async fn keeps_clients_apart_by_their_metadata() {
     rig.push(of("b", 2)).await.unwrap();
     rig.push(of("a", 4)).await.unwrap();
     let refusal = rig.push(of("c", 8)).await.unwrap_err();
-    assert_eq!(refusal, Refusal::permanent("too many batcher metadata-value combinations"));
+    assert_eq!(
+        refusal,
+        Refusal::permanent("too many batcher metadata-value combinations")
+    );
     let mut accepted = rig.finish().await.accepted();
     accepted.sort_unstable();
     assert_eq!(accepted, [2, 5]);

@@ -1,5 +1,5 @@
-use profcol_component::testkit::{Sink, batch, context, watched_batch};
 use profcol_component::Outcome;
+use profcol_component::testkit::{Sink, batch, context, watched_batch};
 use profcol_config::{Config, Duration as ConfigDuration, Problems};
 
 use super::*;
@@ -15,7 +15,10 @@ fn config() -> MemoryLimiterConfig {
 fn limiter(read: fn() -> Option<u64>) -> (MemoryLimiter, BuildContext) {
     let context = context("memory_limiter");
     let thresholds = Thresholds::new(&config(), 0);
-    (MemoryLimiter::new(&config(), thresholds, read, &context), context)
+    (
+        MemoryLimiter::new(&config(), thresholds, read, &context),
+        context,
+    )
 }
 
 #[tokio::test]
@@ -33,7 +36,10 @@ async fn refuses_from_the_soft_limit_on_so_that_the_sender_retries() {
     let (refused, outcomes) = watched_batch(2);
     let refusal = limiter.process(refused, &sink).await.unwrap_err();
     let interval = Duration::from_millis(1);
-    assert_eq!(refusal, Refusal::retry_after("data refused due to high memory usage", interval));
+    assert_eq!(
+        refusal,
+        Refusal::retry_after("data refused due to high memory usage", interval)
+    );
     assert_eq!(sink.offered(), 0);
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
     assert!(matches!(
@@ -45,7 +51,13 @@ async fn refuses_from_the_soft_limit_on_so_that_the_sender_retries() {
 #[tokio::test]
 async fn takes_batches_again_when_memory_is_free_again() {
     static READINGS: AtomicU64 = AtomicU64::new(0);
-    let read = || Some(if READINGS.fetch_add(1, Ordering::Relaxed) == 0 { 99 * MIB } else { MIB });
+    let read = || {
+        Some(if READINGS.fetch_add(1, Ordering::Relaxed) == 0 {
+            99 * MIB
+        } else {
+            MIB
+        })
+    };
     let (limiter, context) = limiter(read);
     let sink = Sink::default();
     limiter.process(batch(1), &sink).await.unwrap_err();
@@ -58,7 +70,13 @@ async fn takes_batches_again_when_memory_is_free_again() {
 fn percentages_are_of_what_this_process_may_use() {
     let check = |config: MemoryLimiterConfig, soft, hard| {
         let thresholds = Thresholds::new(&config, 1000 * MIB);
-        assert_eq!(thresholds, Thresholds { soft: soft * MIB, hard: hard * MIB });
+        assert_eq!(
+            thresholds,
+            Thresholds {
+                soft: soft * MIB,
+                hard: hard * MIB
+            }
+        );
     };
     let percent = |limit, spike| MemoryLimiterConfig {
         limit_percentage: limit,
@@ -67,7 +85,15 @@ fn percentages_are_of_what_this_process_may_use() {
     };
     check(percent(50, 20), 300, 500);
     check(percent(50, 0), 400, 500);
-    check(MemoryLimiterConfig { limit_mib: 10, spike_limit_mib: 3, ..percent(50, 20) }, 7, 10);
+    check(
+        MemoryLimiterConfig {
+            limit_mib: 10,
+            spike_limit_mib: 3,
+            ..percent(50, 20)
+        },
+        7,
+        10,
+    );
 }
 
 #[test]
