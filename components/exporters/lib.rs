@@ -1,8 +1,15 @@
 //! The exporters: where profiles go. One folder each, one line in the list.
 
+mod debug;
 mod nop;
 mod otlp_grpc;
+#[cfg(test)]
+mod testing;
 
 use profcol_component::{Entry, Exporter, entry};
 
-pub const ALL: &[Entry<dyn Exporter>] = &[entry::<nop::Nop>(), entry::<otlp_grpc::OtlpGrpc>()];
+pub const ALL: &[Entry<dyn Exporter>] = &[
+    entry::<debug::Debug>(),
+    entry::<nop::Nop>(),
+    entry::<otlp_grpc::OtlpGrpc>(),
+];
