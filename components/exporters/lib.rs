@@ -1,6 +1,7 @@
 //! The exporters: where profiles go. One folder each, one line in the list.
 
 mod debug;
+mod file;
 mod nop;
 mod otlp_grpc;
 #[cfg(test)]
@@ -10,6 +11,7 @@ use profcol_component::{Entry, Exporter, entry};
 
 pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<debug::Debug>(),
+    entry::<file::File>(),
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
 ];
