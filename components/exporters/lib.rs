@@ -1,9 +1,13 @@
 //! The exporters: where profiles go. One folder each, one line in the list.
 
+mod debug;
+mod file;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;
 mod shared;
+#[cfg(test)]
+mod testing;
 
 use profcol_component::{Entry, Exporter, entry};
 
@@ -11,4 +15,6 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),
+    entry::<debug::Debug>(),
+    entry::<file::File>(),
 ];

@@ -2,10 +2,14 @@
 
 mod batch;
 mod memory_limiter;
+mod resource;
+#[cfg(test)]
+mod testing;
 
 use profcol_component::{Entry, Processor, entry};
 
 pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<batch::BatchProcessor>(),
     entry::<memory_limiter::MemoryLimiter>(),
+    entry::<resource::ResourceProcessor>(),
 ];
