@@ -1,12 +1,12 @@
 //! From the command line to a document.
 
+use profcol::REGISTRY;
 use profcol_component::{Meter, StatusBoard};
 use profcol_config::{Host, Input, Note, resolve};
 use profcol_engine::{Document, Graph};
 
 use super::Failure;
 use crate::cli::Configuration;
-use crate::components::REGISTRY;
 
 pub struct Loaded {
     pub document: Document,
@@ -17,7 +17,7 @@ pub struct Loaded {
 /// Reads, merges, expands, checks.
 pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
     if configuration.uris.is_empty() {
-        return Err(Failure::Configuration(
+        return Err(Failure::Usage(
             "at least one config flag must be provided, such as --config profcol.yaml".to_owned(),
         ));
     }

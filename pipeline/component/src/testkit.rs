@@ -25,16 +25,28 @@ pub fn profiles(samples: usize) -> Profiles {
     let mut columns = Samples::default();
     for number in 0..samples {
         let name = dictionary.strings.push(&format!("function_{number}"));
-        let function = dictionary
-            .functions
-            .push(profcol_profile::Function { name, ..profcol_profile::Function::default() });
+        let function = dictionary.functions.push(profcol_profile::Function {
+            name,
+            ..profcol_profile::Function::default()
+        });
         let location = dictionary.locations.push(LocationRef {
-            location: Location { address: 0x1000 + number as u64, ..Location::default() },
-            lines: &[Line { function, line: 1, column: 0 }],
+            location: Location {
+                address: 0x1000 + number as u64,
+                ..Location::default()
+            },
+            lines: &[Line {
+                function,
+                line: 1,
+                column: 0,
+            }],
             attributes: &[],
         });
         let stack = dictionary.stacks.push(&[location]);
-        columns.push(SampleRef { stack, values: &[1], ..SampleRef::default() });
+        columns.push(SampleRef {
+            stack,
+            values: &[1],
+            ..SampleRef::default()
+        });
     }
     let profile = Profile {
         sample_type: Some(ValueType { kind, unit }),
@@ -46,7 +58,10 @@ pub fn profiles(samples: usize) -> Profiles {
         ..Profile::default()
     };
     let scope = ScopeProfiles {
-        scope: Some(Arc::new(Scope { name: "test".into(), ..Scope::default() })),
+        scope: Some(Arc::new(Scope {
+            name: "test".into(),
+            ..Scope::default()
+        })),
         profiles: vec![Arc::new(profile)],
         ..ScopeProfiles::default()
     };
@@ -55,7 +70,10 @@ pub fn profiles(samples: usize) -> Profiles {
         scopes: vec![scope],
         ..ResourceProfiles::default()
     };
-    Profiles::from_model(Model { dictionary: Arc::new(dictionary), resources: vec![resource] })
+    Profiles::from_model(Model {
+        dictionary: Arc::new(dictionary),
+        resources: vec![resource],
+    })
 }
 
 /// A batch of `samples` samples that nobody waits for.
@@ -68,7 +86,9 @@ pub fn watched_batch(samples: usize) -> (Batch, Outcomes) {
     let outcomes = Outcomes::default();
     let seen = outcomes.clone();
     let mut batch = batch(samples);
-    batch.finalizers.add(Finalizer::new(move |outcome| lock(&seen.0).push(outcome)));
+    batch
+        .finalizers
+        .add(Finalizer::new(move |outcome| lock(&seen.0).push(outcome)));
     (batch, outcomes)
 }
 
@@ -178,7 +198,9 @@ impl Exporter for Sink {
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        self.take(&batch.profiles).await.map(|()| Delivered::default())
+        self.take(&batch.profiles)
+            .await
+            .map(|()| Delivered::default())
     }
 }
 

@@ -8,7 +8,10 @@ use super::*;
 
 fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<dyn Consumer>) {
     let sinks = sinks.map(Arc::new);
-    let consumers = sinks.iter().map(|sink| Arc::clone(sink) as Arc<dyn Consumer>).collect();
+    let consumers = sinks
+        .iter()
+        .map(|sink| Arc::clone(sink) as Arc<dyn Consumer>)
+        .collect();
     (sinks, FanOut::to(consumers))
 }
 
@@ -37,7 +40,10 @@ async fn the_answer_is_the_worst_and_a_retry_comes_before_never() {
     ]);
     let (batch, outcomes) = watched_batch(2);
     assert_eq!(fan_out.consume(batch).await, Err(Refusal::retry("busy")));
-    assert_eq!((bad.offered(), good.accepted(), busy.offered()), (1, vec![2], 1));
+    assert_eq!(
+        (bad.offered(), good.accepted(), busy.offered()),
+        (1, vec![2], 1)
+    );
     assert_eq!(outcomes.seen(), [Outcome::Rejected]);
 }
 

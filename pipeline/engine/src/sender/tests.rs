@@ -22,7 +22,12 @@ impl Rig {
         let sender = Sender::new(Arc::clone(&sink) as Arc<dyn Exporter>, "sink", &meter);
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&sender).run());
-        Self { sink, sender, meter, tasks }
+        Self {
+            sink,
+            sender,
+            meter,
+            tasks,
+        }
     }
 
     async fn finish(mut self) -> (Arc<Sink>, Counted) {
@@ -53,11 +58,18 @@ fn queued(change: impl FnOnce(&mut QueueSettings)) -> Delivery {
 }
 
 fn unqueued(retry: RetrySettings) -> Delivery {
-    Delivery { timeout: Some(Duration::from_secs(5)), retry, queue: None }
+    Delivery {
+        timeout: Some(Duration::from_secs(5)),
+        retry,
+        queue: None,
+    }
 }
 
 fn steady_retry() -> RetrySettings {
-    RetrySettings { randomization_factor: 0.0, ..RetrySettings::default() }
+    RetrySettings {
+        randomization_factor: 0.0,
+        ..RetrySettings::default()
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -71,7 +83,14 @@ async fn delivers_what_was_queued_and_says_so() {
     accepted.sort_unstable();
     assert_eq!(accepted, [3, 4]);
     assert_eq!(outcomes.seen(), [Outcome::Delivered]);
-    assert_eq!(counted, Counted { sent: 7, send_failed: 0, enqueue_failed: 0 });
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 7,
+            send_failed: 0,
+            enqueue_failed: 0
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +104,10 @@ async fn waits_between_tries_as_long_as_told() {
     let began = Instant::now();
     rig.sender.consume(batch(1)).await.unwrap();
     // 5 s, then what the server asked for instead of 7.5 s, then 11.25 s.
-    assert_eq!(began.elapsed(), Duration::from_millis(5_000 + 60_000 + 11_250));
+    assert_eq!(
+        began.elapsed(),
+        Duration::from_millis(5_000 + 60_000 + 11_250)
+    );
     assert_eq!(rig.finish().await.0.offered(), 4);
 }
 
@@ -98,7 +120,14 @@ async fn gives_up_after_max_elapsed_time_and_answers_that_a_retry_may_help() {
     assert_eq!(refusal, Refusal::retry("no more retries left: down"));
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
     let (_, counted) = rig.finish().await;
-    assert_eq!(counted, Counted { sent: 0, send_failed: 2, enqueue_failed: 0 });
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 0,
+            send_failed: 2,
+            enqueue_failed: 0
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,7 +136,10 @@ async fn never_repeats_what_was_refused_for_ever() {
         Sink::refusing([Refusal::permanent("bad")]).with_delivery(unqueued(steady_retry())),
     );
     let (batch, outcomes) = watched_batch(2);
-    assert_eq!(rig.sender.consume(batch).await, Err(Refusal::permanent("bad")));
+    assert_eq!(
+        rig.sender.consume(batch).await,
+        Err(Refusal::permanent("bad"))
+    );
     assert_eq!(outcomes.seen(), [Outcome::Rejected]);
     assert_eq!(rig.finish().await.0.offered(), 1);
 }
@@ -122,7 +154,12 @@ async fn a_try_that_takes_too_long_is_repeated() {
     };
     let rig = Rig::new(sink.with_delivery(unqueued(retry)));
     let refusal = rig.sender.consume(batch(1)).await.unwrap_err();
-    assert!(refusal.to_string().contains("no answer within the timeout of 5s"), "{refusal}");
+    assert!(
+        refusal
+            .to_string()
+            .contains("no answer within the timeout of 5s"),
+        "{refusal}"
+    );
     assert_eq!(rig.finish().await.0.offered(), 2);
 }
 
@@ -132,16 +169,30 @@ async fn a_full_queue_refuses_at_once_and_counts() {
         queue.queue_size = 2;
         queue.num_consumers = 1;
     });
-    let rig = Rig::new(Sink::default().taking(Duration::from_secs(1)).with_delivery(delivery));
+    let rig = Rig::new(
+        Sink::default()
+            .taking(Duration::from_secs(1))
+            .with_delivery(delivery),
+    );
     for _ in 0..2 {
         rig.sender.consume(batch(1)).await.unwrap();
     }
     let (third, outcomes) = watched_batch(5);
-    assert_eq!(rig.sender.consume(third).await, Err(Refusal::retry("sending queue is full")));
+    assert_eq!(
+        rig.sender.consume(third).await,
+        Err(Refusal::retry("sending queue is full"))
+    );
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
     let (sink, counted) = rig.finish().await;
     assert_eq!(sink.accepted(), [1, 1]);
-    assert_eq!(counted, Counted { sent: 2, send_failed: 0, enqueue_failed: 5 });
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 2,
+            send_failed: 0,
+            enqueue_failed: 5
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -151,7 +202,11 @@ async fn a_full_queue_makes_the_sender_wait_where_told_so() {
         queue.num_consumers = 1;
         queue.block_on_overflow = true;
     });
-    let rig = Rig::new(Sink::default().taking(Duration::from_secs(1)).with_delivery(delivery));
+    let rig = Rig::new(
+        Sink::default()
+            .taking(Duration::from_secs(1))
+            .with_delivery(delivery),
+    );
     let began = Instant::now();
     for _ in 0..4 {
         rig.sender.consume(batch(1)).await.unwrap();
@@ -177,7 +232,10 @@ async fn a_batch_larger_than_the_queue_is_refused_for_ever() {
 async fn the_sender_learns_the_outcome_where_it_waits_for_it() {
     let delivery = queued(|queue| queue.wait_for_result = true);
     let rig = Rig::new(Sink::refusing([Refusal::permanent("bad")]).with_delivery(delivery));
-    assert!(matches!(rig.sender.consume(batch(1)).await, Err(Refusal::Permanent { .. })));
+    assert!(matches!(
+        rig.sender.consume(batch(1)).await,
+        Err(Refusal::Permanent { .. })
+    ));
     assert_eq!(rig.sender.consume(batch(1)).await, Ok(()));
     rig.finish().await;
 }
@@ -197,7 +255,14 @@ async fn a_stop_ends_the_waits_and_tries_once_more() {
     assert_eq!(began.elapsed(), Duration::ZERO);
     assert_eq!(sink.accepted(), [2]);
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
-    assert_eq!(counted, Counted { sent: 2, send_failed: 1, enqueue_failed: 0 });
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 2,
+            send_failed: 1,
+            enqueue_failed: 0
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -225,7 +290,10 @@ async fn small_batches_are_merged_in_the_queue_and_large_ones_cut() {
     let (sink, counted) = rig.finish().await;
     let accepted = sink.accepted();
     assert_eq!(accepted.len(), 3, "{accepted:?}");
-    assert!(accepted.iter().all(|samples| *samples <= 12), "{accepted:?}");
+    assert!(
+        accepted.iter().all(|samples| *samples <= 12),
+        "{accepted:?}"
+    );
     assert_eq!(counted.sent, 18);
 }
 
@@ -233,21 +301,41 @@ async fn small_batches_are_merged_in_the_queue_and_large_ones_cut() {
 async fn a_backend_with_a_limit_gets_the_batch_in_pieces() {
     let whole = batch(200);
     let limit_bytes = whole.profiles.encoded_len() / 3;
-    let too_large = Refusal::TooLarge { reason: "too large".to_owned(), limit_bytes };
+    let too_large = Refusal::TooLarge {
+        reason: "too large".to_owned(),
+        limit_bytes,
+    };
     let rig = Rig::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
     rig.sender.consume(whole).await.unwrap();
     let (sink, counted) = rig.finish().await;
     assert!(sink.accepted().len() >= 3, "{:?}", sink.accepted());
     assert_eq!(sink.accepted().iter().sum::<usize>(), 200);
-    assert_eq!(counted, Counted { sent: 200, send_failed: 0, enqueue_failed: 0 });
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 200,
+            send_failed: 0,
+            enqueue_failed: 0
+        }
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_sample_that_fits_no_message_is_counted_and_the_rest_arrives() {
-    let too_large = Refusal::TooLarge { reason: "too large".to_owned(), limit_bytes: 1 };
+    let too_large = Refusal::TooLarge {
+        reason: "too large".to_owned(),
+        limit_bytes: 1,
+    };
     let rig = Rig::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
     let refusal = rig.sender.consume(batch(3)).await.unwrap_err();
     assert!(!refusal.is_retryable(), "{refusal}");
     let (_, counted) = rig.finish().await;
-    assert_eq!(counted, Counted { sent: 0, send_failed: 3, enqueue_failed: 0 });
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 0,
+            send_failed: 3,
+            enqueue_failed: 0
+        }
+    );
 }
