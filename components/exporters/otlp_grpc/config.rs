@@ -2,6 +2,7 @@
 
 use profcol_component::DeliverySettings;
 use profcol_config::{Config, Problems};
+use profcol_net::GrpcClientSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -9,17 +10,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct OtlpGrpcConfig {
-    /// Address and port of the destination.
-    pub endpoint: String,
+    #[serde(flatten)]
+    pub client: GrpcClientSettings,
     #[serde(flatten)]
     pub delivery: DeliverySettings,
+    /// The largest message that the destination takes, in MiB; larger batches are sent in pieces. 0
+    /// learns it from the destination's refusals.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_request_size_mib: u32,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Config for OtlpGrpcConfig {
     fn validate(&self, problems: &mut Problems) {
-        if self.endpoint.trim().is_empty() {
-            problems.add("", "requires a non-empty \"endpoint\"");
-        }
+        self.client.validate(problems);
         self.delivery.validate(problems);
     }
 }

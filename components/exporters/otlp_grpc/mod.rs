@@ -2,20 +2,27 @@
 
 mod config;
 
+use std::sync::{Arc, OnceLock};
+
 use async_trait::async_trait;
+use http::HeaderMap;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
+    StartError,
 };
-use profcol_net::grpc::Status;
-use profcol_net::{GrpcCall, GrpcClient, Message};
+use profcol_net::auth::ClientAuth;
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{GrpcCall, GrpcClient, retry};
+use profcol_profile::service::{GRPC_PATH, PartialSuccess};
 
 pub use self::config::OtlpGrpcConfig;
-
-const EXPORT: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, delivered, message, refusal};
 
 pub struct OtlpGrpc {
     config: OtlpGrpcConfig,
-    client: GrpcClient,
+    auth: Option<Arc<dyn ClientAuth>>,
+    client: OnceLock<GrpcClient>,
+    limit: SizeLimit,
 }
 
 impl Factory for OtlpGrpc {
@@ -25,16 +32,15 @@ impl Factory for OtlpGrpc {
     type Config = OtlpGrpcConfig;
     type Component = dyn Exporter;
 
-    fn build(config: &OtlpGrpcConfig, _: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {
-        let endpoint = config.endpoint.parse().map_err(|error| {
-            BuildError(format!(
-                "endpoint {:?} is no address and port: {error}",
-                config.endpoint
-            ))
-        })?;
+    fn build(
+        config: &OtlpGrpcConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Exporter>, BuildError> {
         Ok(Box::new(OtlpGrpc {
+            auth: client_auth(config.client.auth.as_ref(), context)?,
+            client: OnceLock::new(),
+            limit: SizeLimit::new(config.max_request_size_mib),
             config: config.clone(),
-            client: GrpcClient::new(endpoint),
         }))
     }
 }
@@ -45,19 +51,50 @@ impl Exporter for OtlpGrpc {
         self.config.delivery.delivery()
     }
 
+    async fn start(&self) -> Result<(), StartError> {
+        let client = GrpcClient::new(&self.config.client, self.auth.clone(), USER_AGENT)
+            .map_err(|error| StartError(error.to_string()))?;
+        self.client.get_or_init(|| client);
+        Ok(())
+    }
+
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        let message = Message::from(batch.profiles.to_wire());
+        let client = self
+            .client
+            .get()
+            .ok_or_else(|| Refusal::retry("not started yet"))?;
+        let message = message(batch);
+        self.limit.check(message.plain.len())?;
         let call = GrpcCall {
-            path: EXPORT,
+            path: GRPC_PATH,
             message: &message,
-            headers: http::HeaderMap::new(),
-            timeout: None,
+            headers: HeaderMap::new(),
+            timeout: self.config.delivery.delivery().timeout,
         };
-        self.client.unary(call).await.map_err(refusal)?;
-        Ok(Delivered::default())
+        match client.unary(call).await {
+            Ok(reply) => Ok(delivered(
+                PartialSuccess::decode(&reply.message).unwrap_or_default(),
+            )),
+            Err(status) => Err(self.refused(message.plain.len(), &status)),
+        }
     }
 }
 
-fn refusal(status: Status) -> Refusal {
-    Refusal::retry(status.to_string())
+impl OtlpGrpc {
+    fn refused(&self, bytes: usize, status: &Status) -> Refusal {
+        let reason = status.to_string();
+        if status.code == Code::ResourceExhausted && status.message.contains("larger than max") {
+            return self
+                .limit
+                .learn(bytes, named_limit(&status.message), reason);
+        }
+        refusal(retry::of_grpc(status), reason)
+    }
+}
+
+/// The limit in gRPC's words for a message that is too large: `… larger than max (5000 vs. 4096)`.
+fn named_limit(message: &str) -> Option<usize> {
+    let (_, limit) = message.rsplit_once(" vs. ")?;
+    let digits: String = limit.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
 }

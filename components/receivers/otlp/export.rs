@@ -6,6 +6,7 @@ use std::fmt::Write;
 use ::http::HeaderMap;
 use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
 use profcol_net::grpc::{Code, Status};
+use profcol_profile::service::PartialSuccess;
 use profcol_profile::{Profiles, Reason, Received, Validation};
 use tokio::sync::oneshot;
 
@@ -14,12 +15,6 @@ pub(super) struct Export {
     output: Output,
     pub(super) validation: Validation,
     until_delivered: bool,
-}
-
-/// What a client is told of a request that was taken.
-pub(super) struct Taken {
-    /// What was dropped of it; empty where all was taken.
-    pub(super) warning: String,
 }
 
 impl Export {
@@ -35,15 +30,16 @@ impl Export {
         &self,
         received: Received,
         metadata: Metadata,
-    ) -> Result<Taken, Status> {
+    ) -> Result<PartialSuccess, Status> {
         let Received { profiles, repaired } = received;
         self.output
             .count_failed(repaired.values().sum::<usize>() as u64);
         if !profiles.is_empty() {
             self.deliver(profiles, metadata).await.map_err(status)?;
         }
-        Ok(Taken {
-            warning: warning(&repaired),
+        Ok(PartialSuccess {
+            rejected_profiles: 0,
+            error_message: warning(&repaired),
         })
     }
 

@@ -5,16 +5,15 @@ use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcRequest, GrpcService, unknown_method};
 use profcol_profile::Profiles;
+use profcol_profile::service::GRPC_PATH;
 
 use super::export::{Export, metadata};
-
-const EXPORT: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 
 pub(super) struct Service(pub(super) Export);
 
 impl GrpcService for Service {
     fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
-        if path == EXPORT {
+        if path == GRPC_PATH {
             Ok(())
         } else {
             Err(unknown_method(path))
@@ -34,6 +33,6 @@ impl GrpcService for Service {
                 .with_compressed(encoding, compressed.bytes);
         }
         let taken = self.0.push(received, metadata(&request.metadata)).await?;
-        Ok(taken.protobuf())
+        Ok(taken.encode().into())
     }
 }

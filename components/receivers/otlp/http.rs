@@ -7,11 +7,10 @@ use bytes::Bytes;
 use profcol_component::Metadata;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{HttpRequest, HttpService, Message};
+use profcol_profile::service::{HTTP_PATH, PartialSuccess};
 use profcol_profile::{Profiles, Received, json};
 
-use super::export::{Export, Taken, metadata};
-
-const PATH: &str = "/v1development/profiles";
+use super::export::{Export, metadata};
 
 pub(super) struct Service(pub(super) Export);
 
@@ -24,8 +23,8 @@ enum Format {
 
 impl HttpService for Service {
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
-        if head.uri.path() != PATH {
-            let message = format!("404 page not found: profiles are taken at {PATH}");
+        if head.uri.path() != HTTP_PATH {
+            let message = format!("404 page not found: profiles are taken at {HTTP_PATH}");
             return Err(plain(StatusCode::NOT_FOUND, &message));
         }
         if head.method != Method::POST {
@@ -44,8 +43,8 @@ impl HttpService for Service {
         let format = Format::of(&request.headers).unwrap_or(Format::Protobuf);
         match self.export(format, request).await {
             Ok(taken) => match format {
-                Format::Protobuf => format.response(StatusCode::OK, taken.protobuf()),
-                Format::Json => format.response(StatusCode::OK, taken.json()),
+                Format::Protobuf => format.response(StatusCode::OK, taken.encode().into()),
+                Format::Json => format.response(StatusCode::OK, taken.encode_json().into()),
             },
             Err(status) => format.refusal(status.code.to_http(), &status),
         }
@@ -59,7 +58,7 @@ impl HttpService for Service {
 }
 
 impl Service {
-    async fn export(&self, format: Format, request: HttpRequest) -> Result<Taken, Status> {
+    async fn export(&self, format: Format, request: HttpRequest) -> Result<PartialSuccess, Status> {
         let received = self
             .read(format, request.body)
             .map_err(|reason| Status::new(Code::InvalidArgument, reason))?;

@@ -7,7 +7,6 @@ mod config;
 mod export;
 mod grpc;
 mod http;
-mod response;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,6 @@ use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_config::ComponentId;
 use profcol_net::auth::ServerAuth;
 use profcol_net::{AuthSettings, BoundAddr, GrpcServer, HttpServer};
 use tokio::time::Instant;
@@ -63,11 +61,7 @@ fn authenticator(
     let Some(settings) = settings else {
         return Ok(None);
     };
-    let id: ComponentId = settings
-        .authenticator
-        .parse()
-        .map_err(|error| BuildError(format!("auth::authenticator: {error}")))?;
-    let auth = context.extension::<Arc<dyn ServerAuth>>(&id)?;
+    let auth = context.extension::<Arc<dyn ServerAuth>>(&settings.authenticator)?;
     Ok(Some(Arc::clone(&auth)))
 }
 

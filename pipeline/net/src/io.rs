@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
@@ -38,6 +39,8 @@ pub(crate) enum Socket {
 #[derive(Debug)]
 pub(crate) enum Stream {
     Plain(Socket),
+    /// To a proxy that takes whole URLs and forwards requests.
+    Forwarded(Socket),
     Tls(Box<TlsStream<Socket>>),
 }
 
@@ -95,7 +98,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_read(cx, buf), Stream::Plain, Stream::Tls)
+        inner!(self, stream => stream.poll_read(cx, buf), Stream::Plain, Stream::Forwarded, Stream::Tls)
     }
 }
 
@@ -105,7 +108,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        inner!(self, stream => stream.poll_write(cx, buf), Stream::Plain, Stream::Tls)
+        inner!(self, stream => stream.poll_write(cx, buf), Stream::Plain, Stream::Forwarded, Stream::Tls)
     }
 
     fn poll_write_vectored(
@@ -113,7 +116,7 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        inner!(self, stream => stream.poll_write_vectored(cx, bufs), Stream::Plain, Stream::Tls)
+        inner!(self, stream => stream.poll_write_vectored(cx, bufs), Stream::Plain, Stream::Forwarded, Stream::Tls)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -121,10 +124,24 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_flush(cx), Stream::Plain, Stream::Tls)
+        inner!(self, stream => stream.poll_flush(cx), Stream::Plain, Stream::Forwarded, Stream::Tls)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_shutdown(cx), Stream::Plain, Stream::Tls)
+        inner!(self, stream => stream.poll_shutdown(cx), Stream::Plain, Stream::Forwarded, Stream::Tls)
+    }
+}
+
+/// What hyper-util's pool wants to know.
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        match self {
+            Stream::Plain(_) => Connected::new(),
+            Stream::Forwarded(_) => Connected::new().proxy(true),
+            Stream::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                Connected::new().negotiated_h2()
+            }
+            Stream::Tls(_) => Connected::new(),
+        }
     }
 }

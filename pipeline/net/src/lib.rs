@@ -12,11 +12,16 @@ pub mod grpc;
 mod io;
 mod message;
 mod pace;
+pub mod retry;
 mod server;
-pub mod settings;
+mod settings;
 pub mod tls;
 
-pub use client::{GrpcCall, GrpcClient, GrpcReply};
+pub use client::{
+    Balancer, ClientError, CompressionParams, ConnectError, GrpcCall, GrpcClient,
+    GrpcClientKeepalive, GrpcClientSettings, GrpcReply, HttpCall, HttpClient, HttpClientKeepalive,
+    HttpClientSettings, HttpError, HttpReply,
+};
 pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;
 pub use message::{Compressed, Message};

@@ -33,6 +33,7 @@ mod profiles;
 mod proto;
 mod samples;
 mod select;
+pub mod service;
 mod split;
 mod strings;
 #[cfg(feature = "testkit")]

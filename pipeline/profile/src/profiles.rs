@@ -207,10 +207,9 @@ impl Profiles {
         }
     }
 
-    /// The body as it was received, if it came in this encoding and nothing changed since.
-    pub fn compressed(&self, encoding: &str) -> Option<&Bytes> {
-        let compressed = self.0.compressed.as_ref()?;
-        (compressed.encoding == encoding).then_some(&compressed.bytes)
+    /// The body as it was received, if it came compressed and nothing changed since.
+    pub fn compressed(&self) -> Option<&Compressed> {
+        self.0.compressed.as_ref()
     }
 
     pub fn counts(&self) -> Counts {

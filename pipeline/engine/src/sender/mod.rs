@@ -87,9 +87,17 @@ impl Sender {
         }
     }
 
-    /// Samples that are still queued or under way.
-    pub(crate) fn pending_samples(&self) -> u64 {
-        self.queue.as_ref().map_or(0, Queue::pending_samples)
+    /// After [`run`](Self::run) has ended or was cut off: counts and tells what was accepted and is
+    /// neither delivered nor given up.
+    pub(crate) fn count_lost(&self) -> u64 {
+        let lost = self.queue.as_ref().map_or(0, Queue::lost_samples);
+        if lost > 0 {
+            self.count_loss(
+                lost,
+                &Refusal::retry("not delivered before the deadline of the stop"),
+            );
+        }
+        lost
     }
 
     /// Delivers one batch and tells whoever waits for it what became of it.

@@ -30,6 +30,8 @@ pub(crate) struct Queue {
 /// What is in the queue, merged or under way.
 struct Pending {
     samples: AtomicU64,
+    /// What went away without an outcome: cut off by the deadline of a stop.
+    lost: AtomicU64,
     size: Gauge,
 }
 
@@ -55,6 +57,7 @@ impl Queue {
             exit: Mutex::new(Some(exit)),
             pending: Arc::new(Pending {
                 samples: AtomicU64::new(0),
+                lost: AtomicU64::new(0),
                 size,
             }),
         }
@@ -64,8 +67,10 @@ impl Queue {
         self.settings.wait_for_result
     }
 
-    pub(crate) fn pending_samples(&self) -> u64 {
-        self.pending.samples.load(Ordering::Relaxed)
+    /// Samples that were accepted and have no outcome, now that nothing runs any more.
+    pub(crate) fn lost_samples(&self) -> u64 {
+        let pending = &self.pending;
+        pending.samples.load(Ordering::Relaxed) + pending.lost.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {
@@ -100,6 +105,9 @@ impl Queue {
         batch.finalizers.add(Finalizer::new(move |outcome| {
             pending.samples.fetch_sub(samples, Ordering::Relaxed);
             pending.size.sub(f64::from(wanted));
+            if outcome == Outcome::Lost {
+                pending.lost.fetch_add(samples, Ordering::Relaxed);
+            }
             if let Some((told, _place)) = told.lock().unwrap_or_else(PoisonError::into_inner).take()
             {
                 // Nobody listens unless the caller waits for the result.

@@ -3,25 +3,35 @@
 //! This stands on `h2` itself: a call is one stream, sent and awaited by the caller's own task, with
 //! no dispatcher in between.
 
-use std::net::SocketAddr;
+use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
-use h2::{Reason, RecvStream};
-use http::header::{CONTENT_TYPE, TE};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
-use tokio::net::TcpStream;
-use tokio::sync::Mutex;
-use tokio::time::timeout;
+use bytes::{Buf, Bytes};
+use h2::{Reason, RecvStream, SendStream};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, USER_AGENT};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
+use tokio::time::{sleep, timeout};
 
-use crate::grpc::frame::{Assembler, Framed};
+use super::channel::{Channel, Connection, Http2Options};
+use super::endpoint::{GrpcTarget, TlsByScheme};
+use super::proxy::Proxies;
+use super::settings::GrpcClientSettings;
+use super::{ClientError, MAX_ANSWER};
+use crate::auth::ClientAuth;
+use crate::compress::{Encoding, Level, compress_async, decompress_async};
+use crate::grpc::frame::{Assembler, Framed, Received};
 use crate::grpc::{self, Code, Status, timeout as grpc_timeout};
-use crate::io::{Socket, Stream};
 use crate::message::Message;
+use crate::server::GRPC_ENCODING;
+use crate::settings::header_map;
+use crate::tls::ClientSide;
 
-/// Answers larger than this are refused, as gRPC clients do by default.
-const MAX_ANSWER: usize = 4 << 20;
+/// How often a call is made again that reached no server.
+const ATTEMPTS: usize = 3;
+/// How long `wait_for_ready` waits between two attempts to connect.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// A unary call to be made.
 #[derive(Debug)]
@@ -29,8 +39,10 @@ pub struct GrpcCall<'a> {
     /// `/package.Service/Method`
     pub path: &'static str,
     pub message: &'a Message,
-    /// Metadata for this call alone, such as what came with the data.
+    /// Metadata for this call alone, such as what came with the data. It wins over `headers` of the
+    /// settings.
     pub headers: HeaderMap,
+    /// How long all of it may take; the server is told.
     pub timeout: Option<Duration>,
 }
 
@@ -45,21 +57,83 @@ pub struct GrpcReply {
 /// Makes unary calls to one endpoint.
 #[derive(Debug)]
 pub struct GrpcClient {
-    addr: SocketAddr,
-    connection: Mutex<Option<SendRequest<Framed>>>,
+    channel: Channel,
+    scheme: Scheme,
+    authority: Authority,
+    headers: HeaderMap,
+    compression: Option<(Encoding, &'static str)>,
+    chunk: usize,
+    wait_for_ready: bool,
+    auth: Option<Arc<dyn ClientAuth>>,
+}
+
+/// A failed attempt.
+struct Failure {
+    status: Status,
+    /// No server can have acted on it.
+    unsent: bool,
 }
 
 impl GrpcClient {
-    pub fn new(addr: SocketAddr) -> GrpcClient {
-        GrpcClient {
-            addr,
-            connection: Mutex::new(None),
-        }
+    /// Reads the certificates; connects when the first call is made. `auth` is the extension that
+    /// `settings.auth` names; `user_agent` says who we are unless the settings do.
+    pub fn new(
+        settings: &GrpcClientSettings,
+        auth: Option<Arc<dyn ClientAuth>>,
+        user_agent: &str,
+    ) -> Result<GrpcClient, ClientError> {
+        let target = GrpcTarget::parse(&settings.endpoint).map_err(ClientError::Endpoint)?;
+        let tls = match target.tls {
+            TlsByScheme::Never => None,
+            TlsByScheme::Open => ClientSide::new(&settings.tls, false, &[b"h2"])?,
+            TlsByScheme::Always => ClientSide::new(&settings.tls, true, &[b"h2"])?,
+        };
+        let named = [&settings.authority, &settings.tls.server_name_override];
+        let authority = named.into_iter().find(|name| !name.is_empty()).cloned();
+        let authority = authority.unwrap_or_else(|| target.authority());
+        let authority = Authority::try_from(authority.as_str())
+            .map_err(|error| ClientError::Endpoint(format!("{authority:?}: {error}")))?;
+        let compression = settings
+            .compression
+            .for_grpc()
+            .map_err(ClientError::Settings)?;
+        let http2 = Http2Options {
+            window: match settings.read_buffer_size {
+                0 => 1 << 20,
+                size => size.clamp(64 << 10, i32::MAX as u32),
+            },
+            keepalive: settings.keepalive.0.clone(),
+        };
+        Ok(GrpcClient {
+            scheme: if tls.is_some() {
+                Scheme::HTTPS
+            } else {
+                Scheme::HTTP
+            },
+            authority,
+            headers: fixed_headers(settings, user_agent)?,
+            compression: compression.and_then(|encoding| Some((encoding, encoding.to_grpc()?))),
+            chunk: match settings.write_buffer_size {
+                0 => 32 << 10,
+                size => size.max(16 << 10),
+            },
+            wait_for_ready: settings.wait_for_ready,
+            auth,
+            channel: Channel::new(
+                target,
+                settings.endpoint.clone(),
+                tls,
+                Proxies::new("").map_err(ClientError::Settings)?,
+                settings.balancer_name,
+                http2,
+            ),
+        })
     }
 
+    /// Makes a call. A transport that fails is [`Code::Unavailable`].
     pub async fn unary(&self, call: GrpcCall<'_>) -> Result<GrpcReply, Status> {
         let within = call.timeout;
-        let work = self.attempt(call);
+        let work = self.attempts(call);
         match within {
             None => work.await,
             Some(within) => timeout(within, work).await.unwrap_or_else(|_| {
@@ -71,78 +145,213 @@ impl GrpcClient {
         }
     }
 
-    async fn attempt(&self, call: GrpcCall<'_>) -> Result<GrpcReply, Status> {
-        let message = Framed::new(call.message.plain.clone(), false)?;
-        let mut connection = self.connection().await?.ready().await.map_err(failed)?;
-        let uri = Uri::builder()
-            .scheme("http")
-            .authority(self.addr.to_string())
-            .path_and_query(call.path)
-            .build()
-            .map_err(|error| Status::new(Code::Internal, error.to_string()))?;
+    async fn attempts(&self, call: GrpcCall<'_>) -> Result<GrpcReply, Status> {
+        let (payload, compressed) = self.pack(call.message).await;
+        let mut attempt = 1;
+        loop {
+            match self.attempt(&call, &payload, compressed).await {
+                Err(failure) if failure.unsent && attempt < ATTEMPTS => attempt += 1,
+                outcome => return outcome.map_err(|failure| failure.status),
+            }
+        }
+    }
+
+    /// The bytes to send: as they came if they are compressed as is wanted here.
+    async fn pack(&self, message: &Message) -> (Bytes, bool) {
+        let Some((encoding, _)) = self.compression else {
+            return (message.plain.clone(), false);
+        };
+        match &message.compressed {
+            Some(compressed) if compressed.encoding == encoding => (compressed.bytes.clone(), true),
+            // As in grpc-go, an empty message is not compressed.
+            _ if message.plain.is_empty() => (Bytes::new(), false),
+            _ => (
+                compress_async(encoding, Level::default(), &message.plain).await,
+                true,
+            ),
+        }
+    }
+
+    async fn attempt(
+        &self,
+        call: &GrpcCall<'_>,
+        payload: &Bytes,
+        compressed: bool,
+    ) -> Result<GrpcReply, Failure> {
+        let message = Framed::new(payload.clone(), compressed).map_err(Failure::final_)?;
+        let request = self
+            .request(call, compressed)
+            .await
+            .map_err(Failure::final_)?;
+        let connection = self.connection().await?;
+        let _running = connection.begin();
+        let mut send = connection.send.clone().ready().await.map_err(|error| {
+            connection.give_up();
+            Failure {
+                unsent: true,
+                ..Failure::from(error)
+            }
+        })?;
+        let (answer, sending) = send.send_request(request, false)?;
+        let mut answer = std::pin::pin!(answer);
+        let head = tokio::select! {
+            biased;
+            // A server may answer before it has read everything, usually with a refusal.
+            head = &mut answer => head,
+            sent = send_message(sending, message, self.chunk) => match sent {
+                Ok(_sending) => answer.await,
+                // The answer, if there is one, says more than the broken stream.
+                Err(error) => Err(answer.await.err().unwrap_or(error)),
+            },
+        };
+        let (head, body) = head?.into_parts();
+        read_reply(head.status, head.headers, body).await
+    }
+
+    async fn connection(&self) -> Result<Connection, Failure> {
+        loop {
+            match self.channel.pick().await {
+                Ok(connection) => return Ok(connection),
+                Err(_) if self.wait_for_ready => sleep(WAIT).await,
+                Err(error) => {
+                    return Err(Failure::final_(Status::new(
+                        Code::Unavailable,
+                        error.to_string(),
+                    )));
+                }
+            }
+        }
+    }
+
+    async fn request(&self, call: &GrpcCall<'_>, compressed: bool) -> Result<Request<()>, Status> {
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(self.scheme.clone());
+        uri.authority = Some(self.authority.clone());
+        uri.path_and_query = Some(PathAndQuery::from_static(call.path));
+        let uri =
+            Uri::from_parts(uri).map_err(|error| Status::new(Code::Internal, error.to_string()))?;
         let mut request = Request::new(());
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = uri;
         *request.version_mut() = Version::HTTP_2;
-        *request.headers_mut() = call.headers;
+        *request.uri_mut() = uri;
         let headers = request.headers_mut();
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-        headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE);
+        headers.clone_from(&self.headers);
+        for name in call.headers.keys().filter(|name| !is_reserved(name)) {
+            headers.remove(name);
+            for value in call.headers.get_all(name) {
+                headers.append(name, value.clone());
+            }
+        }
+        if let Some(auth) = &self.auth {
+            // Temporary by its nature: a token file being replaced, a token server being down.
+            let unavailable = |error| Status::new(Code::Unavailable, format!("{error}"));
+            for (name, value) in auth.headers().await.map_err(unavailable)? {
+                headers.insert(name, value);
+            }
+        }
+        if let (Some((_, name)), true) = (self.compression, compressed) {
+            headers.insert(GRPC_ENCODING, HeaderValue::from_static(name));
+        }
         if let Some(timeout) = call.timeout {
             headers.insert(grpc_timeout::GRPC_TIMEOUT, grpc_timeout::encode(timeout));
         }
-        let (answer, mut sending) = connection.send_request(request, false).map_err(failed)?;
-        sending.send_data(message, true).map_err(failed)?;
-        let (head, body) = answer.await.map_err(failed)?.into_parts();
-        read_reply(head.headers, body).await
-    }
-
-    async fn connection(&self) -> Result<SendRequest<Framed>, Status> {
-        let mut slot = self.connection.lock().await;
-        if let Some(connection) = &*slot {
-            return Ok(connection.clone());
-        }
-        let unavailable = |error: String| Status::new(Code::Unavailable, error);
-        let socket = TcpStream::connect(self.addr)
-            .await
-            .map_err(|error| unavailable(error.to_string()))?;
-        let stream = Stream::Plain(Socket::Tcp(socket));
-        let (send, connection) = h2::client::Builder::new()
-            .initial_window_size(1 << 20)
-            .initial_connection_window_size(4 << 20)
-            .enable_push(false)
-            .handshake(stream)
-            .await
-            .map_err(|error| unavailable(error.to_string()))?;
-        tokio::spawn(connection);
-        *slot = Some(send.clone());
-        Ok(send)
+        Ok(request)
     }
 }
 
-async fn read_reply(headers: HeaderMap, mut body: RecvStream) -> Result<GrpcReply, Status> {
+fn fixed_headers(
+    settings: &GrpcClientSettings,
+    user_agent: &str,
+) -> Result<HeaderMap, ClientError> {
+    let mut headers = header_map(&settings.headers).map_err(ClientError::Settings)?;
+    let user_agent = match settings.user_agent.as_str() {
+        "" => user_agent,
+        configured => configured,
+    };
+    let user_agent = HeaderValue::from_str(user_agent).map_err(|_| {
+        ClientError::Settings(format!("user_agent {user_agent:?} is no header value"))
+    })?;
+    headers.insert(USER_AGENT, user_agent);
+    headers.insert(TE, HeaderValue::from_static("trailers"));
+    headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE);
+    Ok(headers)
+}
+
+/// Headers that are the protocol's own and are not taken over from metadata.
+fn is_reserved(name: &HeaderName) -> bool {
+    [
+        TE,
+        CONTENT_TYPE,
+        CONTENT_LENGTH,
+        USER_AGENT,
+        HOST,
+        CONNECTION,
+    ]
+    .contains(name)
+        || name.as_str().starts_with("grpc-")
+}
+
+/// Sends a message piece by piece as the stream takes it, so that calls which share a connection take
+/// turns. The stream is given back: dropping it before the answer is there would cancel the call.
+async fn send_message(
+    mut sending: SendStream<Framed>,
+    mut message: Framed,
+    chunk: usize,
+) -> Result<SendStream<Framed>, h2::Error> {
+    while message.remaining() > chunk {
+        sending.reserve_capacity(chunk);
+        while sending.capacity() == 0 {
+            match poll_fn(|cx| sending.poll_capacity(cx)).await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(error),
+                None => return Err(Reason::CANCEL.into()),
+            }
+        }
+        let count = sending.capacity().min(chunk);
+        sending.send_data(message.split_to(count), false)?;
+    }
+    sending.send_data(message, true)?;
+    Ok(sending)
+}
+
+async fn read_reply(
+    http: StatusCode,
+    headers: HeaderMap,
+    mut body: RecvStream,
+) -> Result<GrpcReply, Failure> {
     if let Some(outcome) = Status::read_from(&headers) {
-        outcome?;
+        outcome.map_err(Failure::final_)?;
+    } else if http != StatusCode::OK {
+        let message = format!("unexpected HTTP status code received from server: {http}");
+        return Err(Failure::final_(Status::new(
+            Code::from_http_answer(http),
+            message,
+        )));
+    } else if !grpc::is_grpc(headers.get(CONTENT_TYPE)) {
+        let found = headers.get(CONTENT_TYPE);
+        let message = format!("unexpected content-type {found:?}; the server speaks no gRPC there");
+        return Err(Failure::final_(Status::new(Code::Unknown, message)));
     }
     let mut assembler = Assembler::new(MAX_ANSWER);
     while let Some(data) = body.data().await {
-        let data = data.map_err(failed)?;
+        let data = data?;
         // The stream's window is ours to open again; it only fails once the stream is over.
         let _ = body.flow_control().release_capacity(data.len());
-        assembler.push(data)?;
+        assembler.push(data).map_err(Failure::final_)?;
     }
-    let trailers = body.trailers().await.map_err(failed)?.unwrap_or_default();
-    match Status::read_from(&trailers) {
-        Some(outcome) => outcome?,
-        None => {
+    let trailers = body.trailers().await?.unwrap_or_default();
+    let outcome = Status::read_from(&trailers).or_else(|| Status::read_from(&headers));
+    outcome
+        .unwrap_or_else(|| {
+            // Whether the call was handled is not known: to be asked again.
             let message = "server closed the stream without sending trailers";
-            return Err(Status::new(Code::Internal, message));
-        }
-    }
-    let message = assembler
-        .finish()?
-        .map(|received| received.payload)
-        .unwrap_or_default();
+            Err(Status::new(Code::Unavailable, message))
+        })
+        .map_err(Failure::final_)?;
+    let message = match assembler.finish().map_err(Failure::final_)? {
+        Some(received) => unpack(received, &headers).await.map_err(Failure::final_)?,
+        None => Bytes::new(),
+    };
     Ok(GrpcReply {
         message,
         headers,
@@ -150,10 +359,40 @@ async fn read_reply(headers: HeaderMap, mut body: RecvStream) -> Result<GrpcRepl
     })
 }
 
-fn failed(error: h2::Error) -> Status {
-    let code = match error.reason() {
-        Some(Reason::CANCEL) => Code::Cancelled,
-        _ => Code::Unavailable,
+async fn unpack(received: Received, headers: &HeaderMap) -> Result<Bytes, Status> {
+    if !received.compressed {
+        return Ok(received.payload);
+    }
+    let name = headers
+        .get(GRPC_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let Some(encoding) = Encoding::from_grpc(name) else {
+        let message = format!("grpc: Decompressor is not installed for grpc-encoding {name:?}");
+        return Err(Status::new(Code::Internal, message));
     };
-    Status::new(code, error.to_string())
+    let plain = decompress_async(encoding, &received.payload, MAX_ANSWER).await;
+    plain.map_err(|error| Status::new(Code::Internal, format!("grpc: answer {error}")))
+}
+
+impl Failure {
+    fn final_(status: Status) -> Failure {
+        Failure {
+            status,
+            unsent: false,
+        }
+    }
+}
+
+/// A stream that broke tells nothing of the data: all such failures are worth another try, unlike
+/// what the server says in a status.
+impl From<h2::Error> for Failure {
+    fn from(error: h2::Error) -> Failure {
+        let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+        let going_away = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+        Failure {
+            unsent: error.is_remote() && (refused || going_away),
+            status: Status::new(Code::Unavailable, format!("transport: {error}")),
+        }
+    }
 }

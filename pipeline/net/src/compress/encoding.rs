@@ -76,6 +76,22 @@ impl Encoding {
     }
 }
 
+impl Encoding {
+    const ALL: [Encoding; 6] = [
+        Encoding::Gzip,
+        Encoding::Zlib,
+        Encoding::Zstd,
+        Encoding::Snappy,
+        Encoding::SnappyFramed,
+        Encoding::Lz4,
+    ];
+
+    /// The encoding of this [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Encoding> {
+        Encoding::ALL.into_iter().find(|encoding| encoding.name() == name)
+    }
+}
+
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
@@ -92,6 +108,7 @@ pub struct Level(pub i32);
 
 /// What to compress outgoing messages with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-unknown" = "unsupported compression type", "x-aliases" = {"": "none"}))]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
     #[default]
@@ -104,7 +121,6 @@ pub enum Compression {
     SnappyFramed,
     Lz4,
     /// Send as it is.
-    #[serde(alias = "")]
     None,
 }
 

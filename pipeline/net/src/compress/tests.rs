@@ -122,7 +122,7 @@ fn snappy_over_http_is_recognized_by_its_bytes() {
 
 #[test]
 fn grpc_names_stand_for_the_formats_that_go_sends() {
-    for name in encoding::GRPC_ACCEPTED.split(',') {
+    for name in GRPC_ACCEPTED.split(',') {
         let encoding = Encoding::from_grpc(name).unwrap();
         assert_eq!(encoding.to_grpc(), Some(name));
     }

@@ -22,7 +22,7 @@ use super::accept::{Acceptor, Connection, Driver, ServerStats, Stopping};
 use super::guard::{Guarded, Patience};
 use super::lifetime::{Activity, Lifetime, ProbeLimit};
 use super::listen::{BoundAddr, Listener};
-use super::settings::{GrpcServerSettings, ServerParameters};
+use super::settings::{GrpcServerKeepalive, GrpcServerSettings, ServerParameters};
 use super::{ServerError, WINDOW_LIMIT};
 use crate::auth::{AuthData, ServerAuth};
 use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_async};
@@ -30,10 +30,11 @@ use crate::grpc::frame::{AnswerBody, Framed, Received, read_unary};
 use crate::grpc::{self, Code, Status, timeout};
 use crate::io::Stream;
 use crate::message::{Compressed, Message};
+use crate::settings::limit;
 use crate::tls::ServerSide;
 
 pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
-pub(crate) const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// How long a client may take to begin, to finish a frame, to take an answer.
 const PATIENCE: Patience = Patience {
@@ -41,6 +42,9 @@ const PATIENCE: Patience = Patience {
     middle: Some(Duration::from_secs(30)),
     write: Some(Duration::from_secs(30)),
 };
+
+/// How long gRPC waits before it probes a silent client, where nothing else is set.
+const TWO_HOURS: Duration = Duration::from_secs(2 * 3600);
 
 /// Frames up to this size are accepted: a sender that makes use of it saves us and itself most
 /// system calls. (Go's gRPC always sends 16 KiB.)
@@ -151,32 +155,28 @@ impl GrpcServer {
 }
 
 fn lifetime(settings: &GrpcServerSettings) -> Lifetime {
-    let keepalive = settings.keepalive.clone().unwrap_or_default();
-    let parameters = keepalive.server_parameters.unwrap_or_default();
-    let policy = keepalive
-        .enforcement_policy
-        .filter(|policy| !policy.min_time.0.is_zero());
+    let GrpcServerKeepalive {
+        server_parameters,
+        enforcement_policy,
+    } = &settings.keepalive;
+    let probes = limit(enforcement_policy.min_time).map(|min_time| ProbeLimit {
+        busy: min_time,
+        idle: if enforcement_policy.permit_without_stream {
+            min_time
+        } else {
+            TWO_HOURS
+        },
+    });
     Lifetime {
-        idle: parameters.max_connection_idle.limit(),
-        age: parameters.max_connection_age.limit(),
-        age_grace: parameters.max_connection_age_grace.limit(),
-        probes: policy.map(|policy| ProbeLimit {
-            busy: policy.min_time.0,
-            idle: if policy.permit_without_stream {
-                policy.min_time.0
-            } else {
-                Duration::from_secs(2 * 3600)
-            },
-        }),
+        idle: limit(server_parameters.max_connection_idle),
+        age: limit(server_parameters.max_connection_age),
+        age_grace: limit(server_parameters.max_connection_age_grace),
+        probes,
     }
 }
 
 fn http2_builder(settings: &GrpcServerSettings) -> http2::Builder<TokioExecutor> {
-    let parameters = settings
-        .keepalive
-        .as_ref()
-        .and_then(|keepalive| keepalive.server_parameters.as_ref());
-    let ServerParameters { time, timeout, .. } = parameters.cloned().unwrap_or_default();
+    let ServerParameters { time, timeout, .. } = settings.keepalive.server_parameters;
     let window = settings.read_buffer_size.clamp(64 << 10, WINDOW_LIMIT);
     let streams = if settings.max_concurrent_streams == 0 {
         100
@@ -198,8 +198,8 @@ fn http2_builder(settings: &GrpcServerSettings) -> http2::Builder<TokioExecutor>
         .max_header_list_size(64 << 10)
         .max_concurrent_streams(streams)
         .max_send_buf_size(answers as usize)
-        .keep_alive_interval(time.limit().unwrap_or(Duration::from_secs(2 * 3600)))
-        .keep_alive_timeout(timeout.limit().unwrap_or(Duration::from_secs(20)));
+        .keep_alive_interval(limit(time).unwrap_or(TWO_HOURS))
+        .keep_alive_timeout(limit(timeout).unwrap_or(Duration::from_secs(20)));
     builder
 }
 

@@ -33,7 +33,7 @@ use crate::compress::{DecompressError, Encoding, decompress_async};
 use crate::grpc::{Code, Status};
 use crate::io::Stream;
 use crate::message::{Compressed, Message};
-use crate::settings::header_map;
+use crate::settings::{header_map, limit};
 use crate::tls::ServerSide;
 
 /// A request, received whole.
@@ -87,14 +87,7 @@ impl HttpServer {
             .map_err(ServerError::Settings)?;
         let response_headers = header_map(&settings.response_headers)
             .map_err(|error| ServerError::Settings(format!("`response_headers`: {error}")))?;
-        for name in &settings.compression_algorithms {
-            if !name.is_empty() && Encoding::from_http(name, &[]).is_none() {
-                let message =
-                    format!("`compression_algorithms`: unsupported compression type {name:?}");
-                return Err(ServerError::Settings(message));
-            }
-        }
-        let protocols: &[&[u8]] = &[b"h2", b"http/1.1"];
+        let protocols: &'static [&'static [u8]] = &[b"h2", b"http/1.1"];
         let tls = settings
             .tls
             .as_ref()
@@ -113,10 +106,7 @@ impl HttpServer {
             local_addr,
             settings: settings.clone(),
             response_headers,
-            idle: keepalive
-                .idle_timeout
-                .limit()
-                .or(settings.read_timeout.limit()),
+            idle: limit(keepalive.idle_timeout).or(limit(settings.read_timeout)),
             keep_alive: keepalive.enabled,
             auth,
         })
@@ -138,14 +128,11 @@ impl HttpServer {
         stop: impl Future<Output = Instant> + Send,
     ) {
         let settings = self.settings;
-        let head = settings
-            .read_header_timeout
-            .limit()
-            .or(settings.read_timeout.limit());
+        let head = limit(settings.read_header_timeout).or(limit(settings.read_timeout));
         let patience = Patience {
             begin: head,
             middle: head,
-            write: settings.write_timeout.limit(),
+            write: limit(settings.write_timeout),
         };
         let driver = HttpDriver {
             patience,
@@ -159,7 +146,7 @@ impl HttpServer {
                 auth: self.auth,
                 stats: self.acceptor.stats.clone(),
                 max_body: settings.max_body(),
-                read_timeout: settings.read_timeout.limit(),
+                read_timeout: limit(settings.read_timeout),
                 include_metadata: settings.include_metadata,
                 accepted: settings.compression_algorithms,
                 cors: settings.cors.as_ref().and_then(CorsRules::new),

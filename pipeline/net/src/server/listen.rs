@@ -153,16 +153,7 @@ fn bind_tcp(transport: Transport, endpoint: &str) -> Result<Listener, BindError>
 /// One address for the endpoint, chosen as Go does: no host means every interface in both
 /// families; a name that stands for several addresses is taken at its first IPv4 one.
 fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, String> {
-    let (host, port) = endpoint
-        .rsplit_once(':')
-        .ok_or("missing port in address; write host:port")?;
-    let port: u16 = port
-        .parse()
-        .map_err(|_| format!("invalid port {port:?}; a number up to 65535 is expected"))?;
-    let host = host
-        .strip_prefix('[')
-        .and_then(|h| h.strip_suffix(']'))
-        .unwrap_or(host);
+    let (host, port) = split_host_port(endpoint)?;
     let host = match (host, transport) {
         ("", Transport::Tcp4) => "0.0.0.0",
         ("", _) => "::",
@@ -179,6 +170,21 @@ fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, String> {
         _ => wanted(true).or_else(|| wanted(false)),
     };
     found.ok_or_else(|| format!("lookup {host}: no suitable address"))
+}
+
+/// `host:port` in parts; the host of `[::1]:80` without its brackets.
+pub(crate) fn split_host_port(endpoint: &str) -> Result<(&str, u16), String> {
+    let (host, port) = endpoint
+        .rsplit_once(':')
+        .ok_or_else(|| format!("address {endpoint}: missing port in address"))?;
+    let port = port.parse().map_err(|_| format!("invalid port {port:?}"))?;
+    match host.strip_prefix('[').map(|host| host.strip_suffix(']')) {
+        Some(Some(host)) => Ok((host, port)),
+        None if !host.contains(':') => Ok((host, port)),
+        _ => Err(format!(
+            "address {endpoint}: an IPv6 address goes in brackets, as in [::1]:4317"
+        )),
+    }
 }
 
 fn listen_tcp(transport: Transport, addr: SocketAddr) -> io::Result<TcpListener> {
@@ -282,7 +288,7 @@ mod tests {
             (
                 Transport::Tcp,
                 "localhost",
-                Err("missing port in address; write host:port"),
+                Err("address localhost: missing port in address"),
             ),
         ] {
             let got = resolve(transport, endpoint).map(|addr| addr.to_string());

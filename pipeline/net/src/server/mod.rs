@@ -20,9 +20,10 @@ mod listen;
 mod settings;
 
 pub use accept::{Connection, ServerStats};
-pub(crate) use grpc::{GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
+pub(crate) use grpc::GRPC_ENCODING;
 pub use grpc::{GrpcRequest, GrpcServer, GrpcService, unknown_method};
 pub use http::{HttpRequest, HttpServer, HttpService};
+pub(crate) use listen::split_host_port;
 pub use listen::{BindError, BoundAddr, Transport};
 pub use settings::{
     AuthSettings, Cors, EnforcementPolicy, GrpcServerKeepalive, GrpcServerSettings,

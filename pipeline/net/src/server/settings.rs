@@ -1,23 +1,25 @@
 //! The keys of listening components, with the Collector's names and defaults.
 
+use profcol_config::{ComponentId, Config, Duration, Headers, Present, Problems};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::listen::Transport;
-use crate::settings::{Duration, Headers};
+use super::listen::{Transport, split_host_port};
+use crate::compress::Encoding;
+use crate::settings::{header_map, is_default};
 use crate::tls::ServerTls;
 
 /// A gRPC server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct GrpcServerSettings {
     /// Address to listen on: `host:port`, or the path of a Unix socket if `transport` is `unix`.
     pub endpoint: String,
     /// `tcp` (both IP versions), `tcp4`, `tcp6` or `unix`.
     pub transport: Transport,
     /// Without this section connections are not encrypted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tls: Option<ServerTls>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub tls: Present<ServerTls>,
     /// Largest message to accept, in MiB, before and after decompression. The Collector's default is 4,
     /// less than profilers send.
     pub max_recv_msg_size_mib: u32,
@@ -31,7 +33,7 @@ pub struct GrpcServerSettings {
     #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: u32,
     /// When connections are probed, renewed and closed.
-    pub keepalive: Option<GrpcServerKeepalive>,
+    pub keepalive: GrpcServerKeepalive,
     /// The extension that decides who may call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
@@ -40,9 +42,6 @@ pub struct GrpcServerSettings {
     pub include_metadata: bool,
     /// How many connections may be open at a time; more are closed at once and counted.
     pub max_connections: usize,
-    #[serde(skip_serializing, deserialize_with = "refuse_middlewares")]
-    #[schemars(skip)]
-    pub(super) middlewares: (),
 }
 
 impl Default for GrpcServerSettings {
@@ -50,16 +49,15 @@ impl Default for GrpcServerSettings {
         GrpcServerSettings {
             endpoint: "localhost:4317".to_owned(),
             transport: Transport::Tcp,
-            tls: None,
+            tls: Present(None),
             max_recv_msg_size_mib: 64,
             max_concurrent_streams: 0,
             read_buffer_size: 512 << 10,
             write_buffer_size: 0,
-            keepalive: Some(GrpcServerKeepalive::default()),
+            keepalive: GrpcServerKeepalive::default(),
             auth: None,
             include_metadata: false,
             max_connections: MAX_CONNECTIONS,
-            middlewares: (),
         }
     }
 }
@@ -69,16 +67,16 @@ const MAX_CONNECTIONS: usize = 16_384;
 
 /// `keepalive` of a gRPC server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct GrpcServerKeepalive {
-    pub server_parameters: Option<ServerParameters>,
-    pub enforcement_policy: Option<EnforcementPolicy>,
+    pub server_parameters: ServerParameters,
+    pub enforcement_policy: EnforcementPolicy,
 }
 
 /// When the server probes, renews and closes connections. 0 means never, except where a default is
 /// given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ServerParameters {
     /// Close a connection after this long without a call.
     #[serde(skip_serializing_if = "is_default")]
@@ -101,7 +99,7 @@ pub struct ServerParameters {
 /// How often clients may probe us. A client that does so more often, three times, is told to go away.
 /// Unlike the Collector's, our server lets clients probe as they like where this is empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct EnforcementPolicy {
     /// Least time between two probes; 0 means any.
     #[serde(skip_serializing_if = "is_default")]
@@ -112,25 +110,24 @@ pub struct EnforcementPolicy {
 }
 
 /// `auth`: which extension decides.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AuthSettings {
     /// Id of an extension, such as `basicauth/server`.
-    pub authenticator: String,
+    pub authenticator: ComponentId,
 }
 
 /// An HTTP server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct HttpServerSettings {
     /// Address to listen on: `host:port`, or the path of a Unix socket if `transport` is `unix`.
     pub endpoint: String,
     /// `tcp` (both IP versions), `tcp4`, `tcp6` or `unix`.
     pub transport: Transport,
     /// Without this section connections are not encrypted.
-    pub tls: Option<ServerTls>,
+    pub tls: Present<ServerTls>,
     /// Which web pages may send to us, by the rules of cross-origin resource sharing.
-    pub cors: Option<Cors>,
+    pub cors: Present<Cors>,
     /// The extension that decides who may send.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
@@ -156,7 +153,7 @@ pub struct HttpServerSettings {
     /// Close a connection whose client does not take its answer for this long; 0 means never.
     pub write_timeout: Duration,
     /// What becomes of a connection between requests.
-    pub keepalive: Option<HttpServerKeepalive>,
+    pub keepalive: HttpServerKeepalive,
     /// Old name of `keepalive::idle_timeout`.
     #[serde(skip_serializing)]
     pub idle_timeout: Option<Duration>,
@@ -165,9 +162,6 @@ pub struct HttpServerSettings {
     pub keep_alives_enabled: Option<bool>,
     /// How many connections may be open at a time; more are closed at once and counted.
     pub max_connections: usize,
-    #[serde(skip_serializing, deserialize_with = "refuse_middlewares")]
-    #[schemars(skip)]
-    pub(super) middlewares: (),
 }
 
 impl Default for HttpServerSettings {
@@ -175,22 +169,112 @@ impl Default for HttpServerSettings {
         HttpServerSettings {
             endpoint: "localhost:4318".to_owned(),
             transport: Transport::Tcp,
-            tls: None,
-            cors: None,
+            tls: Present(None),
+            cors: Present(None),
             auth: None,
             max_request_body_size: 0,
             include_metadata: false,
             response_headers: Headers::default(),
             compression_algorithms: Vec::new(),
-            read_timeout: Duration::default(),
+            read_timeout: Duration::ZERO,
             read_header_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(30),
-            keepalive: Some(HttpServerKeepalive::default()),
+            keepalive: HttpServerKeepalive::default(),
             idle_timeout: None,
             keep_alives_enabled: None,
             max_connections: MAX_CONNECTIONS,
-            middlewares: (),
         }
+    }
+}
+
+impl Config for GrpcServerSettings {
+    fn validate(&self, problems: &mut Problems) {
+        check_endpoint(&self.endpoint, self.transport, problems);
+        if let Some(tls) = &*self.tls {
+            problems.nested("tls", |problems| tls.validate(problems));
+        }
+        if self.max_recv_msg_size_mib == 0 {
+            problems.add("max_recv_msg_size_mib", "must be positive");
+        }
+        let parameters = &self.keepalive.server_parameters;
+        for (key, duration) in [
+            (
+                "keepalive::server_parameters::max_connection_idle",
+                parameters.max_connection_idle,
+            ),
+            (
+                "keepalive::server_parameters::max_connection_age",
+                parameters.max_connection_age,
+            ),
+            (
+                "keepalive::server_parameters::max_connection_age_grace",
+                parameters.max_connection_age_grace,
+            ),
+            ("keepalive::server_parameters::time", parameters.time),
+            ("keepalive::server_parameters::timeout", parameters.timeout),
+            (
+                "keepalive::enforcement_policy::min_time",
+                self.keepalive.enforcement_policy.min_time,
+            ),
+        ] {
+            check_duration(key, duration, problems);
+        }
+        check_connections(self.max_connections, problems);
+    }
+}
+
+impl Config for HttpServerSettings {
+    fn validate(&self, problems: &mut Problems) {
+        check_endpoint(&self.endpoint, self.transport, problems);
+        if let Some(tls) = &*self.tls {
+            problems.nested("tls", |problems| tls.validate(problems));
+        }
+        for (key, duration) in [
+            ("read_timeout", self.read_timeout),
+            ("read_header_timeout", self.read_header_timeout),
+            ("write_timeout", self.write_timeout),
+            ("keepalive::idle_timeout", self.keepalive.idle_timeout),
+            ("idle_timeout", self.idle_timeout.unwrap_or_default()),
+        ] {
+            check_duration(key, duration, problems);
+        }
+        if let Err(error) = self.resolved_keepalive() {
+            problems.add("keepalive", error);
+        }
+        if let Err(error) = header_map(&self.response_headers) {
+            problems.add("response_headers", error);
+        }
+        for name in &self.compression_algorithms {
+            if !name.is_empty() && Encoding::from_http(name, &[]).is_none() {
+                problems.add(
+                    "compression_algorithms",
+                    format!("unsupported compression type {name:?}"),
+                );
+            }
+        }
+        check_connections(self.max_connections, problems);
+    }
+}
+
+fn check_endpoint(endpoint: &str, transport: Transport, problems: &mut Problems) {
+    if endpoint.is_empty() {
+        problems.add("endpoint", "must not be empty");
+    } else if transport != Transport::Unix
+        && let Err(error) = split_host_port(endpoint)
+    {
+        problems.add("endpoint", error);
+    }
+}
+
+fn check_duration(key: &str, duration: Duration, problems: &mut Problems) {
+    if duration.is_negative() {
+        problems.add(key, "must be non-negative");
+    }
+}
+
+fn check_connections(max: usize, problems: &mut Problems) {
+    if max == 0 {
+        problems.add("max_connections", "must be positive");
     }
 }
 
@@ -206,7 +290,7 @@ impl HttpServerSettings {
 
     /// What `keepalive` and its old names come to; both at once are refused, as in the Collector.
     pub(super) fn resolved_keepalive(&self) -> Result<HttpServerKeepalive, String> {
-        let mut keepalive = self.keepalive.clone().unwrap_or_default();
+        let mut keepalive = self.keepalive.clone();
         let old = self.idle_timeout.is_some() || self.keep_alives_enabled == Some(false);
         if old && keepalive != HttpServerKeepalive::default() {
             return Err("cannot use the old keys `idle_timeout` and `keep_alives_enabled` alongside the `keepalive` section; move them into it".to_owned());
@@ -223,7 +307,7 @@ impl HttpServerSettings {
 
 /// `keepalive` of an HTTP server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct HttpServerKeepalive {
     /// Keep a connection open for further requests.
     #[serde(skip_serializing_if = "is_true")]
@@ -243,7 +327,7 @@ impl Default for HttpServerKeepalive {
 
 /// `cors`: which web pages may send to us.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Cors {
     /// Origins of pages that may send, such as `https://*.example.com`; `*` stands for any text.
     pub allowed_origins: Vec<String>,
@@ -258,20 +342,10 @@ pub struct Cors {
     pub max_age: u32,
 }
 
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "serde calls it with a reference"
 )]
 fn is_true(value: &bool) -> bool {
     *value
-}
-
-fn refuse_middlewares<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
-    Err(serde::de::Error::custom(
-        "middlewares are not supported; remove this key",
-    ))
 }

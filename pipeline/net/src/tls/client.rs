@@ -36,7 +36,7 @@ impl ClientSide {
             .iter()
             .chain(pair.iter().flat_map(|pair| [&pair.cert, &pair.key]));
         let files = sources.filter_map(Source::path).collect();
-        let interval = settings.reload_interval.0;
+        let interval = settings.reload_interval.to_std();
         let server_name = settings.server_name_override.clone();
         let settings = settings.clone();
         let load = move || build(&settings, protocols);

@@ -27,12 +27,8 @@ impl ServerSide {
     ) -> Result<ServerSide, TlsError> {
         let pair = settings.pair()?;
         let client_ca = settings.client_ca();
-        if settings.client_ca_file_reload && client_ca.is_none() {
-            let message = "`client_ca_file_reload` needs `client_ca_file`";
-            return Err(TlsError::Settings(message.to_owned()));
-        }
         let mut files = Vec::new();
-        let mut interval = settings.reload_interval.0;
+        let mut interval = settings.reload_interval.to_std();
         if !interval.is_zero() {
             files.extend([&pair.cert, &pair.key].into_iter().filter_map(Source::path));
         }

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
+use profcol_config::{Config, Duration, Problems, Secret};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::TlsError;
-use crate::settings::{Duration, Secret};
+use super::{TlsError, load};
+use crate::settings::is_default;
 
 /// `tls` of something that connects.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ClientTls {
     /// Connect without TLS. (Given together with `ca_file` or `ca_pem`, TLS is used all the same.)
     #[serde(skip_serializing_if = "is_default")]
@@ -58,14 +59,11 @@ pub struct ClientTls {
     /// How often to look whether the files have changed; 0 means never.
     #[serde(skip_serializing_if = "is_default")]
     pub reload_interval: Duration,
-    #[serde(skip_serializing, deserialize_with = "refuse_tpm")]
-    #[schemars(skip)]
-    tpm: (),
 }
 
 /// `tls` of something that listens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct ServerTls {
     /// File with the server's certificate, followed by those of its issuers.
     #[serde(skip_serializing_if = "is_default")]
@@ -105,15 +103,11 @@ pub struct ServerTls {
     /// How often to look whether the certificate and key files have changed; 0 means never.
     #[serde(skip_serializing_if = "is_default")]
     pub reload_interval: Duration,
-    #[serde(skip_serializing, deserialize_with = "refuse_tpm")]
-    #[schemars(skip)]
-    tpm: (),
 }
 
 /// A version of TLS; unset means 1.2 as the lowest, 1.3 as the highest.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-unknown" = "unsupported TLS version:"))]
 pub enum TlsVersion {
     #[default]
     #[serde(rename = "")]
@@ -122,16 +116,6 @@ pub enum TlsVersion {
     V1_2,
     #[serde(rename = "1.3")]
     V1_3,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-fn refuse_tpm<'de, D: Deserializer<'de>>(_: D) -> Result<(), D::Error> {
-    Err(serde::de::Error::custom(
-        "keys held in a TPM are not supported; use `key_file` or `key_pem`",
-    ))
 }
 
 /// A PEM text and where it is.
@@ -154,7 +138,7 @@ impl Source {
         file: &str,
         pem: &Secret,
     ) -> Result<Option<Source>, TlsError> {
-        match (file.is_empty(), pem.expose().is_empty()) {
+        match (file.is_empty(), pem.is_empty()) {
             (true, true) => Ok(None),
             (false, true) => Ok(Some(Source {
                 key: keys.0,
@@ -270,5 +254,39 @@ impl ServerTls {
             cipher_suites: &self.cipher_suites,
             curves: &self.curve_preferences,
         }
+    }
+}
+
+impl Config for ClientTls {
+    fn validate(&self, problems: &mut Problems) {
+        check(self.ca(), problems);
+        check(self.pair(), problems);
+        self.protocol().validate(self.reload_interval, problems);
+    }
+}
+
+impl Config for ServerTls {
+    fn validate(&self, problems: &mut Problems) {
+        check(self.pair(), problems);
+        if self.client_ca_file_reload && self.client_ca_file.is_empty() {
+            problems.add("client_ca_file_reload", "needs `client_ca_file`");
+        }
+        self.protocol().validate(self.reload_interval, problems);
+    }
+}
+
+impl Protocol<'_> {
+    fn validate(&self, reload_interval: Duration, problems: &mut Problems) {
+        check(load::versions(self), problems);
+        check(load::provider(self), problems);
+        if reload_interval.is_negative() {
+            problems.add("reload_interval", "must be non-negative");
+        }
+    }
+}
+
+fn check<T>(outcome: Result<T, TlsError>, problems: &mut Problems) {
+    if let Err(error) = outcome {
+        problems.add("", error.to_string());
     }
 }

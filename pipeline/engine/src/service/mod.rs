@@ -4,6 +4,9 @@
 //! with it, so that whatever was accepted can still be delivered. All stages of a stop share one
 //! absolute deadline.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,11 +104,7 @@ impl Service {
             sender.close();
         }
         report.failures.extend(self.dispatchers.end(deadline).await);
-        report.lost_samples = self
-            .senders
-            .iter()
-            .map(|sender| sender.pending_samples())
-            .sum();
+        report.lost_samples = self.senders.iter().map(|sender| sender.count_lost()).sum();
         report.failures.extend(self.exporters.end(deadline).await);
         report.failures.extend(self.extensions.end(deadline).await);
         report

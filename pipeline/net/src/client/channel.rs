@@ -1,0 +1,357 @@
+//! HTTP/2 connections to all addresses of one gRPC target.
+//!
+//! Each address has at most one connection, made when a call first needs it; calls that arrive
+//! meanwhile wait for the same attempt. An address that has just failed is passed over for a second.
+//! When no address can be reached, or after some time, the name is looked up again.
+
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use h2::PingPong;
+use h2::client::SendRequest;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::debug;
+
+use super::dial::{self, Address, ConnectError};
+use super::endpoint::{GrpcTarget, Place};
+use super::proxy::Proxies;
+use super::settings::{Balancer, GrpcClientKeepalive};
+use crate::grpc::frame::Framed;
+use crate::io::Stream;
+use crate::tls::ClientSide;
+
+/// How long an address that failed is passed over.
+const REST: Duration = Duration::from_secs(1);
+/// How long addresses are believed when one of them does not answer.
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(30);
+/// How long the server may take to begin speaking HTTP/2.
+const BEGIN: Duration = Duration::from_secs(20);
+
+/// The connections to one target.
+#[derive(Debug)]
+pub(super) struct Channel {
+    target: GrpcTarget,
+    endpoint: String,
+    tls: Option<ClientSide>,
+    proxies: Proxies,
+    balancer: Balancer,
+    http2: Http2Options,
+    lines: tokio::sync::Mutex<Lines>,
+    next: AtomicUsize,
+}
+
+/// How each connection behaves.
+#[derive(Clone, Debug)]
+pub(super) struct Http2Options {
+    pub window: u32,
+    pub keepalive: Option<GrpcClientKeepalive>,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    all: Vec<Arc<Line>>,
+    looked_up: Option<Instant>,
+}
+
+/// One address and its connection.
+#[derive(Debug)]
+struct Line {
+    way: Way,
+    connection: Mutex<Option<Connection>>,
+    /// Held while connecting; remembers how the last attempt failed.
+    failure: tokio::sync::Mutex<Option<(Instant, ConnectError)>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    Direct(Address),
+    /// A proxy resolves the target's name.
+    Proxy,
+}
+
+/// A connection that calls can be made on.
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
+    pub send: SendRequest<Framed>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    closed: AtomicBool,
+    running: AtomicUsize,
+}
+
+/// A call that is running on a connection.
+#[derive(Debug)]
+pub(super) struct Running(Arc<Shared>);
+
+impl Connection {
+    pub fn begin(&self) -> Running {
+        self.shared.running.fetch_add(1, Relaxed);
+        Running(self.shared.clone())
+    }
+
+    /// No further call is to be made on it.
+    pub fn give_up(&self) {
+        self.shared.closed.store(true, Relaxed);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Channel {
+    pub fn new(
+        target: GrpcTarget,
+        endpoint: String,
+        tls: Option<ClientSide>,
+        proxies: Proxies,
+        balancer: Balancer,
+        http2: Http2Options,
+    ) -> Channel {
+        Channel {
+            target,
+            endpoint,
+            tls,
+            proxies,
+            balancer,
+            http2,
+            lines: tokio::sync::Mutex::default(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    /// A connection for the next call.
+    pub async fn pick(&self) -> Result<Connection, ConnectError> {
+        let asked = Instant::now();
+        let lines = self.lines(false).await?;
+        match self.pick_from(&lines, asked).await {
+            Err(_) if self.lines_are_old().await => {
+                let lines = self.lines(true).await?;
+                self.pick_from(&lines, asked).await
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn pick_from(
+        &self,
+        lines: &[Arc<Line>],
+        asked: Instant,
+    ) -> Result<Connection, ConnectError> {
+        let start = match self.balancer {
+            Balancer::RoundRobin => self.next.fetch_add(1, Relaxed),
+            Balancer::PickFirst => self.next.load(Relaxed),
+        };
+        let mut last = None;
+        for step in 0..lines.len() {
+            let at = start.wrapping_add(step);
+            let line = &lines[at % lines.len()];
+            match line.connection(self, asked).await {
+                Ok(connection) => {
+                    if self.balancer == Balancer::PickFirst {
+                        self.next.store(at, Relaxed);
+                    }
+                    return Ok(connection);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| ConnectError::Lookup {
+            host: self.endpoint.clone(),
+            error: "it has no address".to_owned(),
+        }))
+    }
+
+    async fn lines_are_old(&self) -> bool {
+        let lines = self.lines.lock().await;
+        matches!(self.target.place, Place::Host { .. })
+            && lines
+                .looked_up
+                .is_none_or(|at| at.elapsed() > LOOK_UP_AGAIN)
+    }
+
+    /// The lines, looked up if they never were or `again`. Addresses that stay keep their connection.
+    async fn lines(&self, again: bool) -> Result<Vec<Arc<Line>>, ConnectError> {
+        let mut lines = self.lines.lock().await;
+        if lines.all.is_empty() || again {
+            let ways = self.look_up().await?;
+            let known = std::mem::take(&mut lines.all);
+            lines.all = ways
+                .into_iter()
+                .map(|way| match known.iter().find(|line| line.way == way) {
+                    Some(line) => line.clone(),
+                    None => Arc::new(Line::new(way)),
+                })
+                .collect();
+            lines.looked_up = Some(Instant::now());
+        }
+        Ok(lines.all.clone())
+    }
+
+    async fn look_up(&self) -> Result<Vec<Way>, ConnectError> {
+        match &self.target.place {
+            Place::Unix(path) => Ok(vec![Way::Direct(Address::Unix(path.clone()))]),
+            Place::Host { host, port } => {
+                // gRPC's connections go through a proxy as HTTPS does, encrypted or not.
+                if let Some(_proxy) = self.proxy(host, *port)? {
+                    return Ok(vec![Way::Proxy]);
+                }
+                let addresses = dial::look_up(host, *port).await?;
+                Ok(addresses
+                    .into_iter()
+                    .map(|address| Way::Direct(Address::Tcp(address)))
+                    .collect())
+            }
+        }
+    }
+
+    fn proxy(&self, host: &str, port: u16) -> Result<Option<super::proxy::Proxy>, ConnectError> {
+        self.proxies
+            .for_target(true, host, port)
+            .map_err(|error| ConnectError::Proxy {
+                endpoint: self.endpoint.clone(),
+                proxy: "of the environment".to_owned(),
+                error,
+            })
+    }
+
+    async fn dial(&self, way: &Way) -> Result<Stream, ConnectError> {
+        let tls = self.tls.as_ref().map(|tls| (tls, self.target.host()));
+        match (way, &self.target.place) {
+            (Way::Direct(address), _) => dial::connect(address, &self.endpoint, tls).await,
+            (Way::Proxy, Place::Host { host, port }) => match self.proxy(host, *port)? {
+                Some(proxy) => {
+                    dial::connect_through(&proxy, &self.target.authority(), false, tls).await
+                }
+                None => dial::connect_host(host, *port, &self.endpoint, tls).await,
+            },
+            (Way::Proxy, Place::Unix(path)) => {
+                dial::connect(&Address::Unix(path.clone()), &self.endpoint, tls).await
+            }
+        }
+    }
+}
+
+impl Line {
+    fn new(way: Way) -> Line {
+        Line {
+            way,
+            connection: Mutex::new(None),
+            failure: tokio::sync::Mutex::new(None),
+        }
+    }
+
+    fn living(&self) -> Option<Connection> {
+        let mut slot = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        slot.take_if(|connection| connection.shared.closed.load(Relaxed));
+        slot.clone()
+    }
+
+    /// The connection, made now if need be. Whoever waited while another attempt failed gets that
+    /// failure.
+    async fn connection(
+        &self,
+        channel: &Channel,
+        asked: Instant,
+    ) -> Result<Connection, ConnectError> {
+        if let Some(connection) = self.living() {
+            return Ok(connection);
+        }
+        let mut failure = self.failure.lock().await;
+        if let Some(connection) = self.living() {
+            return Ok(connection);
+        }
+        if let Some((when, error)) = &*failure
+            && (*when >= asked || when.elapsed() < REST)
+        {
+            return Err(error.clone());
+        }
+        match self.connect(channel).await {
+            Ok(connection) => {
+                *failure = None;
+                let mut slot = self
+                    .connection
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
+                *slot = Some(connection.clone());
+                Ok(connection)
+            }
+            Err(error) => {
+                *failure = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self, channel: &Channel) -> Result<Connection, ConnectError> {
+        let stream = channel.dial(&self.way).await?;
+        let failed = |error: String| ConnectError::Connect {
+            endpoint: channel.endpoint.clone(),
+            error,
+            hint: "; check that the server speaks gRPC there",
+        };
+        let handshake = h2::client::Builder::new()
+            .initial_window_size(channel.http2.window)
+            .initial_connection_window_size(
+                channel.http2.window.saturating_mul(4).min(i32::MAX as u32),
+            )
+            .max_header_list_size(64 << 10)
+            .enable_push(false)
+            .handshake(stream);
+        let (send, mut connection) = timeout(BEGIN, handshake)
+            .await
+            .map_err(|_| failed("HTTP/2 did not begin in time".to_owned()))?
+            .map_err(|error| failed(error.to_string()))?;
+        let shared = Arc::<Shared>::default();
+        let probing = probe(
+            connection.ping_pong(),
+            channel.http2.keepalive.clone(),
+            shared.clone(),
+        );
+        let (mine, endpoint) = (shared.clone(), channel.endpoint.clone());
+        // Ends when the peer closes, a probe stays unanswered, or no handle is left.
+        tokio::spawn(async move {
+            tokio::select! {
+                result = connection => if let Err(error) = result {
+                    debug!(%endpoint, %error, "gRPC connection ended");
+                },
+                () = probing => debug!(%endpoint, "gRPC connection given up: a probe was not answered"),
+            }
+            mine.closed.store(true, Relaxed);
+        });
+        Ok(Connection { send, shared })
+    }
+}
+
+/// Returns when a probe has not been answered.
+async fn probe(
+    pings: Option<PingPong>,
+    keepalive: Option<GrpcClientKeepalive>,
+    shared: Arc<Shared>,
+) {
+    let (Some(mut pings), Some(keepalive)) = (pings, keepalive) else {
+        return pending().await;
+    };
+    loop {
+        sleep(keepalive.time.to_std()).await;
+        if shared.running.load(Relaxed) == 0 && !keepalive.permit_without_stream {
+            continue;
+        }
+        match timeout(keepalive.timeout.to_std(), pings.ping(h2::Ping::opaque())).await {
+            Ok(Ok(_)) => {}
+            // The connection is over; its own future tells how.
+            Ok(Err(_)) => return pending().await,
+            Err(_) => return,
+        }
+    }
+}

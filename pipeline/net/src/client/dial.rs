@@ -1,0 +1,243 @@
+//! Making one connection: look up, connect, pass a proxy, shake hands.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::proxy::{Proxy, tunnel};
+use crate::io::{Socket, Stream};
+use crate::tls::ClientSide;
+
+/// How long a connection may take, all addresses and handshakes together.
+const LIMIT: Duration = Duration::from_secs(20);
+/// How often the kernel asks a silent peer whether it is still there.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Why there is no connection. Each says what to check.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("failed to look up {host}: {error}; check the endpoint and this host's DNS")]
+    Lookup { host: String, error: String },
+    #[error("failed to connect to {endpoint}: {error}{hint}")]
+    Connect {
+        endpoint: String,
+        error: String,
+        hint: &'static str,
+    },
+    #[error("failed to connect to {endpoint}: no answer within {} seconds; check the endpoint and firewalls on the way", LIMIT.as_secs())]
+    Timeout { endpoint: String },
+    #[error("TLS handshake with {endpoint} failed: {error}{hint}")]
+    Tls {
+        endpoint: String,
+        error: String,
+        hint: &'static str,
+    },
+    #[error("failed to reach {endpoint} through the proxy {proxy}: {error}")]
+    Proxy {
+        endpoint: String,
+        proxy: String,
+        error: String,
+    },
+}
+
+/// One place to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// All addresses of a host, in the order in which the system wants them tried.
+pub(super) async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+    let failed = |error: String| ConnectError::Lookup {
+        host: host.to_owned(),
+        error,
+    };
+    let found = timeout(LIMIT, lookup_host((host, port))).await;
+    let found = found.map_err(|_| failed("no answer".to_owned()))?;
+    let addresses: Vec<_> = found.map_err(|error| failed(error.to_string()))?.collect();
+    if addresses.is_empty() {
+        return Err(failed("it has no address".to_owned()));
+    }
+    Ok(addresses)
+}
+
+/// Connects to one address; `tls` shakes hands with the host of that name.
+pub(super) async fn connect(
+    address: &Address,
+    endpoint: &str,
+    tls: Option<(&ClientSide, &str)>,
+) -> Result<Stream, ConnectError> {
+    within_limit(endpoint, async {
+        let socket = open(address)
+            .await
+            .map_err(|error| refused(endpoint, &error))?;
+        secure(socket, endpoint, tls).await
+    })
+    .await
+}
+
+/// Connects to a host, trying each of its addresses.
+pub(super) async fn connect_host(
+    host: &str,
+    port: u16,
+    endpoint: &str,
+    tls: Option<(&ClientSide, &str)>,
+) -> Result<Stream, ConnectError> {
+    let socket = within_limit(endpoint, open_any(host, port, endpoint)).await?;
+    within_limit(endpoint, secure(socket, endpoint, tls)).await
+}
+
+/// Connects through a proxy: by a tunnel, or, where the proxy forwards requests, to the proxy itself.
+pub(super) async fn connect_through(
+    proxy: &Proxy,
+    endpoint: &str,
+    forwarding: bool,
+    tls: Option<(&ClientSide, &str)>,
+) -> Result<Stream, ConnectError> {
+    let name = format!("{}:{}", proxy.host, proxy.port);
+    let failed = |error: String| ConnectError::Proxy {
+        endpoint: endpoint.to_owned(),
+        proxy: name.clone(),
+        error,
+    };
+    within_limit(endpoint, async {
+        let mut socket = open_any(&proxy.host, proxy.port, &name)
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        if forwarding {
+            return Ok(Stream::Forwarded(socket));
+        }
+        tunnel(&mut socket, endpoint, proxy).await.map_err(failed)?;
+        secure(socket, endpoint, tls).await
+    })
+    .await
+}
+
+async fn within_limit<T>(
+    endpoint: &str,
+    work: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    let late = ConnectError::Timeout {
+        endpoint: endpoint.to_owned(),
+    };
+    timeout(LIMIT, work).await.unwrap_or(Err(late))
+}
+
+async fn open_any(host: &str, port: u16, endpoint: &str) -> Result<Socket, ConnectError> {
+    let addresses = look_up(host, port).await?;
+    // A silent address must leave time for the others.
+    let share = LIMIT / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
+    let mut last = ConnectError::Timeout {
+        endpoint: endpoint.to_owned(),
+    };
+    for address in addresses {
+        match timeout_at(Instant::now() + share, open(&Address::Tcp(address))).await {
+            Ok(Ok(socket)) => return Ok(socket),
+            Ok(Err(error)) => last = refused(endpoint, &error),
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+async fn open(address: &Address) -> io::Result<Socket> {
+    match address {
+        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
+        Address::Tcp(address) => {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let keepalive = TcpKeepalive::new()
+                .with_time(TCP_KEEPALIVE)
+                .with_interval(TCP_KEEPALIVE);
+            SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
+            Ok(Socket::Tcp(stream))
+        }
+    }
+}
+
+fn refused(endpoint: &str, error: &io::Error) -> ConnectError {
+    let hint = match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            "; check that the server runs and listens on that address"
+        }
+        io::ErrorKind::NotFound => "; check the path of the socket",
+        io::ErrorKind::PermissionDenied => "; check the permissions of the socket",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "; check routes and firewalls"
+        }
+        _ => "",
+    };
+    let text = error.to_string();
+    let error = text
+        .split(" (os error")
+        .next()
+        .unwrap_or(&text)
+        .to_lowercase();
+    ConnectError::Connect {
+        endpoint: endpoint.to_owned(),
+        error,
+        hint,
+    }
+}
+
+async fn secure(
+    socket: Socket,
+    endpoint: &str,
+    tls: Option<(&ClientSide, &str)>,
+) -> Result<Stream, ConnectError> {
+    let Some((tls, host)) = tls else {
+        return Ok(Stream::Plain(socket));
+    };
+    let failed = |error: String, hint| ConnectError::Tls {
+        endpoint: endpoint.to_owned(),
+        error,
+        hint,
+    };
+    let name = tls
+        .server_name(host)
+        .map_err(|error| failed(error.to_string(), ""))?;
+    match tls.connector().connect(name, socket).await {
+        Ok(stream) => Ok(Stream::Tls(Box::new(stream.into()))),
+        Err(error) => Err(failed(error.to_string(), tls_hint(&error))),
+    }
+}
+
+fn tls_hint(error: &io::Error) -> &'static str {
+    use rustls::{AlertDescription, CertificateError, Error};
+    let Some(error) = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>())
+    else {
+        return match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                "; if the server speaks no TLS, set `tls::insecure: true`"
+            }
+            _ => "",
+        };
+    };
+    match error {
+        Error::InvalidMessage(_) => "; if the server speaks no TLS, set `tls::insecure: true`",
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "; set `tls::ca_file` to the certificate of the authority that the server's is signed by"
+        }
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "; the server's certificate must be renewed",
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "; use the name in the certificate as endpoint, or set `tls::server_name_override`",
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure,
+        ) => "; the server may want a client certificate: set `tls::cert_file` and `tls::key_file`",
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            "; the server speaks no HTTP/2 there"
+        }
+        _ => "",
+    }
+}

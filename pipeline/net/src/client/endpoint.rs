@@ -1,0 +1,179 @@
+//! The ways to write where a server is.
+
+use std::path::PathBuf;
+
+use http::Uri;
+
+use crate::server::split_host_port;
+
+/// Where a gRPC server is, and what the way it is written says of TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GrpcTarget {
+    pub place: Place,
+    pub tls: TlsByScheme,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A name or address to look up.
+    Host {
+        host: String,
+        port: u16,
+    },
+    Unix(PathBuf),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TlsByScheme {
+    /// The scheme does not say; `tls` decides.
+    Open,
+    Never,
+    Always,
+}
+
+impl GrpcTarget {
+    pub fn parse(endpoint: &str) -> Result<GrpcTarget, String> {
+        if let Some(path) = endpoint.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if path.is_empty() {
+                return Err("unix socket path cannot be empty".to_owned());
+            }
+            return Ok(GrpcTarget {
+                place: Place::Unix(PathBuf::from(path)),
+                tls: TlsByScheme::Open,
+            });
+        }
+        let (tls, address) = match endpoint.split_once("://") {
+            None => (TlsByScheme::Open, endpoint),
+            Some(("http", rest)) => (TlsByScheme::Never, rest.trim_end_matches('/')),
+            Some(("https", rest)) => (TlsByScheme::Always, rest.trim_end_matches('/')),
+            // dns://resolver/host:port; which resolver to ask is the system's matter.
+            Some(("dns" | "passthrough", rest)) => match rest.split_once('/') {
+                Some(("", address)) => (TlsByScheme::Open, address),
+                Some((resolver, _)) => {
+                    return Err(format!(
+                        "asking the DNS server {resolver:?} is not supported; write dns:///host:port"
+                    ));
+                }
+                None => {
+                    return Err(format!(
+                        "{endpoint:?} misses a slash; write dns:///host:port"
+                    ));
+                }
+            },
+            Some((scheme, _)) => {
+                return Err(format!(
+                    "scheme {scheme:?} is not supported; use host:port, dns:///, http://, https:// or unix:///"
+                ));
+            }
+        };
+        let (host, port) = split_host_port(address)?;
+        if host.is_empty() {
+            return Err(format!("address {address}: missing host"));
+        }
+        Ok(GrpcTarget {
+            place: Place::Host {
+                host: host.to_owned(),
+                port,
+            },
+            tls,
+        })
+    }
+
+    /// `:authority` of calls, unless something else is configured.
+    pub fn authority(&self) -> String {
+        match &self.place {
+            Place::Unix(_) => "localhost".to_owned(),
+            Place::Host { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+            Place::Host { host, port } => format!("{host}:{port}"),
+        }
+    }
+
+    /// The name in the server's certificate.
+    pub fn host(&self) -> &str {
+        match &self.place {
+            Place::Unix(_) => "localhost",
+            Place::Host { host, .. } => host,
+        }
+    }
+}
+
+/// An HTTP server's host and port, from a URL.
+pub(super) fn host_and_port(url: &Uri) -> Option<(&str, u16)> {
+    let host = url.host()?;
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    let port = url.port_u16().or(match url.scheme_str()? {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    })?;
+    Some((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_as_the_collector_does() {
+        let host = |host: &str, port, tls| {
+            Ok(GrpcTarget {
+                place: Place::Host {
+                    host: host.to_owned(),
+                    port,
+                },
+                tls,
+            })
+        };
+        let unix = |path: &str| {
+            Ok(GrpcTarget {
+                place: Place::Unix(PathBuf::from(path)),
+                tls: TlsByScheme::Open,
+            })
+        };
+        for (endpoint, expected) in [
+            ("collector:4317", host("collector", 4317, TlsByScheme::Open)),
+            ("[::1]:4317", host("::1", 4317, TlsByScheme::Open)),
+            ("http://h:1/", host("h", 1, TlsByScheme::Never)),
+            ("https://h:1", host("h", 1, TlsByScheme::Always)),
+            ("dns:///h:1", host("h", 1, TlsByScheme::Open)),
+            ("unix:///run/o.sock", unix("/run/o.sock")),
+            ("unix:o.sock", unix("o.sock")),
+            (
+                "collector",
+                Err("address collector: missing port in address"),
+            ),
+            ("h:grpc", Err("invalid port \"grpc\"")),
+            (":4317", Err("address :4317: missing host")),
+            ("unix://", Err("unix socket path cannot be empty")),
+            (
+                "dns://8.8.8.8/h:1",
+                Err("asking the DNS server \"8.8.8.8\" is not supported; write dns:///host:port"),
+            ),
+            (
+                "xds:///h:1",
+                Err(
+                    "scheme \"xds\" is not supported; use host:port, dns:///, http://, https:// or unix:///",
+                ),
+            ),
+        ] {
+            let got = GrpcTarget::parse(endpoint);
+            assert_eq!(
+                got.as_ref().map_err(String::as_str),
+                expected.as_ref().map_err(|e| *e),
+                "{endpoint}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_ipv6_host_is_in_brackets_in_the_authority() {
+        assert_eq!(
+            GrpcTarget::parse("[::1]:4317").unwrap().authority(),
+            "[::1]:4317"
+        );
+    }
+}

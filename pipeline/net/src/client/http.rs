@@ -1,0 +1,357 @@
+//! HTTP requests to one URL, through hyper-util's pool.
+
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, USER_AGENT,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{Client, Error as PoolError};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::dial::{self, ConnectError};
+use super::endpoint::host_and_port;
+use super::proxy::{Proxies, Proxy};
+use super::settings::HttpClientSettings;
+use super::{ClientError, MAX_ANSWER};
+use crate::auth::{ClientAuth, ClientAuthError};
+use crate::compress::{Encoding, Level, compress_async, decompress_async};
+use crate::io::Stream;
+use crate::message::Message;
+use crate::settings::{header_map, limit};
+use crate::tls::ClientSide;
+
+/// A request to be made.
+#[derive(Debug)]
+pub struct HttpCall<'a> {
+    pub method: Method,
+    pub content_type: HeaderValue,
+    pub body: &'a Message,
+    /// Headers for this request alone; those of the settings win over them.
+    pub headers: HeaderMap,
+    /// How long all of it may take, if less than the settings' `timeout`.
+    pub timeout: Option<Duration>,
+}
+
+/// An answer of any status.
+#[derive(Debug)]
+pub struct HttpReply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    /// Cut at 4 MiB.
+    pub body: Bytes,
+}
+
+/// There is no answer. All of these may be tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error(transparent)]
+    Auth(#[from] ClientAuthError),
+    #[error(transparent)]
+    Connect(ConnectError),
+    #[error("request to {url} took longer than {limit:?}")]
+    Timeout { url: String, limit: Duration },
+    #[error("request to {url} failed: {error}")]
+    Broken { url: String, error: String },
+}
+
+/// Makes requests to one URL.
+#[derive(Debug)]
+pub struct HttpClient {
+    url: Uri,
+    pool: Client<Connector, Full<Bytes>>,
+    user_agent: HeaderValue,
+    headers: HeaderMap,
+    compression: Option<(Encoding, &'static str)>,
+    level: Level,
+    timeout: Option<Duration>,
+    /// Sent with each request where the proxy sees requests rather than a tunnel.
+    proxy_authorization: Option<HeaderValue>,
+    close: bool,
+    at_a_time: Option<Semaphore>,
+    auth: Option<Arc<dyn ClientAuth>>,
+}
+
+impl HttpClient {
+    /// Reads the certificates; connects when the first request is made. `url` is the whole URL that
+    /// the component made of `settings.endpoint`.
+    pub fn new(
+        settings: &HttpClientSettings,
+        url: &str,
+        auth: Option<Arc<dyn ClientAuth>>,
+        user_agent: &str,
+    ) -> Result<HttpClient, ClientError> {
+        let url: Uri = url.parse().map_err(|error| {
+            ClientError::Endpoint(format!("{url:?} is not a valid URL: {error}"))
+        })?;
+        let (https, Some((host, port))) = (url.scheme_str() == Some("https"), host_and_port(&url))
+        else {
+            let message =
+                format!("\"{url}\" is not supported; write http://host:port or https://host:port");
+            return Err(ClientError::Endpoint(message));
+        };
+        let protocols: &'static [&'static [u8]] = if settings.force_attempt_http2 {
+            &[b"h2", b"http/1.1"]
+        } else {
+            &[b"http/1.1"]
+        };
+        let tls = if https {
+            ClientSide::new(&settings.tls, true, protocols)?
+        } else {
+            None
+        };
+        let proxy = Proxies::new(&settings.proxy_url)
+            .and_then(|proxies| proxies.for_target(https, host, port))
+            .map_err(ClientError::Settings)?;
+        let authorization = proxy.as_ref().and_then(|proxy| proxy.authorization.clone());
+        let connector = Connector(Arc::new(Way { tls, proxy }));
+        let keepalive = settings
+            .resolved_keepalive()
+            .map_err(ClientError::Settings)?;
+        Ok(HttpClient {
+            pool: pool(settings, &keepalive, connector),
+            user_agent: HeaderValue::from_str(user_agent).map_err(|_| {
+                ClientError::Settings(format!("user agent {user_agent:?} is no header value"))
+            })?,
+            headers: header_map(&settings.headers).map_err(ClientError::Settings)?,
+            compression: settings
+                .compression
+                .for_http()
+                .map(|encoding| (encoding, settings.compression.name())),
+            level: settings.compression_params.level,
+            timeout: limit(settings.timeout),
+            proxy_authorization: authorization.filter(|_| !https),
+            close: !keepalive.enabled,
+            at_a_time: (settings.max_conns_per_host > 0)
+                .then(|| Semaphore::new(settings.max_conns_per_host)),
+            auth,
+            url,
+        })
+    }
+
+    /// Makes a request and receives its answer.
+    pub async fn send(&self, call: HttpCall<'_>) -> Result<HttpReply, HttpError> {
+        let limits = [call.timeout, self.timeout];
+        let work = self.exchange(call);
+        match limits.into_iter().flatten().min() {
+            None => work.await,
+            Some(limit) => timeout(limit, work).await.unwrap_or_else(|_| {
+                Err(HttpError::Timeout {
+                    url: self.url.to_string(),
+                    limit,
+                })
+            }),
+        }
+    }
+
+    async fn exchange(&self, call: HttpCall<'_>) -> Result<HttpReply, HttpError> {
+        let request = self.request(call).await?;
+        let _permit = match &self.at_a_time {
+            Some(at_a_time) => at_a_time.acquire().await.ok(),
+            None => None,
+        };
+        let response = self
+            .pool
+            .request(request)
+            .await
+            .map_err(|error| self.failed(&error))?;
+        let (head, body) = response.into_parts();
+        let body = read_answer(body)
+            .await
+            .map_err(|error| self.broken(&error))?;
+        let encoding = head
+            .headers
+            .get(CONTENT_ENCODING)
+            .and_then(|name| name.to_str().ok());
+        let body = match encoding.and_then(|name| Encoding::from_http(name, &body)) {
+            None => body,
+            Some(encoding) => decompress_async(encoding, &body, MAX_ANSWER)
+                .await
+                .map_err(|error| self.broken(&error))?,
+        };
+        Ok(HttpReply {
+            status: head.status,
+            headers: head.headers,
+            body,
+        })
+    }
+
+    async fn request(&self, call: HttpCall<'_>) -> Result<Request<Full<Bytes>>, HttpError> {
+        let (body, compressed) = self.pack(call.body).await;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = call.method;
+        *request.uri_mut() = self.url.clone();
+        let headers = request.headers_mut();
+        *headers = call.headers;
+        headers.insert(CONTENT_TYPE, call.content_type);
+        headers.insert(USER_AGENT, self.user_agent.clone());
+        if let Some(authorization) = &self.proxy_authorization {
+            headers.insert(PROXY_AUTHORIZATION, authorization.clone());
+        }
+        if self.close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        if let Some(auth) = &self.auth {
+            for (name, value) in auth.headers().await? {
+                headers.insert(name, value);
+            }
+        }
+        if let Some(name) = compressed {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
+        }
+        // The pool fills in the host unless the settings name another.
+        if headers.get(HOST).is_some_and(HeaderValue::is_empty) {
+            headers.remove(HOST);
+        }
+        Ok(request)
+    }
+
+    /// The bytes to send: as they came if they are compressed as is wanted here.
+    async fn pack(&self, message: &Message) -> (Bytes, Option<&'static str>) {
+        let Some((encoding, name)) = self.compression else {
+            return (message.plain.clone(), None);
+        };
+        match &message.compressed {
+            Some(compressed) if compressed.encoding == encoding => {
+                (compressed.bytes.clone(), Some(name))
+            }
+            _ if message.plain.is_empty() => (Bytes::new(), None),
+            _ => (
+                compress_async(encoding, self.level, &message.plain).await,
+                Some(name),
+            ),
+        }
+    }
+
+    fn failed(&self, error: &PoolError) -> HttpError {
+        let mut cause: Option<&(dyn StdError + 'static)> = error.source();
+        let mut text = error.to_string();
+        while let Some(inner) = cause {
+            if let Some(connect) = inner.downcast_ref::<ConnectError>() {
+                return HttpError::Connect(connect.clone());
+            }
+            text = format!("{text}: {inner}");
+            cause = inner.source();
+        }
+        HttpError::Broken {
+            url: self.url.to_string(),
+            error: text,
+        }
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> HttpError {
+        HttpError::Broken {
+            url: self.url.to_string(),
+            error: error.to_string(),
+        }
+    }
+}
+
+fn pool(
+    settings: &HttpClientSettings,
+    keepalive: &super::HttpClientKeepalive,
+    connector: Connector,
+) -> Client<Connector, Full<Bytes>> {
+    let idle = match (
+        keepalive.enabled,
+        keepalive.max_idle_conns_per_host,
+        keepalive.max_idle_conns,
+    ) {
+        (false, _, _) => 0,
+        (true, 0, 0) => usize::MAX,
+        (true, 0, total) => total,
+        (true, host, 0) => host,
+        (true, host, total) => host.min(total),
+    };
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .pool_max_idle_per_host(idle)
+        .pool_idle_timeout(limit(keepalive.idle_conn_timeout))
+        .http2_max_send_buf_size(settings.write_buffer_size.max(16 << 10))
+        .http2_initial_stream_window_size(1 << 20)
+        .http2_initial_connection_window_size(4 << 20);
+    if settings.read_buffer_size > 0 {
+        builder.http1_max_buf_size(settings.read_buffer_size.max(8 << 10));
+    }
+    if let Some(interval) = limit(settings.http2_read_idle_timeout) {
+        builder
+            .http2_keep_alive_interval(interval)
+            .http2_keep_alive_while_idle(true)
+            .http2_keep_alive_timeout(
+                limit(settings.http2_ping_timeout).unwrap_or(Duration::from_secs(15)),
+            );
+    }
+    builder.build(connector)
+}
+
+async fn read_answer(mut body: Incoming) -> Result<Bytes, hyper::Error> {
+    let mut whole = Vec::with_capacity(body.size_hint().lower().min(64 << 10) as usize);
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame?.into_data() {
+            let room = MAX_ANSWER - whole.len();
+            whole.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                break;
+            }
+        }
+    }
+    Ok(Bytes::from(whole))
+}
+
+/// Makes the pool's connections.
+#[derive(Clone, Debug)]
+struct Connector(Arc<Way>);
+
+#[derive(Debug)]
+struct Way {
+    tls: Option<ClientSide>,
+    proxy: Option<Proxy>,
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, ConnectError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, url: Uri) -> Self::Future {
+        let way = self.0.clone();
+        Box::pin(async move {
+            let Some((host, port)) = host_and_port(&url) else {
+                let error = "it has no host".to_owned();
+                return Err(ConnectError::Lookup {
+                    host: url.to_string(),
+                    error,
+                });
+            };
+            let tls = way.tls.as_ref().map(|tls| (tls, host));
+            let endpoint = match host.contains(':') {
+                true => format!("[{host}]:{port}"),
+                false => format!("{host}:{port}"),
+            };
+            let stream = match &way.proxy {
+                None => dial::connect_host(host, port, &endpoint, tls).await?,
+                Some(proxy) => dial::connect_through(proxy, &endpoint, tls.is_none(), tls).await?,
+            };
+            Ok(TokioIo::new(stream))
+        })
+    }
+}

@@ -1,0 +1,121 @@
+//! HTTP proxies: which to use for whom, and how to get through one.
+
+use http::{HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::io::Socket;
+
+/// A longer answer to CONNECT is no answer of a proxy.
+const MAX_HEAD: usize = 8 << 10;
+
+/// The rules of the configuration, or of the environment.
+#[derive(Debug)]
+pub(super) struct Proxies {
+    matcher: Matcher,
+    from_env: bool,
+}
+
+/// A proxy to go through.
+#[derive(Clone, Debug)]
+pub(super) struct Proxy {
+    pub host: String,
+    pub port: u16,
+    pub authorization: Option<HeaderValue>,
+}
+
+impl Proxies {
+    /// `url` is the configured proxy; empty for those of the environment.
+    pub fn new(url: &str) -> Result<Proxies, String> {
+        if url.is_empty() {
+            return Ok(Proxies {
+                matcher: Matcher::from_env(),
+                from_env: true,
+            });
+        }
+        let uri: Uri = url
+            .parse()
+            .map_err(|error| format!("{url:?} is not a URL: {error}"))?;
+        if uri.scheme_str() != Some("http") || uri.host().is_none() {
+            return Err(format!("{url:?} is not supported; write http://host:port"));
+        }
+        Ok(Proxies {
+            matcher: Matcher::builder().all(url.to_owned()).build(),
+            from_env: false,
+        })
+    }
+
+    pub fn for_target(&self, https: bool, host: &str, port: u16) -> Result<Option<Proxy>, String> {
+        let address: Option<std::net::IpAddr> = host.parse().ok();
+        let here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        if self.from_env && here {
+            return Ok(None);
+        }
+        let scheme = if https { "https" } else { "http" };
+        let host = if host.contains(':') {
+            format!("[{host}]")
+        } else {
+            host.to_owned()
+        };
+        let Ok(target) = format!("{scheme}://{host}:{port}/").parse::<Uri>() else {
+            return Ok(None);
+        };
+        self.matcher
+            .intercept(&target)
+            .map(|found| proxy(&found))
+            .transpose()
+    }
+}
+
+fn proxy(found: &Intercept) -> Result<Proxy, String> {
+    let uri = found.uri();
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http"), Some(host)) => Ok(Proxy {
+            host: host.to_owned(),
+            port: uri.port_u16().unwrap_or(80),
+            authorization: found.basic_auth().cloned(),
+        }),
+        (scheme, _) => {
+            let scheme = scheme.unwrap_or("unknown");
+            Err(format!(
+                "{scheme} proxies are not supported, only http://host:port (from proxy_url or the environment)"
+            ))
+        }
+    }
+}
+
+/// Asks the proxy at the other end for a tunnel.
+pub(super) async fn tunnel(socket: &mut Socket, target: &str, proxy: &Proxy) -> Result<(), String> {
+    let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
+    if let Some(authorization) = &proxy.authorization {
+        request.extend_from_slice(b"Proxy-Authorization: ");
+        request.extend_from_slice(authorization.as_bytes());
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    socket
+        .write_all(&request)
+        .await
+        .map_err(|error| error.to_string())?;
+    let mut head = Vec::new();
+    // Byte by byte: what follows the head belongs to the tunnel.
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() == MAX_HEAD {
+            return Err("its answer to CONNECT is too long".to_owned());
+        }
+        head.push(
+            socket
+                .read_u8()
+                .await
+                .map_err(|error| format!("it hung up: {error}"))?,
+        );
+    }
+    let line =
+        String::from_utf8_lossy(head.split(|&byte| byte == b'\r').next().unwrap_or_default());
+    let status = line.split(' ').nth(1).unwrap_or_default();
+    if status.len() == 3 && status.starts_with('2') {
+        Ok(())
+    } else {
+        Err(format!("it answered CONNECT with {line:?}"))
+    }
+}

@@ -1,0 +1,318 @@
+//! The keys of connecting components, with the Collector's names and defaults.
+
+use profcol_config::{Config, Duration, Headers, Present, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::endpoint::GrpcTarget;
+use super::proxy::Proxies;
+use crate::compress::{Compression, Level};
+use crate::server::AuthSettings;
+use crate::settings::{header_map, is_default};
+use crate::tls::ClientTls;
+
+/// A gRPC client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct GrpcClientSettings {
+    /// The server: `host:port`, `dns:///host:port`, `http://host:port` (no TLS), `https://host:port`
+    /// (TLS whatever `tls::insecure` says) or `unix:///path`.
+    pub endpoint: String,
+    /// `gzip`, `zstd`, `snappy` or `none`.
+    pub compression: Compression,
+    /// How to encrypt, whom to trust.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tls: ClientTls,
+    /// Probe the connection while it is silent; without this section it is not probed.
+    #[serde(skip_serializing_if = "is_default")]
+    pub keepalive: Present<GrpcClientKeepalive>,
+    /// How much of an answer the server may send ahead of our reading it, in bytes (HTTP/2's
+    /// flow-control window); 0 means 1 MiB.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_buffer_size: u32,
+    /// How much of one call is queued on the connection at a time, in bytes, so that calls which share
+    /// it take turns.
+    pub write_buffer_size: usize,
+    /// While there is no connection, let calls wait for one, up to their timeout, instead of failing.
+    #[serde(skip_serializing_if = "is_default")]
+    pub wait_for_ready: bool,
+    /// Metadata to send with every call.
+    #[serde(skip_serializing_if = "is_default")]
+    pub headers: Headers,
+    /// What to call ourselves instead of the program's name and version.
+    #[serde(skip_serializing_if = "is_default")]
+    pub user_agent: String,
+    /// How calls are spread over the addresses that the endpoint's name stands for: `round_robin` or
+    /// `pick_first`.
+    pub balancer_name: Balancer,
+    /// Name of the server in calls, instead of the endpoint.
+    #[serde(skip_serializing_if = "is_default")]
+    pub authority: String,
+    /// The extension that authenticates us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthSettings>,
+}
+
+impl Default for GrpcClientSettings {
+    fn default() -> GrpcClientSettings {
+        GrpcClientSettings {
+            endpoint: String::new(),
+            compression: Compression::Gzip,
+            tls: ClientTls::default(),
+            keepalive: Present(None),
+            read_buffer_size: 0,
+            write_buffer_size: 512 << 10,
+            wait_for_ready: false,
+            headers: Headers::default(),
+            user_agent: String::new(),
+            balancer_name: Balancer::RoundRobin,
+            authority: String::new(),
+            auth: None,
+        }
+    }
+}
+
+/// How calls are spread over addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("x-unknown" = "invalid balancer_name:"))]
+#[serde(rename_all = "snake_case")]
+pub enum Balancer {
+    /// To each address in turn.
+    #[default]
+    RoundRobin,
+    /// To one address, and to the next only if that one fails.
+    PickFirst,
+}
+
+/// `keepalive` of a gRPC client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct GrpcClientKeepalive {
+    /// Probe this often.
+    pub time: Duration,
+    /// Give the connection up if a probe is not answered within this.
+    pub timeout: Duration,
+    /// Probe also while no call is running.
+    #[serde(skip_serializing_if = "is_default")]
+    pub permit_without_stream: bool,
+}
+
+impl Default for GrpcClientKeepalive {
+    fn default() -> GrpcClientKeepalive {
+        GrpcClientKeepalive {
+            time: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
+            permit_without_stream: false,
+        }
+    }
+}
+
+impl Config for GrpcClientSettings {
+    fn validate(&self, problems: &mut Problems) {
+        if self.endpoint.is_empty() {
+            problems.add("", "requires a non-empty \"endpoint\"");
+        } else if let Err(error) = GrpcTarget::parse(&self.endpoint) {
+            problems.add("endpoint", error);
+        }
+        if let Err(error) = self.compression.for_grpc() {
+            problems.add("compression", error);
+        }
+        problems.nested("tls", |problems| self.tls.validate(problems));
+        if let Some(keepalive) = &*self.keepalive {
+            for (key, duration) in [
+                ("keepalive::time", keepalive.time),
+                ("keepalive::timeout", keepalive.timeout),
+            ] {
+                if duration <= Duration::ZERO {
+                    problems.add(key, "must be positive");
+                }
+            }
+        }
+        if let Err(error) = header_map(&self.headers) {
+            problems.add("headers", error);
+        }
+        if !self.authority.is_empty() && self.authority.parse::<http::uri::Authority>().is_err() {
+            problems.add(
+                "authority",
+                format!("{:?} is no host name or host:port", self.authority),
+            );
+        }
+    }
+}
+
+/// An HTTP client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct HttpClientSettings {
+    /// Base URL of the server, such as `https://host:4318`.
+    pub endpoint: String,
+    /// URL of an HTTP proxy. Without it, HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment decide.
+    #[serde(skip_serializing_if = "is_default")]
+    pub proxy_url: String,
+    /// Whom to trust, where the URL begins with `https://`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub tls: ClientTls,
+    /// Most bytes to hold of what an HTTP/1 server sends ahead of our reading; 0 means 400 KiB.
+    #[serde(skip_serializing_if = "is_default")]
+    pub read_buffer_size: usize,
+    /// Most bytes of one request to queue on an HTTP/2 connection at a time.
+    pub write_buffer_size: usize,
+    /// How long one request may take, with its answer; 0 means for ever.
+    pub timeout: Duration,
+    /// Headers to send with every request; they win over those of the component.
+    #[serde(skip_serializing_if = "is_default")]
+    pub headers: Headers,
+    /// The extension that authenticates us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthSettings>,
+    /// `gzip`, `zstd`, `snappy`, `x-snappy-framed`, `zlib`, `deflate`, `lz4` or `none`.
+    pub compression: Compression,
+    #[serde(skip_serializing_if = "is_default")]
+    pub compression_params: CompressionParams,
+    /// Most connections at a time; 0 means no limit.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_conns_per_host: usize,
+    /// Use HTTP/2 where the server offers it (over TLS).
+    pub force_attempt_http2: bool,
+    /// Probe an HTTP/2 connection this often; 0 means never.
+    #[serde(skip_serializing_if = "is_default")]
+    pub http2_read_idle_timeout: Duration,
+    /// Give an HTTP/2 connection up if a probe is not answered within this; 0 means 15s.
+    #[serde(skip_serializing_if = "is_default")]
+    pub http2_ping_timeout: Duration,
+    /// What becomes of connections between requests.
+    pub keepalive: HttpClientKeepalive,
+    /// Old name of `keepalive::idle_conn_timeout`.
+    #[serde(skip_serializing)]
+    pub idle_conn_timeout: Option<Duration>,
+    /// Old name of `keepalive::max_idle_conns`.
+    #[serde(skip_serializing)]
+    pub max_idle_conns: Option<usize>,
+    /// Old name of `keepalive::max_idle_conns_per_host`.
+    #[serde(skip_serializing)]
+    pub max_idle_conns_per_host: Option<usize>,
+    /// Old name for the opposite of `keepalive::enabled`.
+    #[serde(skip_serializing)]
+    pub disable_keep_alives: Option<bool>,
+}
+
+impl Default for HttpClientSettings {
+    fn default() -> HttpClientSettings {
+        HttpClientSettings {
+            endpoint: String::new(),
+            proxy_url: String::new(),
+            tls: ClientTls::default(),
+            read_buffer_size: 0,
+            write_buffer_size: 512 << 10,
+            timeout: Duration::from_secs(30),
+            headers: Headers::default(),
+            auth: None,
+            compression: Compression::Gzip,
+            compression_params: CompressionParams::default(),
+            max_conns_per_host: 0,
+            force_attempt_http2: true,
+            http2_read_idle_timeout: Duration::ZERO,
+            http2_ping_timeout: Duration::ZERO,
+            keepalive: HttpClientKeepalive::default(),
+            idle_conn_timeout: None,
+            max_idle_conns: None,
+            max_idle_conns_per_host: None,
+            disable_keep_alives: None,
+        }
+    }
+}
+
+/// `compression_params`: how hard to compress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct CompressionParams {
+    /// 0 means the default. gzip, zlib and deflate: 1 (fastest) to 9 (smallest), -1 for 6, -2 for the
+    /// fastest. zstd: 1 to 22, by default 3. Others have no levels.
+    #[serde(skip_serializing_if = "is_default")]
+    pub level: Level,
+}
+
+/// `keepalive` of an HTTP client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct HttpClientKeepalive {
+    /// Keep connections open for further requests.
+    #[serde(skip_serializing_if = "Clone::clone")]
+    pub enabled: bool,
+    /// Close a connection that has not been used for this long; 0 means never.
+    pub idle_conn_timeout: Duration,
+    /// Most connections to keep open without use; 0 means no limit.
+    pub max_idle_conns: usize,
+    /// The same for one host; 0 means as many as `max_idle_conns`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_idle_conns_per_host: usize,
+}
+
+impl Default for HttpClientKeepalive {
+    fn default() -> HttpClientKeepalive {
+        HttpClientKeepalive {
+            enabled: true,
+            idle_conn_timeout: Duration::from_secs(90),
+            max_idle_conns: 100,
+            max_idle_conns_per_host: 0,
+        }
+    }
+}
+
+impl HttpClientSettings {
+    /// What `keepalive` and its old names come to; both at once are refused, as in the Collector.
+    pub(super) fn resolved_keepalive(&self) -> Result<HttpClientKeepalive, String> {
+        let mut keepalive = self.keepalive.clone();
+        let old = self.idle_conn_timeout.is_some()
+            || self.max_idle_conns.is_some()
+            || self.max_idle_conns_per_host.is_some()
+            || self.disable_keep_alives == Some(true);
+        if old && keepalive != HttpClientKeepalive::default() {
+            return Err("cannot use the old keys `idle_conn_timeout`, `max_idle_conns`, `max_idle_conns_per_host` and `disable_keep_alives` alongside the `keepalive` section; move them into it".to_owned());
+        }
+        keepalive.idle_conn_timeout = self
+            .idle_conn_timeout
+            .unwrap_or(keepalive.idle_conn_timeout);
+        keepalive.max_idle_conns = self.max_idle_conns.unwrap_or(keepalive.max_idle_conns);
+        keepalive.max_idle_conns_per_host = self
+            .max_idle_conns_per_host
+            .unwrap_or(keepalive.max_idle_conns_per_host);
+        keepalive.enabled &= self.disable_keep_alives != Some(true);
+        Ok(keepalive)
+    }
+}
+
+impl Config for HttpClientSettings {
+    fn validate(&self, problems: &mut Problems) {
+        problems.nested("tls", |problems| self.tls.validate(problems));
+        for (key, duration) in [
+            ("timeout", self.timeout),
+            ("http2_read_idle_timeout", self.http2_read_idle_timeout),
+            ("http2_ping_timeout", self.http2_ping_timeout),
+            (
+                "keepalive::idle_conn_timeout",
+                self.keepalive.idle_conn_timeout,
+            ),
+            (
+                "idle_conn_timeout",
+                self.idle_conn_timeout.unwrap_or_default(),
+            ),
+        ] {
+            if duration.is_negative() {
+                problems.add(key, "must be non-negative");
+            }
+        }
+        if let Err(error) = self.compression.check_level(self.compression_params.level) {
+            problems.add("", error);
+        }
+        if let Err(error) = self.resolved_keepalive() {
+            problems.add("keepalive", error);
+        }
+        if let Err(error) = header_map(&self.headers) {
+            problems.add("headers", error);
+        }
+        if let Err(error) = Proxies::new(&self.proxy_url) {
+            problems.add("proxy_url", error);
+        }
+    }
+}

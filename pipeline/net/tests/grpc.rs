@@ -1,0 +1,378 @@
+//! Our gRPC client against our gRPC server, over loopback.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use profcol_config::Present;
+use profcol_net::auth::{ClientAuth, ClientAuthError};
+use profcol_net::compress::{Encoding, Level};
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Transport};
+
+use support::*;
+
+const ECHO: &str = "/test.Behaviour/Echo";
+
+/// What a server of the given settings answers to a call of the given client.
+async fn answer(
+    client: &GrpcClientSettings,
+    path: &'static str,
+    sent: &[u8],
+) -> Result<Bytes, Status> {
+    call(&grpc_client(client), path, &message(sent.to_vec())).await
+}
+
+#[tokio::test]
+async fn messages_of_any_size_go_there_and_back() {
+    let server = grpc_server(&grpc_settings());
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    for size in [0, 1, 16_379, 20_000, 524_288, 3_000_000] {
+        let sent = message(vec![7; size]);
+        assert_eq!(
+            call(&client, ECHO, &sent).await.unwrap(),
+            sent.plain,
+            "{size}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn many_calls_share_a_connection() {
+    let server = grpc_server(&grpc_settings());
+    let client = Arc::new(grpc_client(&plain_client(&server.endpoint())));
+    let calls: Vec<_> = (0..300u32)
+        .map(|i| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let sent = message(i.to_be_bytes().repeat(10_000));
+                assert_eq!(call(&client, ECHO, &sent).await.unwrap(), sent.plain);
+            })
+        })
+        .collect();
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(server.stats.accepted.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn messages_travel_compressed_and_already_compressed_ones_as_they_are() {
+    let server = grpc_server(&grpc_settings());
+    let text = b"abcabcabc".repeat(1000);
+    for (compression, encoding) in [
+        (Compression::Gzip, Encoding::Gzip),
+        (Compression::Zstd, Encoding::Zstd),
+        (Compression::Snappy, Encoding::SnappyFramed),
+    ] {
+        let settings = GrpcClientSettings {
+            compression,
+            ..plain_client(&server.endpoint())
+        };
+        let client = grpc_client(&settings);
+        assert_eq!(
+            call(&client, ECHO, &message(text.clone())).await.unwrap(),
+            text
+        );
+
+        // A level that nothing else here uses gives a size that only these very bytes have.
+        let mut packed = compressed(encoding, &text);
+        if let Some(inner) = &mut packed.compressed {
+            inner.bytes = profcol_net::compress::compress(encoding, Level(1), &text);
+        }
+        let size = packed.compressed.as_ref().unwrap().bytes.len();
+        let described = call(&client, "/test.Behaviour/Describe", &packed)
+            .await
+            .unwrap();
+        assert_eq!(described, format!("{encoding} {size}"));
+
+        // Other compressed bytes do not fit and are packed anew.
+        let other = compressed(Encoding::Lz4, &text);
+        let described = call(&client, "/test.Behaviour/Describe", &other)
+            .await
+            .unwrap();
+        assert!(
+            described.starts_with(encoding.to_string().as_bytes()),
+            "{described:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_status_arrives_as_it_was_sent() {
+    let server = grpc_server(&grpc_settings());
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    for code in Code::ALL.into_iter().skip(1) {
+        let status = call(
+            &client,
+            "/test.Behaviour/Fail",
+            &message(vec![code.number()]),
+        )
+        .await
+        .unwrap_err();
+        assert_eq!(status, Status::new(code, "as asked"));
+    }
+}
+
+#[tokio::test]
+async fn refusals_at_the_door_carry_a_delay_and_read_no_message() {
+    let server = grpc_server(&grpc_settings());
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    let mut headers = HeaderMap::new();
+    headers.insert("x-refuse", "1".parse().unwrap());
+    let body = message(vec![0; 30 << 20]);
+    let refused = GrpcCall {
+        path: ECHO,
+        message: &body,
+        headers,
+        timeout: None,
+    };
+    let status = client.unary(refused).await.unwrap_err();
+    assert_eq!(
+        (status.code, status.retry_delay),
+        (Code::ResourceExhausted, Some(Duration::from_secs(2)))
+    );
+    let status = call(&client, "/test.Other/Do", &body).await.unwrap_err();
+    assert_eq!(
+        status,
+        Status::new(
+            Code::Unimplemented,
+            "unknown method Do for service test.Other"
+        )
+    );
+}
+
+#[tokio::test]
+async fn messages_over_the_limit_are_refused_before_and_after_decompression() {
+    let mut settings = grpc_settings();
+    settings.max_recv_msg_size_mib = 1;
+    let server = grpc_server(&settings);
+    let plain = plain_client(&server.endpoint());
+    let gzip = GrpcClientSettings {
+        compression: Compression::Gzip,
+        ..plain.clone()
+    };
+    let error = answer(&plain, ECHO, &vec![0; 5_000_000]).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (5000000 vs. 1048576)"
+    );
+    let error = answer(&gzip, ECHO, &vec![0; 50_000_000]).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "rpc error: code = ResourceExhausted desc = grpc: received message after decompression larger than max 1048576"
+    );
+}
+
+#[tokio::test]
+async fn a_panic_is_told_and_counted_and_the_server_goes_on() {
+    let server = grpc_server(&grpc_settings());
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    let status = call(&client, "/test.Behaviour/Panic", &message(""))
+        .await
+        .unwrap_err();
+    assert_eq!(status.code, Code::Internal);
+    assert_eq!(server.stats.panics.load(Relaxed), 1);
+    assert_eq!(
+        call(&client, ECHO, &message("still here")).await.unwrap(),
+        "still here"
+    );
+}
+
+#[tokio::test]
+async fn a_deadline_ends_a_call_on_both_sides() {
+    let server = grpc_server(&grpc_settings());
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    let body = message("");
+    let slow = GrpcCall {
+        path: "/test.Behaviour/Never",
+        message: &body,
+        headers: HeaderMap::new(),
+        timeout: Some(Duration::from_millis(50)),
+    };
+    assert_eq!(
+        client.unary(slow).await.unwrap_err().code,
+        Code::DeadlineExceeded
+    );
+}
+
+#[tokio::test]
+async fn metadata_is_handed_on_only_where_it_is_wanted() {
+    for (include_metadata, expected) in [(false, false), (true, true)] {
+        let mut settings = grpc_settings();
+        settings.include_metadata = include_metadata;
+        let server = grpc_server(&settings);
+        let mut client = plain_client(&server.endpoint());
+        client.headers.0.push(("x-tenant".to_owned(), "a".into()));
+        let names = answer(&client, "/test.Behaviour/Metadata", b"")
+            .await
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&names).contains("x-tenant"),
+            expected
+        );
+    }
+}
+
+#[derive(Debug)]
+struct Key(&'static str);
+
+#[async_trait::async_trait]
+impl ClientAuth for Key {
+    async fn headers(&self) -> Result<Vec<(http::HeaderName, http::HeaderValue)>, ClientAuthError> {
+        let value = self
+            .0
+            .parse()
+            .map_err(|_| ClientAuthError("bad key".to_owned()))?;
+        Ok(vec![(http::header::AUTHORIZATION, value)])
+    }
+}
+
+#[tokio::test]
+async fn an_authenticator_decides_who_may_call() {
+    let server = grpc_server_with(&grpc_settings(), Some(Arc::new(Door)), Behaviour::default());
+    let settings = plain_client(&server.endpoint());
+    for (key, expected) in [
+        ("open sesame", Ok(Bytes::from("x"))),
+        (
+            "hello",
+            Err(Status::new(Code::Unauthenticated, "who are you?")),
+        ),
+        (
+            "\n",
+            Err(Status::new(
+                Code::Unavailable,
+                "failed to get credentials: bad key",
+            )),
+        ),
+    ] {
+        let client = GrpcClient::new(&settings, Some(Arc::new(Key(key))), "test/1").unwrap();
+        assert_eq!(call(&client, ECHO, &message("x")).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_unix_socket_serves_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = grpc_settings();
+    settings.transport = Transport::Unix;
+    settings.endpoint = dir.path().join("s").to_str().unwrap().to_owned();
+    let server = grpc_server(&settings);
+    assert_eq!(
+        answer(&plain_client(&server.endpoint()), ECHO, b"x")
+            .await
+            .unwrap(),
+        "x"
+    );
+    server.stop(Duration::ZERO).await;
+    assert!(!dir.path().join("s").exists());
+}
+
+#[tokio::test]
+async fn a_stopping_server_finishes_what_runs_and_takes_no_more() {
+    let server = grpc_server(&grpc_settings());
+    let settings = plain_client(&server.endpoint());
+    let client = Arc::new(grpc_client(&settings));
+    let running = tokio::spawn({
+        let client = client.clone();
+        async move { call(&client, "/test.Behaviour/Slow", &message("")).await }
+    });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.stop(Duration::from_secs(10)).await;
+    assert_eq!(running.await.unwrap().unwrap(), "late");
+    let error = call(&client, ECHO, &message("")).await.unwrap_err();
+    assert_eq!(error.code, Code::Unavailable);
+    assert!(
+        error
+            .message
+            .contains("connection refused; check that the server runs"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn calls_that_outlive_the_deadline_are_cut() {
+    let server = grpc_server(&grpc_settings());
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    let running =
+        tokio::spawn(async move { call(&client, "/test.Behaviour/Never", &message("")).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.stop(Duration::from_millis(100)).await;
+    assert_eq!(running.await.unwrap().unwrap_err().code, Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_used_again_at_once() {
+    let server = grpc_server(&grpc_settings());
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    assert_eq!(call(&client, ECHO, &message("1")).await.unwrap(), "1");
+    let mut again = grpc_settings();
+    again.endpoint = server.endpoint();
+    server.stop(Duration::from_secs(5)).await;
+    let _server = grpc_server(&again);
+    assert_eq!(call(&client, ECHO, &message("2")).await.unwrap(), "2");
+}
+
+#[tokio::test]
+async fn a_client_may_wait_for_its_server() {
+    let placeholder = grpc_server(&grpc_settings());
+    let mut later = grpc_settings();
+    later.endpoint = placeholder.endpoint();
+    placeholder.stop(Duration::ZERO).await;
+    let mut settings = plain_client(&later.endpoint);
+    settings.wait_for_ready = true;
+    let waiting = tokio::spawn(async move { answer(&settings, ECHO, b"x").await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let _server = grpc_server(&later);
+    assert_eq!(waiting.await.unwrap().unwrap(), "x");
+}
+
+#[tokio::test]
+async fn an_old_connection_is_renewed_without_losing_a_call() {
+    let mut settings = grpc_settings();
+    settings.keepalive.server_parameters.max_connection_age =
+        profcol_config::Duration::from_millis(50);
+    let server = grpc_server(&settings);
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    for _ in 0..60 {
+        assert_eq!(call(&client, ECHO, &message("x")).await.unwrap(), "x");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(server.stats.accepted.load(Relaxed) > 1);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed() {
+    let mut settings = grpc_settings();
+    settings.keepalive.server_parameters.max_connection_idle =
+        profcol_config::Duration::from_millis(50);
+    let server = grpc_server(&settings);
+    let client = grpc_client(&plain_client(&server.endpoint()));
+    for _ in 0..2 {
+        call(&client, ECHO, &message("")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(server.stats.accepted.load(Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_client_that_probes_too_often_is_sent_away() {
+    let mut settings = grpc_settings();
+    settings.keepalive.enforcement_policy.min_time = profcol_config::Duration::from_secs(60);
+    let server = grpc_server(&settings);
+    let mut client = plain_client(&server.endpoint());
+    client.keepalive = Present(Some(profcol_net::GrpcClientKeepalive {
+        time: profcol_config::Duration::from_millis(20),
+        timeout: profcol_config::Duration::from_secs(5),
+        permit_without_stream: true,
+    }));
+    let client = grpc_client(&client);
+    call(&client, ECHO, &message("")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    call(&client, ECHO, &message("")).await.unwrap();
+    assert_eq!(server.stats.accepted.load(Relaxed), 2);
+}
