@@ -5,7 +5,7 @@ use profcol_component::{Meter, StatusBoard};
 use profcol_config::{Host, Input, Note, resolve};
 use profcol_engine::{Document, Graph};
 
-use super::Failure;
+use super::{Failure, fetch::fetch};
 use crate::cli::Configuration;
 
 pub struct Loaded {
@@ -25,7 +25,7 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
         configs: configuration.uris.clone(),
         sets: configuration.sets.clone(),
     };
-    let resolved = resolve(&input, &Host::default())
+    let resolved = resolve(&input, &Host::default().with_fetch(fetch))
         .map_err(|error| Failure::Configuration(error.to_string()))?;
     let document = Document::read(&resolved.root, &REGISTRY).map_err(|problems| {
         Failure::Configuration(problems.report(&resolved.sources).to_string())

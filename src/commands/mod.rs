@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod fetch;
 mod load;
 mod print;
 mod run;
