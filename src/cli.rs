@@ -21,10 +21,10 @@ pub struct Configuration {
     #[arg(long = "config", value_name = "URI", global = true)]
     pub uris: Vec<String>,
     /// Set one value on top of all files, such as `exporters.debug.verbosity=detailed`
-    #[arg(long = "set", value_name = "KEY=VALUE", global = true)]
+    #[arg(long = "set", value_name = "KEY=VALUE", global = true, value_parser = key_value)]
     pub sets: Vec<String>,
     /// Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate
-    #[arg(long, value_name = "GATES", global = true)]
+    #[arg(long, value_name = "GATES", global = true, allow_hyphen_values = true)]
     pub feature_gates: Vec<String>,
 }
 
@@ -41,12 +41,14 @@ pub enum Command {
         mode: Mode,
         #[arg(long, value_enum, default_value_t = Format::Yaml)]
         format: Format,
-        /// Check the configuration before printing it
+        /// Also check that its components can be built
         #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
         validate: bool,
     },
     /// List the components that this binary has
     Components,
+    /// List feature gates, of which there are none: all that profcol can do is on
+    Featuregate { id: Option<String> },
     /// Print the JSON Schema of the whole configuration, for editors
     Schema,
     /// Print the version
@@ -69,6 +71,13 @@ pub enum Mode {
 pub enum Format {
     Yaml,
     Json,
+}
+
+fn key_value(text: &str) -> Result<String, String> {
+    match text.contains('=') {
+        true => Ok(text.to_owned()),
+        false => Err("missing equal sign".to_owned()),
+    }
 }
 
 const EXIT_CODES: &str = "\

@@ -2,7 +2,6 @@
 
 mod cli;
 mod commands;
-mod components;
 
 use std::process::ExitCode;
 
@@ -23,6 +22,7 @@ fn main() -> ExitCode {
             validate,
         } => commands::print_config(configuration, mode, format, validate),
         Command::Components => commands::components(),
+        Command::Featuregate { id } => commands::featuregate(id.as_deref()),
         Command::Schema => commands::schema(),
         Command::Version => commands::version(),
         Command::Completions { shell } => commands::completions(shell),

@@ -1,12 +1,12 @@
 //! From the command line to a document.
 
+use profcol::REGISTRY;
 use profcol_component::{Meter, StatusBoard};
 use profcol_config::{Host, Input, Note, resolve};
 use profcol_engine::{Document, Graph};
 
-use super::Failure;
+use super::{Failure, fetch::fetch};
 use crate::cli::Configuration;
-use crate::components::REGISTRY;
 
 pub struct Loaded {
     pub document: Document,
@@ -17,7 +17,7 @@ pub struct Loaded {
 /// Reads, merges, expands, checks.
 pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
     if configuration.uris.is_empty() {
-        return Err(Failure::Configuration(
+        return Err(Failure::Usage(
             "at least one config flag must be provided, such as --config profcol.yaml".to_owned(),
         ));
     }
@@ -25,7 +25,7 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
         configs: configuration.uris.clone(),
         sets: configuration.sets.clone(),
     };
-    let resolved = resolve(&input, &Host::default())
+    let resolved = resolve(&input, &Host::default().with_fetch(fetch))
         .map_err(|error| Failure::Configuration(error.to_string()))?;
     let document = Document::read(&resolved.root, &REGISTRY).map_err(|problems| {
         Failure::Configuration(problems.report(&resolved.sources).to_string())

@@ -3,13 +3,13 @@
 use std::io::{self, Write};
 
 use clap::CommandFactory;
+use profcol::REGISTRY;
 use profcol_component::Entry;
 use profcol_engine::document;
 use serde_json::{Value, json};
 
 use super::{Failure, load};
 use crate::cli::{Cli, Configuration, Format, Mode};
-use crate::components::REGISTRY;
 
 pub fn print_config(
     configuration: &Configuration,
@@ -43,6 +43,16 @@ pub fn components() -> Result<(), Failure> {
         "connectors": [],
     });
     print_value(&list, Format::Yaml)
+}
+
+/// The Collector's command of this name. There is nothing behind gates here.
+pub fn featuregate(id: Option<&str>) -> Result<(), Failure> {
+    match id {
+        None => print_text("ID  Enabled  Stage  Description\n"),
+        Some(id) => Err(Failure::Usage(format!(
+            "feature {id:?} not found: profcol has no feature gates, everything it can do is on"
+        ))),
+    }
 }
 
 pub fn schema() -> Result<(), Failure> {

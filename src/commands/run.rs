@@ -20,6 +20,9 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
             NoteLevel::Info => tracing::info!("{}", note.message),
         }
     }
+    for note in loaded.document.deprecations() {
+        tracing::warn!("{note}");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("profcol")

@@ -8,7 +8,7 @@
 use serde_json::Value as Json;
 
 use super::types::{Expected, Types, integer_range};
-use super::{ALIASES, IGNORE_CASE, NULL_IS_PRESENT, UNKNOWN, alternatives, follow};
+use super::{ALIASES, IGNORE_CASE, NULL_IS_PRESENT, REFUSED, UNKNOWN, alternatives, follow};
 use crate::node::{Entry, Map, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::suggest::did_you_mean;
@@ -137,10 +137,16 @@ impl<'s> Checker<'s, '_> {
             .get("additionalProperties")
             .filter(|free| **free != Json::Bool(false));
         let aliases = schema.get(ALIASES);
+        let refused = schema.get(REFUSED);
         let mut checked = Map::with_capacity(map.len());
         for (key, entry) in map {
             let name = aliases.and_then(|a| a.get(key)?.as_str()).unwrap_or(key);
             let Entry { key_at, node } = entry;
+            if let Some(advice) = refused.and_then(|keys| keys.get(key)?.as_str()) {
+                let problem = Problem::new("is not supported").help(advice).at(*key_at);
+                self.nested(key, |this| this.problems.push(problem));
+                continue;
+            }
             let value = match (properties.and_then(|p| p.get(name)), free) {
                 (Some(schema), _) => self.nested(name, |this| this.property(node, schema)),
                 (None, Some(schema)) => {

@@ -26,6 +26,10 @@ pub const ALIASES: &str = "x-aliases";
 /// On an enum: how an unknown value is refused, `#[schemars(extend("x-unknown" = "unsupported compression type"))]`.
 pub const UNKNOWN: &str = "x-unknown";
 
+/// On a section: keys that users of the Collector may write and that have no meaning here, with what to do instead,
+/// `#[schemars(extend("x-refused" = {"views": "remove it"}))]`.
+pub const REFUSED: &str = "x-refused";
+
 /// The schema of `T`, with every struct closed to keys that it does not name.
 pub fn schema_of<T: JsonSchema>() -> Json {
     let mut schema = SchemaSettings::draft2020_12()

@@ -100,9 +100,14 @@ impl Document {
     /// Understands `root`; all problems at once where it cannot.
     pub fn read(root: &Node, registry: &Registry) -> Result<Self, Problems> {
         let mut problems = Problems::default();
+        if root.is_null() || root.as_map().is_some_and(Map::is_empty) {
+            let problem = Problem::new("empty configuration file").at(root.at);
+            problems.push(problem.help("it has to have `receivers`, `exporters` and `service`"));
+            return Err(problems);
+        }
         let document = Self::collect(root, registry, &mut problems);
-        if problems.is_empty() {
-            document.check_connections(&mut problems);
+        if root.as_map().is_some() {
+            document.check_connections(root, &mut problems);
         }
         problems.locate(root);
         if problems.is_empty() {
@@ -113,9 +118,6 @@ impl Document {
     }
 
     fn collect(root: &Node, registry: &Registry, problems: &mut Problems) -> Self {
-        if root.as_map().is_none_or(Map::is_empty) {
-            problems.push(Problem::new("empty configuration file").at(root.at));
-        }
         check_sections(root, problems);
         let document = Self {
             receivers: section(root, Kind::Receiver, registry.receivers, problems),
@@ -124,25 +126,37 @@ impl Document {
             extensions: section(root, Kind::Extension, registry.extensions, problems),
             service: problems.nested("service", |problems| service(root.get("service"), problems)),
         };
-        if let Some(connectors) = root.get("connectors").and_then(Node::as_map) {
-            problems.nested("connectors", |problems| {
-                for (id, entry) in connectors {
-                    let message = format!("unknown type: {id:?}: this version has no connectors");
-                    problems.push(Problem::new(message).at(entry.key_at));
-                }
-            });
-        }
+        check_connectors(root.get("connectors"), problems);
         document
+    }
+
+    /// What works and should be written differently, for the log.
+    pub fn deprecations(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        deprecated(Kind::Receiver, &self.receivers, &mut found);
+        deprecated(Kind::Processor, &self.processors, &mut found);
+        deprecated(Kind::Exporter, &self.exporters, &mut found);
+        deprecated(Kind::Extension, &self.extensions, &mut found);
+        found
+    }
+}
+
+fn deprecated<C: ?Sized>(kind: Kind, declared: &[Declared<C>], found: &mut Vec<String>) {
+    let old = |declared: &&Declared<C>| declared.id.kind() != declared.entry.name;
+    for Declared { id, entry, .. } in declared.iter().filter(old) {
+        let (old, new) = (id.kind(), entry.name);
+        found.push(format!(
+            "{old:?} alias is deprecated; use {new:?} instead ({kind} {:?})",
+            id.to_string()
+        ));
     }
 }
 
 fn check_sections(root: &Node, problems: &mut Problems) {
     let Some(sections) = root.as_map() else {
-        if !root.is_null() {
-            let kind = root.value.kind();
-            let message = format!("expected a map of sections such as `receivers`, got a {kind}");
-            problems.push(Problem::new(message).at(root.at));
-        }
+        let kind = root.value.kind();
+        let message = format!("expected a map of sections such as `receivers`, got a {kind}");
+        problems.push(Problem::new(message).at(root.at));
         return;
     };
     for (key, entry) in sections
@@ -152,6 +166,26 @@ fn check_sections(root: &Node, problems: &mut Problems) {
         let problem = Problem::new(format!("the configuration has invalid keys: {key}"));
         problems.push(problem.at(entry.key_at).help(suggestion(key, SECTIONS)));
     }
+}
+
+fn check_connectors(connectors: Option<&Node>, problems: &mut Problems) {
+    let Some(node) = connectors.filter(|node| !node.is_null()) else {
+        return;
+    };
+    problems.nested("connectors", |problems| match node.as_map() {
+        Some(entries) => {
+            for (id, entry) in entries {
+                let problem = Problem::new(format!("{id:?} cannot be used: profcol has no connectors"));
+                problems.push(problem.at(entry.key_at).help(
+                    "a receiver may feed several pipelines and a pipeline several exporters without one",
+                ));
+            }
+        }
+        None => {
+            let message = format!("expected a map of connectors, got a {}", node.value.kind());
+            problems.push(Problem::new(message).at(node.at));
+        }
+    });
 }
 
 /// All components of one kind; a component that cannot be read is a problem and left out.
@@ -204,8 +238,9 @@ fn declare<C: ?Sized>(
         let (kind, names) = (id.kind(), registry.iter().map(|entry| entry.name));
         let valid = names.clone().collect::<Vec<_>>().join(" ");
         let message = format!("unknown type: {kind:?} for id: {key:?} (valid values: [{valid}])");
-        let problem = Problem::new(message).at(written.key_at);
-        problems.push(problem.help(suggestion(kind, names)));
+        let mut problem = Problem::new(message).at(written.key_at);
+        problem.help = did_you_mean(kind, names).map(|near| format!("did you mean {near:?}?"));
+        problems.push(problem);
         return None;
     };
     let config = problems.nested_key(key, |problems| (entry.load)(&written.node, problems))?;
@@ -249,6 +284,10 @@ fn pipelines(service: Option<&Node>, problems: &mut Problems) -> Vec<Pipeline> {
                 continue;
             }
         };
+        if pipelines.iter().any(|other: &Pipeline| other.id == id) {
+            let message = format!("duplicate name {:?} after unmarshaling", id.to_string());
+            problems.push(Problem::new(message).at(written.key_at));
+        }
         let settings = problems.nested_key(key, |problems| load(&written.node, problems));
         if let Some(PipelineSettings {
             receivers,

@@ -201,6 +201,7 @@ mod tests {
         settings.metrics.readers[0].pull.exporter.prometheus = PrometheusReader {
             host: "127.0.0.1".to_owned(),
             port: 0,
+            ..PrometheusReader::default()
         };
         let meter = Meter::default();
         meter.counter("seen", "Things seen.", &[]).inc();
