@@ -134,6 +134,11 @@ impl<Row: Default> Table<Row> {
         last_row(self.rows.len())
     }
 
+    /// Makes room for more rows.
+    pub fn reserve(&mut self, rows: usize) {
+        self.rows.reserve(rows);
+    }
+
     pub fn get(&self, index: Idx<Row>) -> Option<&Row> {
         self.rows.get(index.row())
     }
@@ -203,6 +208,13 @@ impl Locations {
         last_row(self.rows.len())
     }
 
+    /// Makes room for more rows, most of which have one line.
+    pub fn reserve(&mut self, rows: usize) {
+        self.rows.reserve(rows);
+        self.lines.reserve(rows, rows);
+        self.attributes.reserve(rows, rows);
+    }
+
     pub fn get(&self, index: LocationIdx) -> LocationRef<'_> {
         LocationRef {
             location: self.rows.get(index.row()).copied().unwrap_or_default(),
@@ -235,6 +247,11 @@ impl Stacks {
     pub fn push(&mut self, locations: &[LocationIdx]) -> StackIdx {
         self.locations.push(locations);
         last_row(self.locations.len())
+    }
+
+    /// Makes room for more stacks, and for locations in all of them.
+    pub fn reserve(&mut self, stacks: usize, locations: usize) {
+        self.locations.reserve(stacks, locations);
     }
 
     pub fn get(&self, index: StackIdx) -> &[LocationIdx] {

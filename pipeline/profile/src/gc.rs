@@ -15,6 +15,7 @@ pub fn gc(model: &Model) -> Model {
         selection.profile(dictionary, profile);
     }
     let mut interner = Interner::new();
+    interner.reserve_for(dictionary);
     selection.copy(dictionary, &mut interner);
     if interner.dictionary() == dictionary {
         return model.clone();

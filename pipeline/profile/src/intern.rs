@@ -47,6 +47,28 @@ impl Interner {
         Self::default()
     }
 
+    /// Makes room for as many rows as `dictionary` has.
+    pub fn reserve_for(&mut self, dictionary: &Dictionary) {
+        let tables = &mut self.dictionary;
+        let strings = &dictionary.strings;
+        tables.strings.reserve(strings.len(), strings.text_len());
+        self.strings.reserve(strings.len());
+        let rows = dictionary.functions.rows().len();
+        tables.functions.reserve(rows);
+        self.functions.reserve(rows);
+        let rows = dictionary.locations.rows().len();
+        tables.locations.reserve(rows);
+        self.locations.reserve(rows);
+        let stacks = &dictionary.stacks;
+        tables.stacks.reserve(stacks.len(), stacks.location_count());
+        self.stacks.reserve(stacks.len());
+        let rows = dictionary.attributes.rows().len();
+        tables.attributes.reserve(rows);
+        self.attributes.reserve(rows);
+        self.mappings.reserve(dictionary.mappings.rows().len());
+        self.links.reserve(dictionary.links.rows().len());
+    }
+
     /// What has been collected so far.
     pub fn dictionary(&self) -> &Dictionary {
         &self.dictionary
@@ -191,6 +213,10 @@ impl NewRow<'_> {
 }
 
 impl RowSet {
+    fn reserve(&mut self, rows: usize) {
+        self.rows.reserve(rows, |known| spread(known.hash));
+    }
+
     fn find<T: ?Sized>(
         &mut self,
         hasher: impl Hasher,

@@ -26,6 +26,12 @@ impl<T: Copy> Lists<T> {
         }
     }
 
+    /// Makes room for more lists, and for items in all of them.
+    pub fn reserve(&mut self, lists: usize, items: usize) {
+        self.ends.reserve(lists);
+        self.items.reserve(items);
+    }
+
     /// How many lists there are.
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -28,6 +28,12 @@ impl StringTable {
         }
     }
 
+    /// Makes room for more strings, and for bytes in all of them.
+    pub fn reserve(&mut self, strings: usize, bytes: usize) {
+        self.ends.reserve(strings);
+        self.text.reserve(bytes);
+    }
+
     /// Appends a row, also when the same text stands in the table already.
     pub fn push(&mut self, text: &str) -> StringIdx {
         self.text.push_str(text);
@@ -61,5 +67,36 @@ impl StringTable {
 
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|row| self.get(StringIdx::new(row as u32)))
+    }
+}
+
+/// Collects strings that are known to be UTF-8 one by one, so that they need only be checked as a
+/// whole.
+pub(crate) struct StringTableBuilder {
+    text: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl StringTableBuilder {
+    pub fn with_capacity(strings: usize, bytes: usize) -> Self {
+        let mut ends = Vec::with_capacity(strings.max(1));
+        ends.push(0);
+        Self {
+            text: Vec::with_capacity(bytes),
+            ends,
+        }
+    }
+
+    #[inline(always)]
+    pub fn push(&mut self, text: &[u8]) {
+        self.text.extend_from_slice(text);
+        self.ends.push(self.text.len() as u32);
+    }
+
+    pub fn finish(self) -> StringTable {
+        StringTable {
+            text: String::from_utf8(self.text).expect("each of the strings is UTF-8"),
+            ends: self.ends,
+        }
     }
 }

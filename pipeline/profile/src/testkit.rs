@@ -378,7 +378,7 @@ impl Tape<'_> {
             time_unix_nano,
             duration_nano,
             period_type: (self.below(3) == 2).then(|| self.value_type(tables)),
-            period: (self.below(4) == 3).then_some(20).unwrap_or_default(),
+            period: if self.below(4) == 3 { 20 } else { 0 },
             profile_id: (self.below(9) == 8).then(|| [self.next() as u8 | 1; 16]),
             dropped_attributes_count: u32::from(self.below(6) == 5),
             original_payload: (self.below(9) == 8).then(|| OriginalPayload {

@@ -464,7 +464,8 @@ fn repair_drops_the_bad_samples_and_no_other() {
 
 #[test]
 fn what_other_senders_write_is_accepted() {
-    let rows: &[(&str, fn(&mut Edit))] = &[
+    type Row = (&'static str, fn(&mut Edit));
+    let rows: &[Row] = &[
         ("zero ids in row 0 of links", |e| {
             e.tables().link_table[0] = Link {
                 trace_id: vec![0; 16],

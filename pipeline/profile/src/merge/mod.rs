@@ -90,6 +90,9 @@ impl Merger {
     pub fn add(&mut self, batch: &Model) {
         let mut selection = std::mem::take(&mut self.selection);
         selection.clear_for(&batch.dictionary);
+        if self.resources.is_empty() {
+            self.interner.reserve_for(&batch.dictionary);
+        }
         for profile in batch.profiles() {
             selection.profile(&batch.dictionary, profile);
         }

@@ -40,6 +40,9 @@ impl Writer {
     pub fn varint(&mut self, value: u64) {
         if value < 0x80 {
             self.out.push(value as u8);
+        } else if value < 0x4000 {
+            let bytes = [value as u8 | 0x80, (value >> 7) as u8];
+            self.out.extend_from_slice(&bytes);
         } else {
             self.long_varint(value);
         }

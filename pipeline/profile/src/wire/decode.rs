@@ -14,8 +14,10 @@ use super::tables::{Request, Tables};
 use super::tags::{
     dictionary, entity_ref, profile, resource, resource_profiles, scope, scope_profiles,
 };
+use super::text::is_text;
 use super::value::{AnyValue, any_value, items, key_value};
 use crate::proto::{Reader, WireError};
+use crate::strings::StringTableBuilder;
 use crate::{
     Attribute, Dictionary, EntityRef, KeyValue, Link, LocationRef, MappingRef, Model,
     OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef, Scope, ScopeProfiles,
@@ -70,12 +72,15 @@ impl Decoder<'_> {
     // === tables; row 0 of each is there already ===
 
     fn tables(&mut self, tables: &Tables<'_>) -> Result<(), WireError> {
-        let text = tables.bytes(dictionary::STRINGS);
-        let rows = tables.len(dictionary::STRINGS) as usize;
-        self.dictionary.strings = StringTable::with_capacity(rows, text);
-        for text in tables.rows(dictionary::STRINGS).skip(1) {
-            self.dictionary.strings.push(utf8(text?));
-        }
+        self.dictionary.strings = string_table(tables)?;
+        let rows = |table| tables.len(table) as usize;
+        let room = &mut self.dictionary;
+        room.attributes.reserve(rows(dictionary::ATTRIBUTES));
+        room.functions.reserve(rows(dictionary::FUNCTIONS));
+        room.locations.reserve(rows(dictionary::LOCATIONS));
+        // Most indices take two bytes.
+        let locations = tables.bytes(dictionary::STACKS) / 2;
+        room.stacks.reserve(rows(dictionary::STACKS), locations);
         for message in tables.rows(dictionary::ATTRIBUTES).skip(1) {
             let row = rows::attribute(message?)?;
             let value = match row.value {
@@ -221,6 +226,16 @@ impl Decoder<'_> {
     fn value(&self, message: &[u8]) -> Result<Value, WireError> {
         value(message, &self.dictionary.strings)
     }
+}
+
+pub(super) fn string_table(tables: &Tables<'_>) -> Result<StringTable, WireError> {
+    let rows = tables.len(dictionary::STRINGS) as usize;
+    let mut strings = StringTableBuilder::with_capacity(rows, tables.bytes(dictionary::STRINGS));
+    for text in tables.rows(dictionary::STRINGS).skip(1) {
+        let text = text?;
+        strings.push(if is_text(text) { text } else { b"" });
+    }
+    Ok(strings.finish())
 }
 
 pub(super) fn resource(message: &[u8], strings: &StringTable) -> Result<Resource, WireError> {

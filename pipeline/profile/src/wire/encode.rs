@@ -25,6 +25,9 @@ pub(crate) fn encode(model: &Model) -> Bytes {
     let mut out = Writer::with_capacity(len);
     write_request(&mut out, model);
     let mut bytes = out.into_vec();
+    if bytes.capacity() / 8 > bytes.capacity() - bytes.len() {
+        return bytes.into();
+    }
     bytes.shrink_to_fit();
     bytes.into()
 }
@@ -43,7 +46,7 @@ fn dictionary_estimate(dictionary: &Dictionary) -> usize {
     } = dictionary;
     strings.text_len()
         + 3 * strings.len()
-        + 8 * functions.rows().len()
+        + 9 * functions.rows().len()
         + 24 * mappings.rows().len()
         + 18 * locations.rows().len()
         + 4 * stacks.len()

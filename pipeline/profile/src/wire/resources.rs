@@ -3,10 +3,10 @@
 
 use bytes::Bytes;
 
-use super::decode::resource;
+use super::decode::{self, resource};
 use super::encode::write_resource;
 use super::tables::{Request, Tables, collect_strings, fields};
-use super::tags::{dictionary, request, resource as resource_tags, resource_profiles};
+use super::tags::{request, resource as resource_tags, resource_profiles};
 use crate::proto::{Reader, WireError, Writer};
 use crate::{Resource, StringTable};
 
@@ -70,11 +70,5 @@ fn string_table(request: &Request<'_>) -> Result<StringTable, WireError> {
     if !referenced.iter().any(|index| index.is_set()) {
         return Ok(StringTable::default());
     }
-    let tables = Tables::read(&request.dictionary)?;
-    let rows = tables.len(dictionary::STRINGS) as usize;
-    let mut strings = StringTable::with_capacity(rows, tables.bytes(dictionary::STRINGS));
-    for text in tables.rows(dictionary::STRINGS).skip(1) {
-        strings.push(std::str::from_utf8(text?).unwrap_or_default());
-    }
-    Ok(strings)
+    decode::string_table(&Tables::read(&request.dictionary)?)
 }
