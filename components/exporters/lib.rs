@@ -12,9 +12,9 @@ mod testing;
 use profcol_component::{Entry, Exporter, entry};
 
 pub const ALL: &[Entry<dyn Exporter>] = &[
+    entry::<debug::Debug>(),
+    entry::<file::File>(),
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),
-    entry::<debug::Debug>(),
-    entry::<file::File>(),
 ];
