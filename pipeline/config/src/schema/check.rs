@@ -268,7 +268,9 @@ impl<'s> Checker<'s, '_> {
                 .and_then(Json::as_str)
                 .unwrap_or("unknown value");
             let problem = Problem::new(format!("{what} {text:?}")).at(node.at);
-            let words: Vec<String> = words.iter().map(|word| shown(word, ignore_case)).collect();
+            // Nothing at all is a word too, for "as if not set".
+            let words = words.iter().filter(|word| !word.is_empty());
+            let words: Vec<String> = words.map(|word| shown(word, ignore_case)).collect();
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             self.problems
                 .push(advise(problem, text, &words, "expected one of"));

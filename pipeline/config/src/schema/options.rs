@@ -84,6 +84,7 @@ fn kind(root: &Json, schema: &Json, depth: usize) -> String {
         let ignore_case = schema.get(IGNORE_CASE).is_some_and(|mark| *mark == true);
         let words = words.iter().filter_map(Json::as_str);
         return words
+            .filter(|word| !word.is_empty())
             .map(|word| shown(word, ignore_case))
             .collect::<Vec<_>>()
             .join(" | ");
