@@ -194,12 +194,7 @@ impl Queue {
                 }
             }
             Some(settings) => {
-                accumulate(
-                    &mut exit,
-                    Accumulator::new(limits(settings)),
-                    &mut consumers,
-                )
-                .await;
+                self.accumulate(&mut exit, limits(settings), &mut consumers).await;
             }
         }
         consumers.finish().await;
