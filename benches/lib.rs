@@ -1,1 +1,10 @@
-//! Benches.
+//! What profcol costs, beside what the obvious way and the real peers cost on the same input. Quote ratios within one
+//! run: absolute times belong to the machine.
+//!
+//! * `forward` (a program): whole processes, OTLP gRPC in, OTLP gRPC out;
+//! * `idle` (a program): memory and wake-ups of a running process;
+//! * this library: what they share, and the obvious way to merge, as the yardstick of the micro benches.
+
+pub mod bodies;
+pub mod obvious;
+pub mod procfs;

@@ -1,1 +1,20 @@
-//! The exporters of profcol: one folder per component, registered by one line.
+//! The exporters: where profiles go. One folder each, one line in the list.
+
+mod debug;
+mod file;
+mod nop;
+mod otlp_grpc;
+mod otlp_http;
+mod shared;
+#[cfg(test)]
+mod testing;
+
+use profcol_component::{Entry, Exporter, entry};
+
+pub const ALL: &[Entry<dyn Exporter>] = &[
+    entry::<debug::Debug>(),
+    entry::<file::File>(),
+    entry::<nop::Nop>(),
+    entry::<otlp_grpc::OtlpGrpc>(),
+    entry::<otlp_http::OtlpHttp>(),
+];

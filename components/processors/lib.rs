@@ -1,1 +1,15 @@
-//! The processors of profcol: one folder per component, registered by one line.
+//! The processors: what happens to profiles on their way. One folder each, one line in the list.
+
+mod batch;
+mod memory_limiter;
+mod resource;
+#[cfg(test)]
+mod testing;
+
+use profcol_component::{Entry, Processor, entry};
+
+pub const ALL: &[Entry<dyn Processor>] = &[
+    entry::<batch::BatchProcessor>(),
+    entry::<memory_limiter::MemoryLimiter>(),
+    entry::<resource::ResourceProcessor>(),
+];

@@ -1,1 +1,91 @@
-fn main() {}
+//! The project's chores, as `cargo xtask <command>`, so that a person and the CI run the very same thing.
+//!
+//! `test` and `check` are all there is to run before sending a change. Each part of `check` is a command of its own.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is a command-line tool; its report is its output"
+)]
+
+mod check;
+mod cross;
+mod deny;
+mod features;
+mod fuzz;
+mod generate;
+mod layers;
+mod peers;
+mod process;
+mod report;
+mod siblings;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::report::Report;
+use crate::workspace::Workspace;
+
+const HELP: &str = "\
+usage: cargo xtask <command>
+
+  test       run every test, also those against real peers, which it builds first (kept in target/peers)
+  check      run everything below that ends in a verdict; what must pass beside the tests
+  fmt        formatting
+  clippy     clippy, warnings denied
+  layers     dependency direction between crates, and no component that names a sibling
+  deny       licences, sources and bans of the dependencies (cargo-deny)
+  features   each crate alone without default features, and with each of its features alone
+  cross      a check build for aarch64-unknown-linux-gnu
+  gen        rewrite every generated file
+  fuzz       [--seconds N] [target]   run the fuzz targets, each for N seconds (default 20)
+  peers      build the real peers for tests and benches, and print where they are
+
+With CI=true in the environment, whatever cannot be run here is a failure instead of a line in the report.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    let Some((&command, rest)) = arguments.split_first() else {
+        print!("{HELP}");
+        bail!("no command given");
+    };
+    if matches!(command, "help" | "-h" | "--help") {
+        print!("{HELP}");
+        return Ok(());
+    }
+    let workspace = Workspace::load()?;
+    let mut report = Report::from_environment();
+    match (command, rest) {
+        ("test", []) => test::run(&workspace, &mut report)?,
+        ("check", []) => check::run(&workspace, &mut report)?,
+        ("fmt", []) => check::fmt(&workspace)?,
+        ("clippy", []) => check::clippy(&workspace)?,
+        ("layers", []) => check::layers(&workspace)?,
+        ("deny", []) => deny::run(&workspace)?,
+        ("features", []) => features::run(&workspace)?,
+        ("cross", []) => cross::run(&workspace, &mut report)?,
+        ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
+        ("gen", []) => generate::run(&workspace)?,
+        ("peers", []) => peers::build(&workspace, &mut report)?,
+        _ => bail!(
+            "no such command: `{}` (see `cargo xtask help`)",
+            arguments.join(" ")
+        ),
+    }
+    report.finish()
+}

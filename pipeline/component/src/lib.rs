@@ -1,1 +1,42 @@
-//! profcol-component
+//! The contracts between the engine and the components.
+//!
+//! A component crate needs this crate, the profile model and nothing of the engine, so work on
+//! queues, reloads or telemetry rebuilds no component.
+//!
+//! ```text
+//! Receiver ──Output::push──► Processor ──Consumer::consume──► engine's sender ──► Exporter
+//!          ◄────────────────────────── Answer ──────────────────────────────────┘
+//! ```
+//!
+//! A batch is pushed and answered: accepted, retry later, or refused for ever. Who wants to know
+//! what became of it after it was accepted attaches a [`Finalizer`].
+
+mod accumulator;
+mod answer;
+mod batch;
+mod delivery;
+mod finalizer;
+mod meter;
+mod registry;
+mod status;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+mod traits;
+
+pub use accumulator::{Accumulator, Limits, Ready, Sizer};
+pub use answer::{Answer, Delivered, Refusal};
+pub use batch::{Batch, Metadata};
+pub use delivery::{
+    Delivery, DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings,
+};
+pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
+pub use meter::{Meter, MeterError};
+pub use prometheus::{Gauge, Histogram, IntCounter};
+pub use registry::{
+    AnyConfig, BuildContext, BuildError, Entry, Factory, Handles, Kind, Registry, Stability, entry,
+};
+pub use status::{ComponentStatus, Status, StatusBoard};
+pub use tokio_util::sync::CancellationToken as Stop;
+pub use traits::{
+    Consumer, Exporter, Extension, Output, Processor, Receiver, RunError, StartError,
+};

@@ -8,8 +8,10 @@
 mod config;
 mod decode;
 pub mod node;
+pub mod print;
 mod problem;
 mod report;
+pub mod resolve;
 pub mod schema;
 mod sources;
 mod suggest;
@@ -21,6 +23,9 @@ pub use decode::decode;
 pub use node::{Entry, Location, Map, Node, Value};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use report::Report;
+pub use resolve::{
+    Host, Input, Note, NoteLevel, Resolved, Unresolved, World, parse_untrusted, resolve,
+};
 pub use sources::{SourceId, Sources, TooMuch};
 pub use suggest::did_you_mean;
 pub use values::{

@@ -159,3 +159,133 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml;
+
+    fn sources(text: &str) -> (Sources, Location) {
+        let mut sources = Sources::default();
+        let id = sources.add("t.yaml", text, None).expect("small");
+        let at = yaml::parse(&sources, id).expect("is YAML").at;
+        (sources, at)
+    }
+
+    #[track_caller]
+    fn check(text: &str, problem: impl FnOnce(Location) -> Problem, expected: &str) {
+        let (sources, at) = sources(text);
+        let problems = Problems::from(problem(at));
+        assert_eq!(problems.report(&sources).to_string(), expected);
+    }
+
+    #[test]
+    fn points_at_the_words() {
+        let found = |at| {
+            Problem::new("bad").at(Location {
+                line: 2,
+                column: 4,
+                width: 5,
+                ..at
+            })
+        };
+        check(
+            "a: 1\nb: éxyzw # c",
+            |at| found(at).help("do better"),
+            "bad\n --> t.yaml:2:4\n  |\n2 | b: éxyzw # c\n  |    ^^^^^\n  = help: do better",
+        );
+    }
+
+    #[test]
+    fn shows_a_part_of_a_long_line() {
+        let text = format!("a: {}TARGET{}", "x".repeat(200), "y".repeat(200));
+        let found = |at| {
+            Problem::new("bad").at(Location {
+                column: 204,
+                width: 6,
+                ..at
+            })
+        };
+        let expected = format!(
+            "bad\n --> t.yaml:1:204\n  |\n1 | …{}TARGET{}…\n  | {}^^^^^^",
+            "x".repeat(40),
+            "y".repeat(74),
+            " ".repeat(41)
+        );
+        check(&text, found, &expected);
+    }
+
+    #[test]
+    fn survives_places_outside_the_text() {
+        let far = |line, column| {
+            move |at| {
+                Problem::new("bad").at(Location {
+                    line,
+                    column,
+                    width: 9,
+                    ..at
+                })
+            }
+        };
+        check("a: 1", far(9, 1), "bad\n --> t.yaml:9:1");
+        check("a: 1", far(0, 0), "bad\n --> t.yaml:0:0");
+        check(
+            "a: 1",
+            far(1, 99),
+            "bad\n --> t.yaml:1:99\n  |\n1 | a: 1\n  |     ^",
+        );
+        check(
+            "a: \"\\e\u{7f}\"",
+            far(1, 5),
+            "bad\n --> t.yaml:1:5\n  |\n1 | a: \"\\e \"\n  |     ^^^^",
+        );
+    }
+
+    #[test]
+    fn blots_out_secrets_on_the_shown_line() {
+        let text = "{token: s3cret, n: big, pass: \"hunter\n  2\"}";
+        let (sources, at) = sources(text);
+        let mut problems = Problems::from(Problem::new("bad").at(Location {
+            column: 20,
+            width: 3,
+            ..at
+        }));
+        problems.hide(Location {
+            column: 9,
+            width: 6,
+            ..at
+        });
+        problems.hide(Location {
+            column: 31,
+            width: 0,
+            ..at
+        });
+        assert_eq!(
+            problems.report(&sources).to_string(),
+            "bad\n --> t.yaml:1:20\n  |\n1 | {token: ******, n: big, pass: *******\n  |                    ^^^"
+        );
+    }
+
+    #[test]
+    fn counts_what_it_does_not_show() {
+        let (sources, _) = sources("");
+        let mut problems = Problems::default();
+        for i in 0..crate::MAX_PROBLEMS + 7 {
+            problems.nested("a::b", |p| p.add("c", format!("bad {i}")));
+        }
+        let report = problems.report(&sources).to_string();
+        assert!(
+            report.starts_with("a::b::c: bad 0\n\na::b::c: bad 1\n\n"),
+            "{report}"
+        );
+        assert!(
+            report.ends_with("a::b::c: bad 99\n\nand 7 more"),
+            "{report}"
+        );
+        assert!(
+            problems
+                .to_string()
+                .ends_with("a::b::c: bad 99\nand 7 more")
+        );
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::node::Location;
 
-/// More text than this, all files, variables and downloads together, is refused.
+/// More text than this, all files, variables and downloads together and each as often as it is used, is refused.
 pub const MAX_TOTAL_BYTES: usize = 64 << 20;
 /// One text may not be larger than this.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;
@@ -51,22 +51,14 @@ impl Sources {
         if text.len() > MAX_TEXT_BYTES {
             return Err(TooMuch::Text { name });
         }
-        // The same variable used in a thousand places is one allocation and is counted once.
-        let known = self
-            .list
-            .iter()
-            .rev()
-            .take(64)
-            .any(|s| Arc::ptr_eq(&s.text, &text));
-        let bytes = if known { 0 } else { text.len() };
-        if self.bytes + bytes > MAX_TOTAL_BYTES {
+        if self.bytes + text.len() > MAX_TOTAL_BYTES {
             return Err(TooMuch::Total);
         }
         let id = match u32::try_from(self.list.len()) {
             Ok(id) if self.list.len() < MAX_SOURCES => SourceId(id),
             _ => return Err(TooMuch::Sources),
         };
-        self.bytes += bytes;
+        self.bytes += text.len();
         self.list.push(Source {
             name,
             text,

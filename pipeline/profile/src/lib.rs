@@ -1,1 +1,66 @@
-//! The profile model.
+//! The profile model: what flows through every pipeline.
+//!
+//! It has the shape of OTLP's `ProfilesDictionary`, the open standard and the fastest shape there
+//! is: strings, functions, mappings, locations, stacks, attributes and links are tables in which
+//! each thing stands once, and samples are columns of indices into them.
+//!
+//! ```text
+//! Profiles ── cheap handle: clone = one reference count; wire bytes as they came
+//!   └ Model                  decoded when somebody asks
+//!       ├ Dictionary          tables, shared by all resources of the batch
+//!       │   strings  functions  mappings  locations  stacks  attributes  links
+//!       └ ResourceProfiles*   one process or container
+//!           └ ScopeProfiles*  who measured
+//!               └ Profile*    one sample type over one period
+//!                   └ Samples columns: stack, attributes, link, values, timestamps
+//! ```
+//!
+//! Row 0 of every table is its zero value and means "not set". This crate knows no sockets, no
+//! runtime and no configuration.
+
+mod check;
+mod dictionary;
+mod gc;
+mod heap;
+mod index;
+mod intern;
+pub mod json;
+mod lists;
+mod merge;
+mod model;
+pub mod pprof;
+mod profiles;
+mod proto;
+mod samples;
+mod select;
+pub mod service;
+mod split;
+mod strings;
+#[cfg(feature = "testkit")]
+pub mod testkit;
+mod value;
+mod wire;
+
+pub use check::{CheckOptions, Nonconformance, check};
+pub use dictionary::{
+    Attribute, AttributeRef, Dictionary, Function, Line, Link, Location, LocationRef, Locations,
+    Mapping, MappingRef, Mappings, Stack, Stacks, Table,
+};
+pub use gc::gc;
+pub use index::{
+    AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, MappingIdx, StackIdx, StringIdx,
+};
+pub use intern::Interner;
+pub use lists::Lists;
+pub use merge::{Merger, merge};
+pub use model::{
+    EntityRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles,
+    ValueType,
+};
+pub use profiles::{Compressed, Profiles, Received, Validation};
+pub use proto::WireError;
+pub use samples::{SampleRef, Samples};
+pub use split::{Bound, Pieces, split};
+pub use strings::StringTable;
+pub use value::{Attributes, KeyValue, Value};
+pub use wire::{Counts, Invalid, Reason};

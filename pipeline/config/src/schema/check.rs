@@ -7,7 +7,8 @@
 
 use serde_json::Value as Json;
 
-use super::{ALIASES, IGNORE_CASE, NULL_IS_PRESENT, UNKNOWN, alternatives, follow};
+use super::types::{Expected, Types, integer_range};
+use super::{ALIASES, IGNORE_CASE, NULL_IS_PRESENT, REFUSED, UNKNOWN, alternatives, follow};
 use crate::node::{Entry, Map, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::suggest::did_you_mean;
@@ -48,7 +49,7 @@ impl<'s> Checker<'s, '_> {
         if let Some(options) = alternatives(schema) {
             return self.choose(node, options);
         }
-        let types = Types::of(schema);
+        let types = Types::of(self.root, schema);
         if types.any {
             return node.clone();
         }
@@ -70,7 +71,7 @@ impl<'s> Checker<'s, '_> {
             Value::Map(map) if types.object => self.object(node, map, schema),
             Value::Seq(items) if types.array => self.list(node, items, schema),
             _ if types.string && node.as_str().is_some() => self.text(node, schema),
-            Value::Str(text) if types.array => {
+            Value::Str(text) if types.split => {
                 let part = |part: &str| Node::new(Value::Str(part.to_owned()), node.at);
                 let items: Vec<Node> = match text.as_str() {
                     "" => Vec::new(),
@@ -136,10 +137,16 @@ impl<'s> Checker<'s, '_> {
             .get("additionalProperties")
             .filter(|free| **free != Json::Bool(false));
         let aliases = schema.get(ALIASES);
+        let refused = schema.get(REFUSED);
         let mut checked = Map::with_capacity(map.len());
         for (key, entry) in map {
             let name = aliases.and_then(|a| a.get(key)?.as_str()).unwrap_or(key);
             let Entry { key_at, node } = entry;
+            if let Some(advice) = refused.and_then(|keys| keys.get(key)?.as_str()) {
+                let problem = Problem::new("is not supported").help(advice).at(*key_at);
+                self.nested(key, |this| this.problems.push(problem));
+                continue;
+            }
             let value = match (properties.and_then(|p| p.get(name)), free) {
                 (Some(schema), _) => self.nested(name, |this| this.property(node, schema)),
                 (None, Some(schema)) => {
@@ -160,10 +167,8 @@ impl<'s> Checker<'s, '_> {
                 node: value,
             };
             if let Some(first) = checked.insert(name.to_owned(), entry) {
-                let problem = Problem::new(format!(
-                    "{key:?} is another spelling of {name:?}, which is set too"
-                ))
-                .at(*key_at);
+                let problem =
+                    Problem::new(format!("{name:?} is set twice, under two spellings")).at(*key_at);
                 self.problems
                     .push(problem.related(first.key_at, "set here"));
             }
@@ -200,13 +205,13 @@ impl<'s> Checker<'s, '_> {
             return Some(self.value(&Node::new(Value::Map(Map::new()), node.at), schema));
         }
         // An unset variable is empty text for a field that holds text, as if it were set and empty.
-        let types = Types::of(follow(self.root, schema));
+        let types = Types::of(self.root, follow(self.root, schema));
         (types.string && !types.null && node.raw.is_some()).then(|| self.value(node, schema))
     }
 
     /// The value of a key that the user chose.
     fn free_value(&mut self, node: &Node, schema: &'s Json) -> Node {
-        let types = Types::of(follow(self.root, schema));
+        let types = Types::of(self.root, follow(self.root, schema));
         let value = match node.value {
             Value::Null if types.any || types.null => return node.clone(),
             Value::Null if types.object => Value::Map(Map::new()),
@@ -263,8 +268,12 @@ impl<'s> Checker<'s, '_> {
                 .and_then(Json::as_str)
                 .unwrap_or("unknown value");
             let problem = Problem::new(format!("{what} {text:?}")).at(node.at);
+            // Nothing at all is a word too, for "as if not set".
+            let words = words.iter().filter(|word| !word.is_empty());
+            let words: Vec<String> = words.map(|word| shown(word, ignore_case)).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
             self.problems
-                .push(advise(problem, text, words, "expected one of"));
+                .push(advise(problem, text, &words, "expected one of"));
         }
         Node::new(Value::Str(canonical.unwrap_or(text).to_owned()), node.at)
     }
@@ -346,152 +355,12 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Types {
-    any: bool,
-    null: bool,
-    boolean: bool,
-    integer: bool,
-    number: bool,
-    string: bool,
-    array: bool,
-    object: bool,
-    duration: bool,
-}
-
-enum Expected {
-    Scalar(&'static str),
-    Section(&'static str),
-}
-
-impl Types {
-    fn of(schema: &Json) -> Types {
-        let mut types = Types {
-            duration: schema
-                .get("format")
-                .is_some_and(|format| format == "go-duration"),
-            ..Types::default()
-        };
-        match schema.get("type") {
-            Some(Json::String(name)) => types.allow(name),
-            Some(Json::Array(names)) => names
-                .iter()
-                .filter_map(Json::as_str)
-                .for_each(|name| types.allow(name)),
-            _ if schema.get("enum").is_some() || schema.get("const").is_some() => {
-                types.string = true
-            }
-            _ if alternatives(schema).is_some() => {}
-            _ => types.any = true,
-        }
-        types
+/// A word as users write it: where case does not matter, in lower case.
+pub(super) fn shown(word: &str, ignore_case: bool) -> String {
+    match ignore_case {
+        true => word.to_ascii_lowercase(),
+        false => word.to_owned(),
     }
-
-    /// Also looks into references and alternatives.
-    fn of_any(root: &Json, schema: &Json) -> Types {
-        let schema = follow(root, schema);
-        let own = Types::of(schema);
-        let inner = alternatives(schema).into_iter().flatten();
-        inner
-            .map(|option| Types::of_any(root, option))
-            .fold(own, Types::or)
-    }
-
-    fn allow(&mut self, name: &str) {
-        match name {
-            "null" => self.null = true,
-            "boolean" => self.boolean = true,
-            "integer" => self.integer = true,
-            "number" => self.number = true,
-            "string" => self.string = true,
-            "array" => self.array = true,
-            "object" => self.object = true,
-            _ => {}
-        }
-    }
-
-    fn or(self, other: Types) -> Types {
-        Types {
-            any: self.any || other.any,
-            null: self.null || other.null,
-            boolean: self.boolean || other.boolean,
-            integer: self.integer || other.integer,
-            number: self.number || other.number,
-            string: self.string || other.string,
-            array: self.array || other.array,
-            object: self.object || other.object,
-            duration: self.duration || other.duration,
-        }
-    }
-
-    /// Leniently, text also does for a list and an expanded scalar for text.
-    fn fits(&self, node: &Node, lenient: bool) -> bool {
-        if self.any {
-            return true;
-        }
-        let strictly = match node.value {
-            Value::Null => self.null,
-            Value::Bool(_) => self.boolean,
-            Value::Int(_) | Value::UInt(_) | Value::Float(_) => self.integer || self.number,
-            Value::Str(_) => self.string,
-            Value::Seq(_) => self.array,
-            Value::Map(_) => self.object,
-        };
-        let text = node.as_str().is_some();
-        strictly
-            || (lenient
-                && text
-                && (self.string || (self.array && matches!(node.value, Value::Str(_)))))
-    }
-
-    fn name(&self) -> Expected {
-        match self {
-            Types { duration: true, .. } => Expected::Scalar("duration"),
-            Types {
-                object: true,
-                array: true,
-                ..
-            } => Expected::Section("map or a list"),
-            Types { object: true, .. } => Expected::Section("map"),
-            Types { array: true, .. } => Expected::Section("list"),
-            Types { integer: true, .. } => Expected::Scalar("int"),
-            Types { number: true, .. } => Expected::Scalar("float64"),
-            Types { boolean: true, .. } => Expected::Scalar("bool"),
-            _ => Expected::Scalar("string"),
-        }
-    }
-
-    fn takes_number_or_bool(&self, value: &Value) -> bool {
-        match value {
-            Value::Bool(_) => self.boolean,
-            Value::Int(_) => self.integer || self.number,
-            Value::Float(_) => self.number,
-            _ => false,
-        }
-    }
-}
-
-fn integer_range(schema: &Json) -> (i128, i128) {
-    let (low, high) = match schema.get("format").and_then(Json::as_str) {
-        Some("uint8") => (0, i128::from(u8::MAX)),
-        Some("uint16") => (0, i128::from(u16::MAX)),
-        Some("uint32") => (0, i128::from(u32::MAX)),
-        Some("uint64" | "uint") => (0, i128::from(u64::MAX)),
-        Some("int8") => (i128::from(i8::MIN), i128::from(i8::MAX)),
-        Some("int16") => (i128::from(i16::MIN), i128::from(i16::MAX)),
-        Some("int32") => (i128::from(i32::MIN), i128::from(i32::MAX)),
-        _ => (i128::from(i64::MIN), i128::from(i64::MAX)),
-    };
-    let bound = |key: &str| {
-        let number = schema.get(key)?;
-        number
-            .as_i64()
-            .map(i128::from)
-            .or_else(|| number.as_u64().map(i128::from))
-    };
-    let low = bound("minimum").map_or(low, |minimum| low.max(minimum));
-    let high = bound("maximum").map_or(high, |maximum| high.min(maximum));
-    (low, high)
 }
 
 fn unknown_key(key: &str, names: Vec<&str>) -> Problem {

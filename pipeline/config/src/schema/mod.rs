@@ -2,9 +2,11 @@
 //! made from and that [`check`] holds a configuration to.
 
 mod check;
+mod options;
 mod redact;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -12,6 +14,7 @@ use schemars::transform::{Transform, transform_subschemas};
 use serde_json::Value as Json;
 
 pub use check::check;
+pub use options::{ConfigOption, options};
 pub use redact::redact;
 
 /// On a section: its key with nothing under it means the section with its defaults (see [`Present`](crate::Present)).
@@ -22,6 +25,10 @@ pub const IGNORE_CASE: &str = "x-ignore-case";
 pub const ALIASES: &str = "x-aliases";
 /// On an enum: how an unknown value is refused, `#[schemars(extend("x-unknown" = "unsupported compression type"))]`.
 pub const UNKNOWN: &str = "x-unknown";
+
+/// On a section: keys that users of the Collector may write and that have no meaning here, with what to do instead,
+/// `#[schemars(extend("x-refused" = {"views": "remove it"}))]`.
+pub const REFUSED: &str = "x-refused";
 
 /// The schema of `T`, with every struct closed to keys that it does not name.
 pub fn schema_of<T: JsonSchema>() -> Json {

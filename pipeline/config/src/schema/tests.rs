@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{options, redact, schema_of};
 use crate::{
     ComponentId, Config, Duration, Headers, Node, Present, Problems, Secret, Sources, load, yaml,
 };
@@ -203,5 +204,255 @@ fn says_everything_that_is_wrong_at_once() {
          as \"300ms\", \"1.5s\", \"2m\" or \"1h30m\")\n\
          exporters::x::count: expected type 'int', got unconvertible type 'string' (leave the quotes out)\n\
          exporters::x::ids::0: in \"x/\" id: the part after / should not be empty (an id is `type` or `type/name`)",
+    );
+}
+
+#[test]
+fn a_problem_of_validate_finds_its_line() {
+    let (node, sources) = parse("count: 9999\ntimeout: -1s\nprotocols:\n  grpc: {}\n");
+    let mut problems = Problems::default();
+    assert_eq!(load::<Everything>(&node, &mut problems), None);
+    assert_eq!(
+        problems.report(&sources).to_string(),
+        "timeout: must be non-negative
+ --> t.yaml:2:10
+  |
+2 | timeout: -1s
+  |          ^^^
+
+protocols: too many for these protocols
+ --> t.yaml:3:1
+  |
+3 | protocols:
+  | ^^^^^^^^^"
+    );
+}
+
+#[test]
+fn knows_what_kinds_of_value_do_not_fit() {
+    for (text, expected) in [
+        ("protocols: x", "protocols: expected a map, got 'string'"),
+        ("protocols: [grpc]", "protocols: expected a map, got 'list'"),
+        ("names: {a: 1}", "names: expected a list, got 'map'"),
+        ("names: [~]", "names::0: expected type 'string', got null"),
+        (
+            "labels: {a: 1}",
+            "labels::a: expected type 'string', got unconvertible type 'int' (put it in quotes to make it text)",
+        ),
+        (
+            "factor: '2'",
+            "factor: expected type 'float64', got unconvertible type 'string' (leave the quotes out)",
+        ),
+        (
+            "factor: many",
+            "factor: expected type 'float64', got unconvertible type 'string'",
+        ),
+        (
+            "count: 2.5",
+            "count: expected type 'int', got unconvertible type 'float64'",
+        ),
+        (
+            "count: 9223372036854775808",
+            "count: 9223372036854775808 is out of range (-9223372036854775808 to 9223372036854775807)",
+        ),
+        (
+            "timeout: true",
+            "timeout: expected type 'duration', got unconvertible type 'bool' (put it in quotes to make it text)",
+        ),
+        (
+            "timeout: {s: 1}",
+            "timeout: expected type 'duration', got unconvertible type 'map'",
+        ),
+        (
+            "headers: x",
+            "headers: expected a map or a list, got 'string'",
+        ),
+        (
+            "headers: [{name: a}]",
+            "headers::0: misses the required key \"value\"",
+        ),
+        (
+            "headers: {a: [b]}",
+            "headers::a: expected type 'string', got unconvertible type 'list'",
+        ),
+        (
+            "servers: {a: {max_recv_msg_size_mib: 65536}}",
+            "servers::a::max_recv_msg_size_mib: 65536 is out of range (0 to 65535)",
+        ),
+        (
+            "servers: {a: {max_recv_msg_size_mib: -1}}",
+            "servers::a::max_recv_msg_size_mib: -1 is out of range (0 to 65535)",
+        ),
+        (
+            "servers: {a: {tls: {ca: x, ca_file: y}}}",
+            "servers::a::tls: \"ca_file\" is set twice, under two spellings",
+        ),
+        (
+            "servers: {a: {tls: {zzz: 1}}}",
+            "servers::a::tls: has invalid keys: zzz (valid keys are ca_file)",
+        ),
+        (
+            "Timeout: 1s",
+            ": has invalid keys: Timeout (did you mean \"timeout\"?)",
+        ),
+        (
+            "verbosity: [a]",
+            "verbosity: expected type 'string', got unconvertible type 'list'",
+        ),
+    ] {
+        let expected = match expected.strip_prefix(": ") {
+            Some(of_the_whole) => format!("exporters::x: {of_the_whole}"),
+            None => format!("exporters::x::{expected}"),
+        };
+        refused(text, &expected);
+    }
+}
+
+#[test]
+fn redacts_by_schema() {
+    let all = accepted("token: t\nheaders: {k: v, e: ''}\nnames: [n]\nanything: {token: x}");
+    let mut json = serde_json::to_value(&all).expect("plain");
+    redact(&mut json, &schema_of::<Everything>());
+    assert_eq!(json["token"], "[REDACTED]");
+    assert_eq!(
+        json["headers"],
+        serde_json::json!([{"name": "k", "value": "[REDACTED]"}, {"name": "e", "value": ""}])
+    );
+    assert_eq!(
+        (&json["names"][0], &json["anything"]["token"]),
+        (&"n".into(), &"x".into())
+    );
+}
+
+#[test]
+fn schema_is_closed_and_documented() {
+    let schema = schema_of::<Everything>();
+    assert_eq!(schema["additionalProperties"], false);
+    assert_eq!(schema["$defs"]["Server"]["additionalProperties"], false);
+    assert_eq!(
+        schema["$defs"]["Server"]["properties"]["include_metadata"]["type"],
+        "boolean"
+    );
+    assert_eq!(
+        schema["$defs"]["Server"]["properties"]["endpoint"]["default"],
+        "localhost:4317"
+    );
+    assert_eq!(schema["properties"]["timeout"]["default"], "0s");
+}
+
+/// What serde itself would refuse is said with path and place too.
+#[test]
+fn a_type_that_reads_itself_fails_with_its_place() {
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Outer {
+        addresses: Vec<Address>,
+    }
+    #[derive(Debug, PartialEq, Serialize, JsonSchema)]
+    #[schemars(transparent)]
+    struct Address(String);
+    impl<'de> Deserialize<'de> for Address {
+        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            let text = String::deserialize(deserializer)?;
+            if text.contains(':') {
+                Ok(Address(text))
+            } else {
+                Err(serde::de::Error::custom("misses a port"))
+            }
+        }
+    }
+    impl Config for Outer {}
+    let (node, _) = parse("addresses: ['a:1', b]");
+    let mut problems = Problems::default();
+    assert_eq!(load::<Outer>(&node, &mut problems), None);
+    let problem = problems.iter().next().expect("one");
+    assert_eq!(problem.to_string(), "addresses::1: misses a port");
+    assert_eq!(problem.at.map(|at| (at.line, at.column)), Some((1, 20)));
+}
+
+#[test]
+fn reads_enums_with_contents() {
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "snake_case")]
+    enum Exporter {
+        Prometheus(Common),
+        #[default]
+        None,
+    }
+    #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+    #[serde(default)]
+    struct Pull {
+        exporter: Exporter,
+    }
+    impl Config for Pull {}
+    let read = |text: &str| {
+        let mut problems = Problems::default();
+        load::<Pull>(&parse(text).0, &mut problems).ok_or(problems.to_string())
+    };
+    let on = Common {
+        include_metadata: true,
+        tls: None,
+    };
+    assert_eq!(
+        read("exporter: {prometheus: {include_metadata: true}}"),
+        Ok(Pull {
+            exporter: Exporter::Prometheus(on)
+        })
+    );
+    assert_eq!(read("exporter: none"), Ok(Pull::default()));
+    assert_eq!(
+        read("exporter: {prometheus: {x: 1}}"),
+        Err("exporter::prometheus: has invalid keys: x".to_owned())
+    );
+    assert_eq!(
+        read("exporter: many"),
+        Err("exporter: unknown value \"many\"".to_owned())
+    );
+}
+
+#[test]
+fn lists_options_for_the_manual() {
+    let rows = options(&schema_of::<Everything>());
+    let shown: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} {}", row.path, row.kind))
+        .collect();
+    for expected in [
+        "timeout duration",
+        "verbosity basic | detailed | normal",
+        "maybe basic | detailed | normal",
+        "names list of string",
+        "ids list of id",
+        "labels map of string",
+        "servers map of section",
+        "servers::<key>::endpoint string",
+        "protocols section",
+        "protocols::grpc section",
+        "protocols::grpc::tls::ca_file string",
+        "headers map of secret | list of section",
+        "token secret",
+        "anything any",
+    ] {
+        assert!(
+            shown.iter().any(|row| row == expected),
+            "{expected:?} is not in {shown:#?}"
+        );
+    }
+    let endpoint = rows
+        .iter()
+        .find(|row| row.path == "protocols::grpc::endpoint")
+        .expect("listed");
+    assert_eq!(endpoint.default, Some("localhost:4317".into()));
+}
+
+#[test]
+fn a_report_hides_the_secrets_beside_a_problem() {
+    let (node, sources) = parse("{headers: {authorization: hunter2}, token: 's3', count: big}");
+    let mut problems = Problems::default();
+    assert_eq!(load::<Everything>(&node, &mut problems), None);
+    let report = problems.report(&sources).to_string();
+    assert!(
+        report.contains("1 | {headers: {authorization: *******}, token: ****, count: big}"),
+        "{report}"
     );
 }

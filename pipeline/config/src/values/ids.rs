@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use unicode_general_category::{GeneralCategory, get_general_category};
 
+use crate::suggest::did_you_mean;
+
 const MAX_TYPE: usize = 63;
 const MAX_NAME: usize = 1024;
 
@@ -35,7 +37,7 @@ pub enum IdError {
     },
     #[error("in {id:?} id: unknown pipeline signal: {signal:?}")]
     UnknownSignal { id: String, signal: String },
-    #[error("in {id:?} id: profcol moves profiles only, {signal} need a Collector")]
+    #[error("in {id:?} id: unsupported pipeline signal: {signal:?}: profcol moves profiles only")]
     OtherSignal { id: String, signal: String },
 }
 
@@ -43,9 +45,13 @@ impl IdError {
     /// What the user could do about it.
     pub fn help(&self) -> Option<String> {
         match self {
-            IdError::UnknownSignal { .. } | IdError::OtherSignal { .. } => {
-                Some(format!("name the pipeline `{PROFILES}` or `{PROFILES}/<name>`"))
-            }
+            IdError::UnknownSignal { signal, .. } => Some(match did_you_mean(signal, [PROFILES]) {
+                Some(near) => format!("did you mean {near:?}?"),
+                None => format!("name the pipeline `{PROFILES}` or `{PROFILES}/<name>`"),
+            }),
+            IdError::OtherSignal { signal, .. } => Some(format!(
+                "remove this pipeline and what only it uses, and leave {signal} to a Collector beside profcol"
+            )),
             IdError::BadType { .. } => {
                 Some("a type starts with a letter and goes on with letters, digits and `_`, at most 63 in all".to_owned())
             }
@@ -339,7 +345,7 @@ mod tests {
         );
         check(
             "traces/a",
-            "in \"traces/a\" id: profcol moves profiles only, traces need a Collector",
+            "in \"traces/a\" id: unsupported pipeline signal: \"traces\": profcol moves profiles only",
         );
         check(
             "profiles/",

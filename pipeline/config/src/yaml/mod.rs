@@ -23,12 +23,23 @@ pub const MAX_NODES: usize = 1 << 18;
 /// What may still be built, shared by all texts of one configuration.
 #[derive(Debug)]
 pub struct Budget {
-    pub nodes: usize,
+    nodes: usize,
+    exceeded: bool,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { nodes: MAX_NODES }
+        Budget {
+            nodes: MAX_NODES,
+            exceeded: false,
+        }
+    }
+}
+
+impl Budget {
+    /// Whether something was refused for its size or depth rather than its syntax.
+    pub fn is_exceeded(&self) -> bool {
+        self.exceeded
     }
 }
 
@@ -153,11 +164,11 @@ impl Composer<'_> {
                 };
                 let (height, size) = (*height, *size);
                 if self.depth + self.open.len() + height > MAX_DEPTH {
-                    return Err(too_deep(at));
+                    return Err(self.exceeded(too_deep(at)));
                 }
                 // The budget is asked before the copy is made.
                 if size > self.budget.nodes {
-                    return Err(too_many(at));
+                    return Err(self.exceeded(too_many(at)));
                 }
                 self.budget.nodes -= size;
                 let node = node.clone();
@@ -190,7 +201,7 @@ impl Composer<'_> {
         items: Items,
     ) -> Result<(), Problem> {
         if self.depth + self.open.len() >= MAX_DEPTH {
-            return Err(too_deep(at));
+            return Err(self.exceeded(too_deep(at)));
         }
         self.spend(1, at)?;
         let bracket = match (&items, span.is_empty()) {
@@ -267,12 +278,16 @@ impl Composer<'_> {
     }
 
     fn spend(&mut self, nodes: usize, at: Location) -> Result<(), Problem> {
-        self.budget.nodes = self
-            .budget
-            .nodes
-            .checked_sub(nodes)
-            .ok_or_else(|| too_many(at))?;
+        match self.budget.nodes.checked_sub(nodes) {
+            Some(left) => self.budget.nodes = left,
+            None => return Err(self.exceeded(too_many(at))),
+        }
         Ok(())
+    }
+
+    fn exceeded(&mut self, problem: Problem) -> Problem {
+        self.budget.exceeded = true;
+        problem
     }
 
     fn location(&self, span: Span) -> Location {
@@ -289,12 +304,27 @@ impl Composer<'_> {
         let marker = *error.marker();
         let at = self.location(Span::new(marker, marker));
         let info = error.info();
-        if info.contains("tab") {
+        if info == "recursion limit exceeded" {
+            return too_deep(at);
+        }
+        let is_tab = |word: &str| matches!(word, "tab" | "tabs" | "tabulation" | "whitespace");
+        if info.split(|c: char| !c.is_alphanumeric()).any(is_tab) {
             return Problem::new("found a tab where YAML wants spaces")
                 .at(at)
-                .help("indent with spaces; a tab is only allowed inside text");
+                .help(
+                    "use spaces for indentation and after `:`; a tab is only allowed inside text",
+                );
         }
-        let problem = Problem::new(format!("not valid YAML: {info}")).at(at);
+        let mut problem = Problem::new(format!("not valid YAML: {info}")).at(at);
+        if info.contains("mapping values are not allowed") {
+            problem = problem.help("check the indentation, and put text that holds `: ` in quotes");
+        } else if info.contains("unexpected character") {
+            problem = problem.help("put text that starts with a special character in quotes");
+        } else if info.contains("flow") && self.open.iter().any(|open| open.bracket.is_some()) {
+            problem = problem.help(
+                "close the bracket; inside brackets, text that holds one (`${…}` too) needs quotes",
+            );
+        }
         match self
             .open
             .iter()
@@ -403,10 +433,9 @@ fn scalar_value(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Value, Pro
         | ("bool", Value::Bool(_))
         | ("null", Value::Null) => Ok(resolved),
         ("float", Value::Int(i)) => Ok(Value::Float(*i as f64)),
-        (name @ ("int" | "float" | "bool" | "null"), _) => Err(Problem::new(format!(
-            "cannot decode !!{} `{text}` as a !!{name}",
-            resolved.kind()
-        ))),
+        (name @ ("int" | "float" | "bool" | "null"), _) => {
+            Err(Problem::new(format!("cannot read `{text}` as a !!{name}")))
+        }
         (name, _) => Err(Problem::new(format!("unsupported YAML tag `!!{name}`"))),
     }
 }
@@ -421,9 +450,12 @@ fn check_collection_tag(tag: Option<&Tag>, expected: &str) -> Result<(), Problem
     }
 }
 
+const CORE_TAG: &str = "tag:yaml.org,2002:";
+
 fn core_tag(tag: &Tag) -> Result<&str, Problem> {
     match (tag.handle.as_str(), tag.suffix.as_str()) {
-        ("tag:yaml.org,2002:", name) => Ok(name),
+        (CORE_TAG, name) => Ok(name),
+        ("", name) if name.starts_with(CORE_TAG) => Ok(&name[CORE_TAG.len()..]),
         // The lone `!` says "not resolved": text stays text.
         ("", "!") | ("!", "") => Ok("str"),
         (handle, suffix) => Err(Problem::new(format!(

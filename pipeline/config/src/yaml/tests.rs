@@ -43,6 +43,10 @@ fn composes_yaml() {
         "a: !!str 0123\nb: !!int '7'\nc: !!float 1",
         r#"{"a":"0123","b":7,"c":1.0}"#,
     );
+    check(
+        "a: !<tag:yaml.org,2002:str> 1\nb: ! 1",
+        r#"{"a":"1","b":"1"}"#,
+    );
     check("1: a\ntrue: b", r#"{"1":"a","true":"b"}"#);
     check("\u{feff}a: 1", r#"{"a":1}"#);
     check("a: |\n  x\n  y\n", r#"{"a":"x\ny\n"}"#);
@@ -61,7 +65,7 @@ fn expands_anchors_and_merge_keys() {
 
 #[test]
 fn keeps_places() {
-    let node = read("a:\n  b: [x, yy]").unwrap();
+    let node = read("a:\n  b: [x, yy]").expect("is YAML");
     let place = |path: &str| {
         let at = node.locate(path.split("::"));
         (at.line, at.column, at.width)
@@ -74,28 +78,47 @@ fn keeps_places() {
 
 #[test]
 fn says_what_is_wrong_with_the_text() {
+    let tab = "found a tab where YAML wants spaces (use spaces for indentation and after `:`; a tab is only allowed inside text)";
     for (text, expected) in [
-        ("exporters:\n\tdebug:\n", ""),
+        ("exporters:\n\tdebug:\n", format!("2:2 {tab}")),
+        ("a:\tb", format!("1:4 {tab}")),
         (
             "receivers: {otlp: {protocols: {grpc: }}\nexporters:\n  debug:\n",
-            "",
+            "2:1 not valid YAML: invalid indentation in flow construct (close the bracket; inside brackets, text that holds one (`${…}` too) needs quotes)".to_owned(),
         ),
-        ("a: 1\n---\nb: 2\n", ""),
-        ("a: &a [*a]", ""),
-        ("a: *nobody", ""),
-        ("a: !!binary aGk=", ""),
-        ("a: !custom x", ""),
-        ("a: !!int x", ""),
-        ("<<: 1", ""),
-        ("[a]: 1", ""),
-        ("a: 'open", ""),
-        ("a: b: c", ""),
-        ("a: \0", ""),
+        (
+            "a: 1\n---\nb: 2\n",
+            "2:1 more than one YAML document (keep one document a file and give several files with `--config` to merge them)".to_owned(),
+        ),
+        ("a: &a [*a]", "1:8 the anchored value contains an alias to itself".to_owned()),
+        ("a: *nobody", "1:4 not valid YAML: while parsing node, found unknown anchor".to_owned()),
+        ("a: !!binary aGk=", "1:4 unsupported YAML tag `!!binary`".to_owned()),
+        ("a: !custom x", "1:4 unsupported YAML tag `!custom`".to_owned()),
+        ("a: !!int x", "1:4 cannot read `x` as a !!int".to_owned()),
+        ("<<: 1", "1:5 `<<` takes a map, or a list of maps, to merge into this one".to_owned()),
+        ("[a]: 1", "1:1 a list cannot be the key of a map".to_owned()),
+        ("a: 'open", "1:4 not valid YAML: while scanning a quoted scalar, found unexpected end of stream".to_owned()),
+        (
+            "a: b: c",
+            "1:5 not valid YAML: mapping values are not allowed in this context (check the indentation, and put text that holds `: ` in quotes)".to_owned(),
+        ),
+        (
+            "a: @b",
+            "1:4 not valid YAML: unexpected character: `@' (put text that starts with a special character in quotes)".to_owned(),
+        ),
+        ("a: \0", "1:4 not valid YAML: found unprintable character".to_owned()),
     ] {
-        match std::panic::catch_unwind(|| refused(text, expected)) {
-            _ => (),
-        }
+        refused(text, &expected);
     }
+    for deep in [
+        "[".repeat(129),
+        "- ".repeat(129),
+        format!("a: &a {}1{}\nb: [*a]", "[".repeat(127), "]".repeat(127)),
+    ] {
+        let problem = read(&deep).expect_err("too deep");
+        assert_eq!(problem.message, "nested deeper than 128 levels");
+    }
+    read(&format!("{}1{}", "[".repeat(128), "]".repeat(128))).expect("128 levels are allowed");
 }
 
 #[test]

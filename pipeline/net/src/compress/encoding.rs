@@ -62,16 +62,39 @@ impl Encoding {
 /// `grpc-accept-encoding`: everything that [`Encoding::from_grpc`] knows.
 pub(crate) const GRPC_ACCEPTED: &str = "gzip,zstd,snappy,deflate";
 
-impl fmt::Display for Encoding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Encoding {
+    /// A name of its own for each, also where protocols share one.
+    pub fn name(self) -> &'static str {
+        match self {
             Encoding::Gzip => "gzip",
             Encoding::Zlib => "zlib",
             Encoding::Zstd => "zstd",
             Encoding::Snappy => "snappy",
             Encoding::SnappyFramed => "framed snappy",
             Encoding::Lz4 => "lz4",
-        })
+        }
+    }
+}
+
+impl Encoding {
+    const ALL: [Encoding; 6] = [
+        Encoding::Gzip,
+        Encoding::Zlib,
+        Encoding::Zstd,
+        Encoding::Snappy,
+        Encoding::SnappyFramed,
+        Encoding::Lz4,
+    ];
+
+    /// The encoding of this [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Encoding> {
+        Encoding::ALL.into_iter().find(|encoding| encoding.name() == name)
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -1,0 +1,97 @@
+//! The export requests that are sent and merged: recorded once, the same for every contestant.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use bytes::{Buf, Bytes};
+use clap::ValueEnum;
+use prost::{DecodeError, Message};
+
+/// By samples per request: 100, 1,000 and 10,000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Class {
+    Small,
+    Medium,
+    Large,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Small => "small",
+            Self::Medium => "medium",
+            Self::Large => "large",
+        })
+    }
+}
+
+/// Every body of a class (the files `<class>-NN.pb`), in the order of their names.
+pub fn load(class: Class) -> Result<Vec<Bytes>> {
+    let folder = Path::new(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../shared/golden/otlp/generated"
+    ));
+    let mut paths = Vec::new();
+    let entries = fs::read_dir(folder)
+        .with_context(|| format!("failed to list the bodies in {}", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(&format!("{class}-")) && name.ends_with(".pb") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    ensure!(
+        !paths.is_empty(),
+        "no {class} bodies in {}",
+        folder.display()
+    );
+    paths
+        .iter()
+        .map(|path| {
+            Ok(fs::read(path)
+                .with_context(|| format!("failed to read {}", path.display()))?
+                .into())
+        })
+        .collect()
+}
+
+/// The number of samples in an export request. Reads no further than it must, since it runs beside what is measured.
+pub fn count_samples(request: impl Buf) -> Result<u64, DecodeError> {
+    let request = Request::decode(request)?;
+    let profiles = request
+        .resource_profiles
+        .iter()
+        .flat_map(|resource| &resource.scope_profiles)
+        .flat_map(|scope| &scope.profiles);
+    Ok(profiles.map(|profile| profile.samples.len() as u64).sum())
+}
+
+// The way to the samples; all other fields are skipped as unknown ones are.
+
+#[derive(Clone, PartialEq, Message)]
+struct Request {
+    #[prost(message, repeated, tag = "1")]
+    resource_profiles: Vec<ResourceProfiles>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceProfiles {
+    #[prost(message, repeated, tag = "2")]
+    scope_profiles: Vec<ScopeProfiles>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScopeProfiles {
+    #[prost(message, repeated, tag = "2")]
+    profiles: Vec<Profile>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    samples: Vec<Bytes>,
+}

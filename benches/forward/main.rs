@@ -1,0 +1,48 @@
+//! Whole processes side by side: how many samples a forwarder moves per second of CPU, and the memory it takes.
+//!
+//! A forwarder receives OTLP over gRPC on loopback and sends it on over gRPC. This program is the load before it and the
+//! sink behind it, and starts the contestants in turn (A B A B …), each as a fresh process with the same configuration.
+//! Only the forwarder's own CPU time counts (from `/proc/PID/stat`), so load and sink may share the machine with it. After
+//! each run the sink must have exactly the samples whose acceptance the load was told of.
+//!
+//! `cargo run --release -p profcol-benches --bin forward -- --help`
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is a command-line tool; its report is its output"
+)]
+
+mod forwarder;
+mod load;
+mod options;
+mod report;
+mod sink;
+mod trial;
+mod wire;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::options::Options;
+use crate::report::Row;
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    println!("{}", report::HEADER);
+    for case in options.cases() {
+        let mut row = Row::default();
+        for round in 1..=options.rounds {
+            for (contestant, results) in [
+                (&options.collector, &mut row.collector),
+                (&options.profcol, &mut row.profcol),
+            ] {
+                let result = trial::run(contestant, &case, &options)?;
+                eprintln!("{case}, round {round}, {contestant}: {result}");
+                results.push(result);
+            }
+        }
+        println!("{}", row.to_markdown(&case));
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! What each step of `pipeline/profile` costs per sample, beside the obvious way on the generated types
+//! (`profcol_benches::obvious`). Cost per sample must not grow with the number of batches.
+//!
+//! `cargo bench -p profcol-benches --bench profile -- merge/small`
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use bytes::Bytes;
+use criterion::measurement::WallTime;
+use criterion::{BatchSize, BenchmarkGroup, BenchmarkId, Criterion, Throughput};
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest as Request;
+use profcol_benches::bodies::{self, Class, count_samples};
+use profcol_benches::obvious;
+use profcol_profile::{Bound, Model, Profiles, Validation, merge, split};
+use prost::Message;
+
+const CLASSES: [Class; 2] = [Class::Small, Class::Large];
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .configure_from_args();
+    for class in CLASSES {
+        let bodies = bodies::load(class).expect("the recorded bodies are beside the repository");
+        codec(&mut criterion, class, &bodies[0]);
+        splitting(&mut criterion, class, &bodies[0]);
+        merging(&mut criterion, class, &bodies);
+    }
+    criterion.final_summary();
+}
+
+/// Validation, decoding and encoding of one body.
+fn codec(criterion: &mut Criterion, class: Class, body: &Bytes) {
+    let mut group = group(criterion, &format!("codec/{class}"), samples([body]));
+    group.bench_function("validate", |bencher| {
+        bencher.iter(|| receive(black_box(body)))
+    });
+    group.bench_function("decode/profcol", |bencher| {
+        bencher.iter(|| decode(black_box(body)))
+    });
+    group.bench_function("decode/obvious", |bencher| {
+        bencher.iter(|| obvious_decode(black_box(body)))
+    });
+    let model = decode(body);
+    group.bench_function("encode/profcol", |bencher| {
+        bencher.iter(|| encode(black_box(&model)))
+    });
+    let request = obvious_decode(body);
+    group.bench_function("encode/obvious", |bencher| {
+        bencher.iter(|| black_box(&request).encode_to_vec())
+    });
+    group.finish();
+}
+
+/// One batch into about ten; the obvious way has no answer to that.
+fn splitting(criterion: &mut Criterion, class: Class, body: &Bytes) {
+    let count = samples([body]);
+    let mut group = group(criterion, &format!("split/{class}"), count);
+    let model = decode(body);
+    let by_samples = Bound::Samples(
+        usize::try_from(count)
+            .expect("samples fit into memory")
+            .div_ceil(10),
+    );
+    let by_bytes = Bound::Bytes(body.len().div_ceil(10));
+    group.bench_function("samples", |bencher| {
+        bencher.iter(|| split(black_box(&model), by_samples))
+    });
+    group.bench_function("bytes", |bencher| {
+        bencher.iter(|| split(black_box(&model), by_bytes))
+    });
+    group.finish();
+}
+
+/// Received bytes of 1, 10 and 100 batches to the bytes of one; batches that repeat each other as those of one host do,
+/// and batches that have nothing in common.
+fn merging(criterion: &mut Criterion, class: Class, bodies: &[Bytes]) {
+    for count in [1, 10, 100] {
+        let alike: Vec<Bytes> = bodies.iter().cycle().take(count).cloned().collect();
+        let distinct: Vec<Bytes> = alike
+            .iter()
+            .enumerate()
+            .map(|(number, body)| renamed(body, number))
+            .collect();
+        let mut group = group(criterion, &format!("merge/{class}"), samples(&alike));
+        for (kind, bodies) in [("alike", &alike), ("distinct", &distinct)] {
+            group.bench_function(
+                BenchmarkId::new(format!("profcol/{kind}"), count),
+                |bencher| {
+                    bencher.iter(|| {
+                        let models: Vec<Model> = bodies.iter().map(decode).collect();
+                        encode(&merge(&models))
+                    });
+                },
+            );
+            group.bench_function(
+                BenchmarkId::new(format!("obvious/{kind}"), count),
+                |bencher| {
+                    bencher.iter(|| {
+                        obvious::merge(bodies.iter().map(obvious_decode).collect()).encode_to_vec()
+                    });
+                },
+            );
+            let models: Vec<Model> = bodies.iter().map(decode).collect();
+            group.bench_function(
+                BenchmarkId::new(format!("profcol, merge alone/{kind}"), count),
+                |bencher| {
+                    bencher.iter(|| merge(black_box(&models)));
+                },
+            );
+            let requests: Vec<Request> = bodies.iter().map(obvious_decode).collect();
+            group.bench_function(
+                BenchmarkId::new(format!("obvious, merge alone/{kind}"), count),
+                |bencher| {
+                    bencher.iter_batched(
+                        || requests.clone(),
+                        obvious::merge,
+                        BatchSize::LargeInput,
+                    );
+                },
+            );
+        }
+        group.finish();
+    }
+}
+
+fn group<'a>(
+    criterion: &'a mut Criterion,
+    name: &str,
+    samples: u64,
+) -> BenchmarkGroup<'a, WallTime> {
+    let mut group = criterion.benchmark_group(name);
+    group.throughput(Throughput::Elements(samples));
+    group
+}
+
+fn samples<'a>(bodies: impl IntoIterator<Item = &'a Bytes>) -> u64 {
+    let count = |body: &Bytes| count_samples(body.clone()).expect("the body is valid");
+    bodies.into_iter().map(count).sum()
+}
+
+fn receive(body: &Bytes) -> Profiles {
+    Profiles::from_wire(body.clone(), Validation::Reject)
+        .expect("the body is valid")
+        .profiles
+}
+
+fn decode(body: &Bytes) -> Model {
+    receive(body).into_model()
+}
+
+fn encode(model: &Model) -> Bytes {
+    Profiles::from_model(model.clone()).to_wire()
+}
+
+fn obvious_decode(body: &Bytes) -> Request {
+    Request::decode(body.clone()).expect("the body is valid")
+}
+
+/// The same profile of other programs: each string carries the number.
+fn renamed(body: &Bytes, number: usize) -> Bytes {
+    let mut request = obvious_decode(body);
+    if let Some(dictionary) = &mut request.dictionary {
+        for text in dictionary.string_table.iter_mut().skip(1) {
+            text.push_str(&format!(".{number}"));
+        }
+    }
+    request.encode_to_vec().into()
+}

@@ -1,0 +1,88 @@
+//! The options of `debug`, as the Collector has them.
+
+use profcol_component::{Delivery, QueueSettings};
+use profcol_config::{Config, Present, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Shows what passes through a pipeline.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct DebugConfig {
+    /// How much is shown of each batch: `basic` counts, `normal` a line per profile, `detailed`
+    /// everything.
+    #[serde(skip_serializing_if = "Verbosity::is_basic")]
+    pub verbosity: Verbosity,
+    /// So many batches are shown in every second.
+    pub sampling_initial: u64,
+    /// After those, every so many-th batch of the second is shown; 0 shows no more of them.
+    pub sampling_thereafter: u64,
+    /// Write to the log of this program, with its format, level and destinations; `false` writes
+    /// plain text to `output_paths`.
+    pub use_internal_logger: bool,
+    /// Where the plain text goes: `stdout`, `stderr` or paths of files, which are appended to.
+    /// Empty means `stdout`. Only with `use_internal_logger: false`.
+    pub output_paths: Vec<String>,
+    /// A queue in front of this exporter; without this section senders wait for the output.
+    pub sending_queue: Present<QueueSettings>,
+}
+
+/// How much is shown of each batch.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[schemars(extend("x-ignore-case" = true, "x-unknown" = "unknown metrics level"))]
+pub enum Verbosity {
+    #[default]
+    Basic,
+    Normal,
+    Detailed,
+}
+
+impl Default for DebugConfig {
+    fn default() -> Self {
+        Self {
+            verbosity: Verbosity::default(),
+            sampling_initial: 2,
+            sampling_thereafter: 1,
+            use_internal_logger: true,
+            output_paths: Vec::new(),
+            sending_queue: Present::default(),
+        }
+    }
+}
+
+impl Config for DebugConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.use_internal_logger && !self.output_paths.is_empty() {
+            problems.add(
+                "output_paths",
+                "has an effect only with `use_internal_logger: false`; set that or remove this key",
+            );
+        }
+        if self.output_paths.iter().any(String::is_empty) {
+            problems.add("output_paths", "must not hold an empty path");
+        }
+        if let Some(queue) = &*self.sending_queue {
+            problems.nested("sending_queue", |problems| queue.validate(problems));
+        }
+    }
+}
+
+impl DebugConfig {
+    pub(super) fn delivery(&self) -> Delivery {
+        let queue = (*self.sending_queue).clone();
+        Delivery {
+            queue: queue.filter(|queue| queue.enabled),
+            ..Delivery::inline()
+        }
+    }
+}
+
+impl Verbosity {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde calls it with a reference"
+    )]
+    fn is_basic(&self) -> bool {
+        *self == Self::Basic
+    }
+}

@@ -1,0 +1,82 @@
+//! Where plain text goes: the terminal and files.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(super) struct Output {
+    places: Vec<Place>,
+}
+
+/// Text of several batches must not mix, so each is written under a lock.
+enum Place {
+    Stdout,
+    Stderr,
+    File { path: String, file: Mutex<File> },
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OutputError {
+    #[error("failed to open the output file {path}: {source}")]
+    Open { path: String, source: io::Error },
+    #[error("failed to write to {path}: {source}")]
+    Write { path: String, source: io::Error },
+}
+
+impl Output {
+    pub(super) fn open(paths: &[String]) -> Result<Self, OutputError> {
+        if paths.is_empty() {
+            let places = vec![Place::Stdout];
+            return Ok(Self { places });
+        }
+        let places = paths.iter().map(|path| Place::open(path));
+        Ok(Self {
+            places: places.collect::<Result<_, _>>()?,
+        })
+    }
+
+    pub(super) fn write(&self, text: &str) -> Result<(), OutputError> {
+        self.places.iter().try_for_each(|place| place.write(text))
+    }
+}
+
+impl Place {
+    fn open(path: &str) -> Result<Self, OutputError> {
+        Ok(match path {
+            "stdout" => Self::Stdout,
+            "stderr" => Self::Stderr,
+            path => {
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file = file.map_err(|source| OutputError::Open {
+                    path: path.to_owned(),
+                    source,
+                })?;
+                Self::File {
+                    path: path.to_owned(),
+                    file: Mutex::new(file),
+                }
+            }
+        })
+    }
+
+    fn write(&self, text: &str) -> Result<(), OutputError> {
+        let (path, written) = match self {
+            Self::Stdout => ("stdout", write_to(io::stdout().lock(), text)),
+            Self::Stderr => ("stderr", write_to(io::stderr().lock(), text)),
+            Self::File { path, file } => (path.as_str(), write_to(&mut *lock(file), text)),
+        };
+        written.map_err(|source| OutputError::Write {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+fn write_to(mut destination: impl Write, text: &str) -> io::Result<()> {
+    destination.write_all(text.as_bytes())?;
+    destination.flush()
+}
+
+fn lock(file: &Mutex<File>) -> MutexGuard<'_, File> {
+    file.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,149 @@
+//! The open files.
+
+use std::collections::HashMap;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::record_file::{FileRules, RecordFile};
+
+pub(super) struct Files {
+    rules: FileRules,
+    /// Empty files at first use instead of appending to them.
+    truncate: bool,
+    /// The permissions of missing directories; `None` leaves them missing.
+    create_directories: Option<u32>,
+    max_open: usize,
+    open: HashMap<PathBuf, Open>,
+    /// Counts uses, to find the file that was used longest ago.
+    clock: u64,
+}
+
+struct Open {
+    file: RecordFile,
+    last_use: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("failed to write to {}: {source}", path.display())]
+pub(super) struct WriteError {
+    pub(super) path: PathBuf,
+    pub(super) source: io::Error,
+}
+
+impl WriteError {
+    /// Whether it is the path that cannot be written to, ever.
+    pub(super) fn is_bad_path(&self) -> bool {
+        matches!(
+            self.source.kind(),
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename
+        )
+    }
+}
+
+impl Files {
+    pub(super) fn new(
+        rules: FileRules,
+        truncate: bool,
+        create_directories: Option<u32>,
+        max_open: usize,
+    ) -> Self {
+        Self {
+            rules,
+            truncate,
+            create_directories,
+            max_open,
+            open: HashMap::new(),
+            clock: 0,
+        }
+    }
+
+    /// Appends a record to the file at `path`; returns where it begins.
+    pub(super) fn append(&mut self, path: &Path, record: &[u8]) -> Result<u64, WriteError> {
+        let rules = self.rules.clone();
+        self.with(path, |file| file.append(record, &rules))
+    }
+
+    /// Takes back a record that [`append`](Self::append) has put at `start`.
+    pub(super) fn take_back(&mut self, path: &Path, start: u64) -> Result<(), WriteError> {
+        self.with(path, |file| file.cut(start))
+    }
+
+    /// Opens the file, so that what is wrong with it is known.
+    pub(super) fn open(&mut self, path: &Path) -> Result<(), WriteError> {
+        self.with(path, |_| Ok(()))
+    }
+
+    /// Creates the directory of a file that is written to later.
+    pub(super) fn prepare(&self, path: &Path) -> Result<(), WriteError> {
+        self.create_directory_of(path).map_err(|source| WriteError {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// The files in which something has not been forced to the disk.
+    pub(super) fn take_unsynced(&mut self) -> Vec<(PathBuf, Arc<File>)> {
+        let unsynced = self.open.iter_mut().filter_map(|(path, open)| {
+            let file = open.file.take_unsynced()?;
+            Some((path.clone(), file))
+        });
+        unsynced.collect()
+    }
+
+    fn with<R>(
+        &mut self,
+        path: &Path,
+        act: impl FnOnce(&mut RecordFile) -> io::Result<R>,
+    ) -> Result<R, WriteError> {
+        self.clock += 1;
+        let clock = self.clock;
+        let result = match self.open.get_mut(path) {
+            Some(open) => {
+                open.last_use = clock;
+                act(&mut open.file)
+            }
+            None => self.open_new(path).and_then(|mut file| {
+                let result = act(&mut file);
+                let last_use = clock;
+                self.open.insert(path.to_owned(), Open { file, last_use });
+                result
+            }),
+        };
+        result.map_err(|source| WriteError {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn open_new(&mut self, path: &Path) -> io::Result<RecordFile> {
+        while self.open.len() >= self.max_open {
+            self.close_longest_unused();
+        }
+        self.create_directory_of(path)?;
+        if self.truncate {
+            RecordFile::create(path.to_owned())
+        } else {
+            RecordFile::append_to(path.to_owned(), &self.rules)
+        }
+    }
+
+    fn close_longest_unused(&mut self) {
+        let longest = self.open.iter().min_by_key(|(_, open)| open.last_use);
+        if let Some(path) = longest.map(|(path, _)| path.clone()) {
+            self.open.remove(&path);
+        }
+    }
+
+    fn create_directory_of(&self, path: &Path) -> io::Result<()> {
+        match (self.create_directories, path.parent()) {
+            (Some(mode), Some(directory)) if !directory.as_os_str().is_empty() => DirBuilder::new()
+                .recursive(true)
+                .mode(mode)
+                .create(directory),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Which resources go to which file.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
+
+use super::config::FileConfig;
+
+#[derive(Clone, Debug)]
+pub(super) enum Layout {
+    Single(PathBuf),
+    Grouped(Groups),
+}
+
+/// One file for each value of an attribute.
+#[derive(Clone, Debug)]
+pub(super) struct Groups {
+    attribute: String,
+    prefix: String,
+    suffix: String,
+}
+
+/// What is to be written where.
+#[derive(Default)]
+pub(super) struct Parts {
+    pub(super) parts: Vec<(PathBuf, Profiles)>,
+    /// What belongs to no file.
+    pub(super) dropped: Dropped,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Dropped {
+    pub(super) profiles: u64,
+    pub(super) samples: u64,
+}
+
+impl Layout {
+    pub(super) fn new(config: &FileConfig) -> Self {
+        match (config.grouping(), config.path.split_once('*')) {
+            (Some(group_by), Some((prefix, suffix))) => {
+                Self::Grouped(Groups::new(&group_by.resource_attribute, prefix, suffix))
+            }
+            _ => Self::Single(PathBuf::from(&config.path)),
+        }
+    }
+
+    pub(super) fn divide(&self, profiles: &Profiles) -> Parts {
+        match self {
+            Self::Single(path) => Parts {
+                parts: vec![(path.clone(), profiles.clone())],
+                ..Parts::default()
+            },
+            Self::Grouped(groups) => groups.divide(profiles),
+        }
+    }
+}
+
+impl Groups {
+    pub(super) fn new(attribute: &str, prefix: &str, suffix: &str) -> Self {
+        let mut cleaned = clean(prefix);
+        if prefix.ends_with('/') && !cleaned.ends_with('/') {
+            cleaned.push('/');
+        }
+        Self {
+            attribute: attribute.to_owned(),
+            prefix: cleaned,
+            suffix: suffix.to_owned(),
+        }
+    }
+
+    fn divide(&self, profiles: &Profiles) -> Parts {
+        let model = profiles.model();
+        let mut by_path: BTreeMap<PathBuf, Vec<ResourceProfiles>> = BTreeMap::new();
+        let mut dropped = Dropped::default();
+        for resource in &model.resources {
+            match self.segment(resource) {
+                Some(segment) => by_path
+                    .entry(self.path(segment))
+                    .or_default()
+                    .push(resource.clone()),
+                None => dropped.add(resource),
+            }
+        }
+        let whole = dropped.profiles == 0 && by_path.len() == 1;
+        let parts = by_path.into_iter().map(|(path, resources)| {
+            if whole {
+                return (path, profiles.clone());
+            }
+            let dictionary = Arc::clone(&model.dictionary);
+            let part = gc(&Model {
+                dictionary,
+                resources,
+            });
+            (path, Profiles::from_model(part))
+        });
+        Parts {
+            parts: parts.collect(),
+            dropped,
+        }
+    }
+
+    fn segment<'a>(&self, resource: &'a ResourceProfiles) -> Option<&'a str> {
+        let attributes = &resource.resource.as_ref()?.attributes;
+        let found = attributes
+            .iter()
+            .find(|entry| *entry.key == *self.attribute)?;
+        found.value.as_str()
+    }
+
+    /// Whatever the segment says, the path begins with the prefix.
+    pub(super) fn path(&self, segment: &str) -> PathBuf {
+        let segment = match segment {
+            segment if segment.starts_with("./") => &segment[1..],
+            segment if segment.starts_with("../") => &segment[2..],
+            segment => segment,
+        };
+        let (prefix, suffix) = (&self.prefix, &self.suffix);
+        let path = clean(&format!("{prefix}{segment}{suffix}"));
+        if path.starts_with(prefix.as_str()) {
+            return PathBuf::from(path);
+        }
+        PathBuf::from(format!("{prefix}{}", clean(&format!("/{segment}{suffix}"))))
+    }
+}
+
+impl Dropped {
+    fn add(&mut self, resource: &ResourceProfiles) {
+        for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+            self.profiles += 1;
+            self.samples += profile.samples.len() as u64;
+        }
+    }
+
+    pub(super) fn add_all(&mut self, profiles: &Profiles) {
+        self.profiles += profiles.profile_count() as u64;
+        self.samples += profiles.sample_count() as u64;
+    }
+}
+
+/// The shortest path that means the same, by its text alone.
+fn clean(path: &str) -> String {
+    let rooted = path.starts_with('/');
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => match parts.last() {
+                Some(&last) if last != ".." => {
+                    parts.pop();
+                }
+                _ if rooted => {}
+                _ => parts.push(".."),
+            },
+            part => parts.push(part),
+        }
+    }
+    let root = if rooted { "/" } else { "" };
+    match parts.join("/") {
+        path if path.is_empty() && !rooted => ".".to_owned(),
+        path => format!("{root}{path}"),
+    }
+}

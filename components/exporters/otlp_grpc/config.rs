@@ -1,0 +1,36 @@
+//! The options of `otlp_grpc`, as the Collector has them.
+
+use profcol_component::DeliverySettings;
+use profcol_config::{Config, Problems};
+use profcol_net::GrpcClientSettings;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Sends profiles over OTLP gRPC.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct OtlpGrpcConfig {
+    #[serde(flatten)]
+    pub client: GrpcClientSettings,
+    #[serde(flatten)]
+    pub delivery: DeliverySettings,
+    /// The largest message that the destination takes, in MiB; larger batches are sent in pieces. 0
+    /// learns it from the destination's refusals.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub max_request_size_mib: u32,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Config for OtlpGrpcConfig {
+    fn validate(&self, problems: &mut Problems) {
+        self.client.validate(problems);
+        self.delivery.validate(problems);
+    }
+}

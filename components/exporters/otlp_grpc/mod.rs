@@ -1,0 +1,100 @@
+//! Sends profiles over OTLP gRPC.
+
+mod config;
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use http::HeaderMap;
+use profcol_component::{
+    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
+    StartError,
+};
+use profcol_net::auth::ClientAuth;
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{GrpcCall, GrpcClient, retry};
+use profcol_profile::service::{GRPC_PATH, PartialSuccess};
+
+pub use self::config::OtlpGrpcConfig;
+use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, delivered, message, refusal};
+
+pub struct OtlpGrpc {
+    config: OtlpGrpcConfig,
+    auth: Option<Arc<dyn ClientAuth>>,
+    client: OnceLock<GrpcClient>,
+    limit: SizeLimit,
+}
+
+impl Factory for OtlpGrpc {
+    const NAME: &'static str = "otlp_grpc";
+    const ALIASES: &'static [&'static str] = &["otlp"];
+    const STABILITY: Stability = Stability::Beta;
+    type Config = OtlpGrpcConfig;
+    type Component = dyn Exporter;
+
+    fn build(
+        config: &OtlpGrpcConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Exporter>, BuildError> {
+        Ok(Box::new(OtlpGrpc {
+            auth: client_auth(config.client.auth.as_ref(), context)?,
+            client: OnceLock::new(),
+            limit: SizeLimit::new(config.max_request_size_mib),
+            config: config.clone(),
+        }))
+    }
+}
+
+#[async_trait]
+impl Exporter for OtlpGrpc {
+    fn delivery(&self) -> Delivery {
+        self.config.delivery.delivery()
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        let client = GrpcClient::new(&self.config.client, self.auth.clone(), USER_AGENT)
+            .map_err(|error| StartError(error.to_string()))?;
+        self.client.get_or_init(|| client);
+        Ok(())
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let client = self
+            .client
+            .get()
+            .ok_or_else(|| Refusal::retry("not started yet"))?;
+        let message = message(batch);
+        self.limit.check(message.plain.len())?;
+        let call = GrpcCall {
+            path: GRPC_PATH,
+            message: &message,
+            headers: HeaderMap::new(),
+            timeout: self.config.delivery.delivery().timeout,
+        };
+        match client.unary(call).await {
+            Ok(reply) => Ok(delivered(
+                PartialSuccess::decode(&reply.message).unwrap_or_default(),
+            )),
+            Err(status) => Err(self.refused(message.plain.len(), &status)),
+        }
+    }
+}
+
+impl OtlpGrpc {
+    fn refused(&self, bytes: usize, status: &Status) -> Refusal {
+        let reason = status.to_string();
+        if status.code == Code::ResourceExhausted && status.message.contains("larger than max") {
+            return self
+                .limit
+                .learn(bytes, named_limit(&status.message), reason);
+        }
+        refusal(retry::of_grpc(status), reason)
+    }
+}
+
+/// The limit in gRPC's words for a message that is too large: `… larger than max (5000 vs. 4096)`.
+fn named_limit(message: &str) -> Option<usize> {
+    let (_, limit) = message.rsplit_once(" vs. ")?;
+    let digits: String = limit.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}

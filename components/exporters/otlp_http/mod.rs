@@ -1,0 +1,179 @@
+//! Sends profiles over OTLP HTTP, as protobuf or JSON.
+
+mod config;
+
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use async_trait::async_trait;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use profcol_component::{
+    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
+    StartError,
+};
+use profcol_net::auth::ClientAuth;
+use profcol_net::grpc::Status;
+use profcol_net::{HttpCall, HttpClient, HttpReply, Message, retry};
+use profcol_profile::json::{self, ResourceAttrEncoding};
+use profcol_profile::service::PartialSuccess;
+
+pub use self::config::OtlpHttpConfig;
+use self::config::{AttributeEncoding, HttpEncoding};
+use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, delivered, message, refusal};
+
+/// How much of an error page is told.
+const MAX_ERROR_TEXT: usize = 500;
+
+pub struct OtlpHttp {
+    config: OtlpHttpConfig,
+    auth: Option<Arc<dyn ClientAuth>>,
+    client: OnceLock<HttpClient>,
+    limit: SizeLimit,
+}
+
+impl Factory for OtlpHttp {
+    const NAME: &'static str = "otlp_http";
+    const ALIASES: &'static [&'static str] = &["otlphttp"];
+    const STABILITY: Stability = Stability::Beta;
+    type Config = OtlpHttpConfig;
+    type Component = dyn Exporter;
+
+    fn build(
+        config: &OtlpHttpConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Exporter>, BuildError> {
+        Ok(Box::new(OtlpHttp {
+            auth: client_auth(config.client.auth.as_ref(), context)?,
+            client: OnceLock::new(),
+            limit: SizeLimit::new(config.max_request_size_mib),
+            config: config.clone(),
+        }))
+    }
+}
+
+#[async_trait]
+impl Exporter for OtlpHttp {
+    fn delivery(&self) -> Delivery {
+        Delivery {
+            // The client keeps the time, so that it can say which part took too long.
+            timeout: None,
+            retry: self.config.retry_on_failure.clone(),
+            queue: self
+                .config
+                .sending_queue
+                .enabled
+                .then(|| self.config.sending_queue.clone()),
+        }
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        let config = &self.config;
+        let client = HttpClient::new(&config.client, &config.url(), self.auth.clone(), USER_AGENT)
+            .map_err(|error| StartError(error.to_string()))?;
+        self.client.get_or_init(|| client);
+        Ok(())
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let client = self
+            .client
+            .get()
+            .ok_or_else(|| Refusal::retry("not started yet"))?;
+        let body = self.body(batch);
+        self.limit.check(body.plain.len())?;
+        let call = HttpCall {
+            method: Method::POST,
+            content_type: self.content_type(),
+            body: &body,
+            headers: HeaderMap::new(),
+            timeout: None,
+        };
+        match client.send(call).await {
+            Ok(reply) => self.answered(body.plain.len(), &reply),
+            Err(error) => Err(Refusal::retry(format!(
+                "failed to make an HTTP request: {error}"
+            ))),
+        }
+    }
+}
+
+impl OtlpHttp {
+    fn body(&self, batch: &Batch) -> Message {
+        let attributes = match self.config.resource_attr_encoding {
+            AttributeEncoding::Plain => ResourceAttrEncoding::Plain,
+            AttributeEncoding::Dictionary => ResourceAttrEncoding::Dictionary,
+        };
+        match self.config.encoding {
+            HttpEncoding::Proto => message(batch),
+            HttpEncoding::Json => Message::from(bytes::Bytes::from(json::encode(
+                batch.profiles.model(),
+                attributes,
+            ))),
+        }
+    }
+
+    fn content_type(&self) -> HeaderValue {
+        HeaderValue::from_static(match self.config.encoding {
+            HttpEncoding::Proto => "application/x-protobuf",
+            HttpEncoding::Json => "application/json",
+        })
+    }
+
+    fn answered(&self, bytes: usize, reply: &HttpReply) -> Result<Delivered, Refusal> {
+        let now = SystemTime::now();
+        let Some(verdict) = retry::of_http(reply.status, &reply.headers, now) else {
+            return Ok(delivered(partial_success(reply)));
+        };
+        let reason = format!(
+            "error exporting items, request to {} responded with HTTP Status Code {}{}",
+            self.config.url(),
+            reply.status.as_u16(),
+            details(reply)
+        );
+        if reply.status == StatusCode::PAYLOAD_TOO_LARGE {
+            return Err(self.limit.learn(bytes, None, reason));
+        }
+        Err(refusal(verdict, reason))
+    }
+}
+
+fn partial_success(reply: &HttpReply) -> PartialSuccess {
+    if is_json(reply) {
+        PartialSuccess::decode_json(&reply.body)
+    } else {
+        PartialSuccess::decode(&reply.body).unwrap_or_default()
+    }
+}
+
+/// What the destination says of an error: a `google.rpc.Status`, or the beginning of a text.
+fn details(reply: &HttpReply) -> String {
+    let message = if is_json(reply) {
+        let status: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+        status["message"].as_str().map(str::to_owned)
+    } else {
+        let status = Status::from_protobuf(&reply.body).ok();
+        status
+            .map(|status| status.message)
+            .filter(|message| !message.is_empty())
+    };
+    if let Some(message) = message {
+        return format!(", Message={message}");
+    }
+    let text = String::from_utf8_lossy(&reply.body);
+    match text.trim() {
+        "" => String::new(),
+        text => format!(
+            ", Message={}",
+            &text[..text.floor_char_boundary(MAX_ERROR_TEXT)]
+        ),
+    }
+}
+
+fn is_json(reply: &HttpReply) -> bool {
+    let kind = reply
+        .headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.trim_start().starts_with("application/json"))
+}

@@ -1,0 +1,3 @@
+//! What several exporters use.
+
+pub(crate) mod otlp;

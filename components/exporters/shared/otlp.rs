@@ -1,0 +1,138 @@
+//! What sending OTLP over gRPC and over HTTP have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use profcol_component::{Batch, BuildContext, BuildError, Delivered, Refusal};
+use profcol_net::auth::ClientAuth;
+use profcol_net::retry::Verdict;
+use profcol_net::{AuthSettings, Compressed, Encoding, Message};
+use profcol_profile::service::PartialSuccess;
+
+/// How we introduce ourselves.
+pub(crate) const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
+
+/// The extension that `auth` names.
+pub(crate) fn client_auth(
+    settings: Option<&AuthSettings>,
+    context: &BuildContext,
+) -> Result<Option<Arc<dyn ClientAuth>>, BuildError> {
+    let Some(settings) = settings else {
+        return Ok(None);
+    };
+    let auth = context.extension::<Arc<dyn ClientAuth>>(&settings.authenticator)?;
+    Ok(Some(Arc::clone(&auth)))
+}
+
+/// The batch in protobuf, with the compressed bytes that it came in where nothing changed it.
+pub(crate) fn message(batch: &Batch) -> Message {
+    let compressed = batch.profiles.compressed().and_then(|compressed| {
+        let encoding = Encoding::from_name(compressed.encoding)?;
+        Some(Compressed {
+            encoding,
+            bytes: compressed.bytes.clone(),
+        })
+    });
+    Message {
+        plain: batch.profiles.to_wire(),
+        compressed,
+    }
+}
+
+/// What the engine is told of a request that was answered with success.
+pub(crate) fn delivered(partial: PartialSuccess) -> Delivered {
+    Delivered {
+        rejected_profiles: u64::try_from(partial.rejected_profiles).unwrap_or(0),
+        message: partial.error_message,
+    }
+}
+
+/// What the engine is told of a request that failed.
+pub(crate) fn refusal(verdict: Verdict, reason: String) -> Refusal {
+    match verdict {
+        Verdict::Retry => Refusal::retry(reason),
+        Verdict::Throttle(delay) => Refusal::retry_after(reason, delay),
+        Verdict::Permanent => Refusal::permanent(reason),
+    }
+}
+
+/// The largest message that the destination takes: as configured, or as it has told us since.
+#[derive(Debug)]
+pub(crate) struct SizeLimit(AtomicUsize);
+
+impl SizeLimit {
+    /// `mib` as configured; 0 means that it is not known.
+    pub(crate) fn new(mib: u32) -> Self {
+        let bytes = (mib as usize).saturating_mul(1024 * 1024);
+        Self(AtomicUsize::new(if bytes == 0 {
+            usize::MAX
+        } else {
+            bytes
+        }))
+    }
+
+    /// Refuses what the destination would refuse, before it is sent.
+    pub(crate) fn check(&self, bytes: usize) -> Result<(), Refusal> {
+        let limit_bytes = self.0.load(Ordering::Relaxed);
+        if bytes <= limit_bytes {
+            return Ok(());
+        }
+        let reason = format!("a message of {bytes} bytes exceeds the destination's {limit_bytes}");
+        Err(Refusal::TooLarge {
+            reason,
+            limit_bytes,
+        })
+    }
+
+    /// The destination found a message of `bytes` too large; `limit` is what it named as its limit.
+    /// Without that, half of what was refused is tried.
+    pub(crate) fn learn(&self, bytes: usize, limit: Option<usize>, reason: String) -> Refusal {
+        let limit_bytes = limit.filter(|limit| *limit < bytes).unwrap_or(bytes / 2);
+        self.0.fetch_min(limit_bytes, Ordering::Relaxed);
+        tracing::info!(
+            bytes,
+            limit_bytes,
+            "The destination takes smaller messages: splitting."
+        );
+        Refusal::TooLarge {
+            reason,
+            limit_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_what_was_configured_or_learned() {
+        let limit = SizeLimit::new(1);
+        assert_eq!(limit.check(1 << 20), Ok(()));
+        assert!(matches!(
+            limit.check((1 << 20) + 1),
+            Err(Refusal::TooLarge {
+                limit_bytes: 1_048_576,
+                ..
+            })
+        ));
+        let learned = limit.learn(1000, Some(400), "no".to_owned());
+        assert!(matches!(
+            learned,
+            Refusal::TooLarge {
+                limit_bytes: 400,
+                ..
+            }
+        ));
+        assert!(limit.check(401).is_err());
+        let halved = limit.learn(300, None, "no".to_owned());
+        assert!(matches!(
+            halved,
+            Refusal::TooLarge {
+                limit_bytes: 150,
+                ..
+            }
+        ));
+        assert_eq!(SizeLimit::new(0).check(usize::MAX), Ok(()));
+    }
+}

@@ -1,0 +1,72 @@
+//! The options of `memory_limiter`, as the Collector has them.
+
+use profcol_config::{Config, Duration, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Refuses batches while this process uses too much memory.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+#[schemars(extend("x-refused" = {
+    "max_gc_interval_when_hard_limited": "there is no garbage collector to run, remove it",
+    "max_gc_interval_when_soft_limited": "there is no garbage collector to run, remove it",
+    "min_gc_interval_when_hard_limited": "there is no garbage collector to run, remove it",
+    "min_gc_interval_when_soft_limited": "there is no garbage collector to run, remove it",
+}))]
+pub struct MemoryLimiterConfig {
+    /// How old a reading of the memory in use may be; `1s` is a good value.
+    pub check_interval: Duration,
+    /// The hard limit in MiB.
+    pub limit_mib: u32,
+    /// How far below the hard limit batches are refused; by default a fifth of the limit.
+    pub spike_limit_mib: u32,
+    /// The hard limit as a share of the memory that this process may use: the cgroup's limit or all
+    /// of the host's. Used where `limit_mib` is not set.
+    pub limit_percentage: u32,
+    /// `spike_limit_mib` as a share of the same.
+    pub spike_limit_percentage: u32,
+}
+
+impl Config for MemoryLimiterConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.check_interval.is_zero() || self.check_interval.is_negative() {
+            problems.add(
+                "check_interval",
+                "'check_interval' must be greater than zero",
+            );
+        }
+        if self.limit_mib == 0 && self.limit_percentage == 0 {
+            problems.add(
+                "limit_mib",
+                "'limit_mib' or 'limit_percentage' must be greater than zero",
+            );
+        }
+        if self.limit_percentage > 100 {
+            problems.add(
+                "limit_percentage",
+                "'limit_percentage' must be greater than zero and less than or equal to hundred",
+            );
+        }
+        if self.spike_limit_percentage > 100 {
+            problems.add(
+                "spike_limit_percentage",
+                "'spike_limit_percentage' must be greater than zero and less than or equal to hundred",
+            );
+        }
+        if self.limit_mib > 0 && self.limit_mib <= self.spike_limit_mib {
+            problems.add(
+                "spike_limit_mib",
+                "'spike_limit_mib' must be smaller than 'limit_mib'",
+            );
+        }
+        if self.limit_mib == 0
+            && self.limit_percentage > 0
+            && self.limit_percentage <= self.spike_limit_percentage
+        {
+            problems.add(
+                "spike_limit_percentage",
+                "'spike_limit_percentage' must be smaller than 'limit_percentage'",
+            );
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Refuses batches while this process uses too much memory.
+//!
+//! It stands first in a pipeline and answers "retry later", so that clients keep what does not fit.
+//! The memory in use is read when a batch comes and the last reading is too old: an idle agent is
+//! not woken up for it.
+
+mod available;
+mod config;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use profcol_component::{
+    Answer, Batch, BuildContext, BuildError, ComponentStatus, Consumer, Factory, IntCounter,
+    Processor, Refusal, Stability, Status,
+};
+
+pub use self::config::MemoryLimiterConfig;
+
+const MIB: u64 = 1024 * 1024;
+
+pub struct MemoryLimiter {
+    thresholds: Thresholds,
+    check_interval: Duration,
+    read: fn() -> Option<u64>,
+    started: Instant,
+    /// Milliseconds after `started`.
+    next_check: AtomicU64,
+    refusing: AtomicBool,
+    refused: IntCounter,
+    status: ComponentStatus,
+}
+
+/// Bytes of resident memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Thresholds {
+    /// From here on batches are refused.
+    soft: u64,
+    hard: u64,
+}
+
+impl Factory for MemoryLimiter {
+    const NAME: &'static str = "memory_limiter";
+    const STABILITY: Stability = Stability::Beta;
+    type Config = MemoryLimiterConfig;
+    type Component = dyn Processor;
+
+    fn build(
+        config: &MemoryLimiterConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        let total = available::limit().ok_or_else(|| {
+            BuildError("failed to read how much memory there is from /proc/meminfo".to_owned())
+        })?;
+        let thresholds = Thresholds::new(config, total);
+        Ok(Box::new(MemoryLimiter::new(
+            config,
+            thresholds,
+            available::in_use,
+            context,
+        )))
+    }
+}
+
+impl MemoryLimiter {
+    fn new(
+        config: &MemoryLimiterConfig,
+        thresholds: Thresholds,
+        read: fn() -> Option<u64>,
+        context: &BuildContext,
+    ) -> Self {
+        let id = context.id.to_string();
+        Self {
+            thresholds,
+            check_interval: config.check_interval.into(),
+            read,
+            started: Instant::now(),
+            next_check: AtomicU64::new(0),
+            refusing: AtomicBool::new(false),
+            refused: context.meter.counter(
+                "otelcol_processor_refused_profile_samples",
+                "Samples refused because of high memory usage.",
+                &[("processor", &id)],
+            ),
+            status: context.status.clone(),
+        }
+    }
+
+    fn refuses_now(&self) -> bool {
+        let now = self.started.elapsed();
+        let due = Duration::from_millis(self.next_check.load(Ordering::Relaxed));
+        if now >= due {
+            let next = now + self.check_interval;
+            self.next_check
+                .store(next.as_millis() as u64, Ordering::Relaxed);
+            if let Some(used) = (self.read)() {
+                self.judge(used);
+            }
+        }
+        self.refusing.load(Ordering::Relaxed)
+    }
+
+    fn judge(&self, used: u64) {
+        let refuse = used >= self.thresholds.soft;
+        if self.refusing.swap(refuse, Ordering::Relaxed) == refuse {
+            return;
+        }
+        let (used_mib, limit_mib) = (used / MIB, self.thresholds.hard / MIB);
+        if refuse {
+            tracing::warn!(
+                used_mib,
+                limit_mib,
+                "Memory usage is above soft limit. Refusing data."
+            );
+            let state = format!("refusing data: {used_mib} MiB in use of {limit_mib} MiB");
+            self.status.set(Status::RecoverableError(state));
+        } else {
+            tracing::info!(
+                used_mib,
+                limit_mib,
+                "Memory usage back within limits. Resuming."
+            );
+            self.status.set(Status::Ok);
+        }
+    }
+}
+
+#[async_trait]
+impl Processor for MemoryLimiter {
+    async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer {
+        if self.refuses_now() {
+            self.refused.inc_by(batch.profiles.sample_count() as u64);
+            let reason = "data refused due to high memory usage";
+            return batch.refuse(Refusal::retry_after(reason, self.check_interval));
+        }
+        next.consume(batch).await
+    }
+}
+
+impl Thresholds {
+    fn new(config: &MemoryLimiterConfig, total: u64) -> Self {
+        let share = |percentage: u32| total / 100 * u64::from(percentage);
+        let (hard, spike) = if config.limit_mib > 0 {
+            (
+                u64::from(config.limit_mib) * MIB,
+                u64::from(config.spike_limit_mib) * MIB,
+            )
+        } else {
+            (
+                share(config.limit_percentage),
+                share(config.spike_limit_percentage),
+            )
+        };
+        let spike = if spike == 0 { hard / 5 } else { spike };
+        Self {
+            soft: hard.saturating_sub(spike),
+            hard,
+        }
+    }
+}

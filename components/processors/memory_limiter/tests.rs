@@ -1,0 +1,115 @@
+use profcol_component::Outcome;
+use profcol_component::testkit::{Sink, batch, context, watched_batch};
+use profcol_config::{Config, Duration as ConfigDuration, Problems};
+
+use super::*;
+
+fn config() -> MemoryLimiterConfig {
+    MemoryLimiterConfig {
+        check_interval: ConfigDuration::from_millis(1),
+        limit_mib: 100,
+        ..MemoryLimiterConfig::default()
+    }
+}
+
+fn limiter(read: fn() -> Option<u64>) -> (MemoryLimiter, BuildContext) {
+    let context = context("memory_limiter");
+    let thresholds = Thresholds::new(&config(), 0);
+    (
+        MemoryLimiter::new(&config(), thresholds, read, &context),
+        context,
+    )
+}
+
+#[tokio::test]
+async fn lets_through_below_the_soft_limit() {
+    let (limiter, _) = limiter(|| Some(80 * MIB - 1));
+    let sink = Sink::default();
+    limiter.process(batch(2), &sink).await.unwrap();
+    assert_eq!(sink.accepted(), [2]);
+}
+
+#[tokio::test]
+async fn refuses_from_the_soft_limit_on_so_that_the_sender_retries() {
+    let (limiter, context) = limiter(|| Some(80 * MIB));
+    let sink = Sink::default();
+    let (refused, outcomes) = watched_batch(2);
+    let refusal = limiter.process(refused, &sink).await.unwrap_err();
+    let interval = Duration::from_millis(1);
+    assert_eq!(
+        refusal,
+        Refusal::retry_after("data refused due to high memory usage", interval)
+    );
+    assert_eq!(sink.offered(), 0);
+    assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    assert!(matches!(
+        context.board.snapshot()["memory_limiter"],
+        Status::RecoverableError(_)
+    ));
+}
+
+#[tokio::test]
+async fn takes_batches_again_when_memory_is_free_again() {
+    static READINGS: AtomicU64 = AtomicU64::new(0);
+    let read = || {
+        Some(if READINGS.fetch_add(1, Ordering::Relaxed) == 0 {
+            99 * MIB
+        } else {
+            MIB
+        })
+    };
+    let (limiter, context) = limiter(read);
+    let sink = Sink::default();
+    limiter.process(batch(1), &sink).await.unwrap_err();
+    std::thread::sleep(Duration::from_millis(2));
+    limiter.process(batch(1), &sink).await.unwrap();
+    assert_eq!(context.board.snapshot()["memory_limiter"], Status::Ok);
+}
+
+#[test]
+fn percentages_are_of_what_this_process_may_use() {
+    let check = |config: MemoryLimiterConfig, soft, hard| {
+        let thresholds = Thresholds::new(&config, 1000 * MIB);
+        assert_eq!(
+            thresholds,
+            Thresholds {
+                soft: soft * MIB,
+                hard: hard * MIB
+            }
+        );
+    };
+    let percent = |limit, spike| MemoryLimiterConfig {
+        limit_percentage: limit,
+        spike_limit_percentage: spike,
+        ..MemoryLimiterConfig::default()
+    };
+    check(percent(50, 20), 300, 500);
+    check(percent(50, 0), 400, 500);
+    check(
+        MemoryLimiterConfig {
+            limit_mib: 10,
+            spike_limit_mib: 3,
+            ..percent(50, 20)
+        },
+        7,
+        10,
+    );
+}
+
+#[test]
+fn says_what_is_wrong_with_the_options() {
+    let config = MemoryLimiterConfig {
+        limit_mib: 10,
+        spike_limit_mib: 20,
+        limit_percentage: 200,
+        ..MemoryLimiterConfig::default()
+    };
+    let mut problems = Problems::default();
+    Config::validate(&config, &mut problems);
+    assert_eq!(
+        problems.to_string(),
+        "check_interval: 'check_interval' must be greater than zero\n\
+         limit_percentage: 'limit_percentage' must be greater than zero and less than or equal to hundred\n\
+         spike_limit_mib: 'spike_limit_mib' must be smaller than 'limit_mib'"
+    );
+}

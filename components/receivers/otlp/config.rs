@@ -1,0 +1,71 @@
+//! The options of `otlp`: the Collector's, and two of our own.
+
+use profcol_config::{Config, Present, Problems};
+use profcol_net::{GrpcServerSettings, HttpServerSettings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Takes profiles over OTLP, by gRPC and HTTP.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct OtlpConfig {
+    /// What to listen on; at least one.
+    pub protocols: Protocols,
+    /// What to do with requests that break the rules of the format.
+    pub validation: Validation,
+    /// What a client's request waits for.
+    pub answer_when: AnswerWhen,
+}
+
+/// What to listen on.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct Protocols {
+    /// OTLP over gRPC, by default on `localhost:4317`.
+    pub grpc: Present<GrpcServerSettings>,
+    /// OTLP over HTTP, protobuf and JSON, by default on `localhost:4318`.
+    pub http: Present<HttpServerSettings>,
+}
+
+/// What to do with requests that break the rules of the format.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Validation {
+    /// Refuse the request and say what is wrong with it.
+    #[default]
+    Reject,
+    /// Drop just the bad samples, count them, and tell the client.
+    Repair,
+}
+
+/// What a client's request waits for.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerWhen {
+    /// The answer comes when every exporter's queue has taken the batch.
+    #[default]
+    Queued,
+    /// The answer comes when every exporter has delivered the batch or given it up: nothing is lost
+    /// when profcol dies in between, as long as the client sends again.
+    Delivered,
+}
+
+impl Config for OtlpConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.protocols.grpc.is_none() && self.protocols.http.is_none() {
+            problems.add(
+                "",
+                "must specify at least one protocol when using the OTLP receiver",
+            );
+        }
+    }
+}
+
+impl From<Validation> for profcol_profile::Validation {
+    fn from(validation: Validation) -> Self {
+        match validation {
+            Validation::Reject => Self::Reject,
+            Validation::Repair => Self::Repair,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What both protocols do with a message: check it, push it, answer for it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use ::http::HeaderMap;
+use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
+use profcol_net::grpc::{Code, Status};
+use profcol_profile::service::PartialSuccess;
+use profcol_profile::{Profiles, Reason, Received, Validation};
+use tokio::sync::oneshot;
+
+/// The way from a checked message into the pipelines.
+pub(super) struct Export {
+    output: Output,
+    pub(super) validation: Validation,
+    until_delivered: bool,
+}
+
+impl Export {
+    pub(super) fn new(output: Output, validation: Validation, until_delivered: bool) -> Self {
+        Self {
+            output,
+            validation,
+            until_delivered,
+        }
+    }
+
+    pub(super) async fn push(
+        &self,
+        received: Received,
+        metadata: Metadata,
+    ) -> Result<PartialSuccess, Status> {
+        let Received { profiles, repaired } = received;
+        self.output
+            .count_failed(repaired.values().sum::<usize>() as u64);
+        if !profiles.is_empty() {
+            self.deliver(profiles, metadata).await.map_err(status)?;
+        }
+        Ok(PartialSuccess {
+            rejected_profiles: 0,
+            error_message: warning(&repaired),
+        })
+    }
+
+    async fn deliver(&self, profiles: Profiles, metadata: Metadata) -> Result<(), Refusal> {
+        let mut batch = Batch::new(profiles).with_metadata(metadata);
+        if !self.until_delivered {
+            return self.output.push(batch).await;
+        }
+        let (report, outcome) = oneshot::channel();
+        let report = std::sync::Mutex::new(Some(report));
+        batch.finalizers.add(Finalizer::new(move |outcome| {
+            let report = report
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .take();
+            // A client that hung up does not listen any more.
+            let _ = report.map(|report| report.send(outcome));
+        }));
+        self.output.push(batch).await?;
+        match outcome.await {
+            Ok(Outcome::Delivered) => Ok(()),
+            Ok(Outcome::Rejected) => Err(Refusal::permanent("a destination refused the profiles")),
+            Ok(Outcome::Undelivered | Outcome::Lost) | Err(_) => {
+                Err(Refusal::retry("the profiles could not be delivered"))
+            }
+        }
+    }
+}
+
+/// The metadata of a request, as processors and exporters see it.
+pub(super) fn metadata(headers: &HeaderMap) -> Metadata {
+    let mut metadata = Metadata::default();
+    for (name, value) in headers {
+        if let Ok(value) = value.to_str() {
+            metadata.add(name.as_str(), value);
+        }
+    }
+    metadata
+}
+
+/// The Collector's mapping: what may be sent again is `UNAVAILABLE`, what must not is `INTERNAL`.
+fn status(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::Retry { reason, after } => {
+            let status = Status::new(Code::Unavailable, reason);
+            match after {
+                Some(after) => status.with_retry_delay(after),
+                None => status,
+            }
+        }
+        Refusal::Permanent { reason } => Status::new(Code::Internal, reason),
+        Refusal::TooLarge { reason, .. } => Status::new(Code::ResourceExhausted, reason),
+    }
+}
+
+fn warning(repaired: &BTreeMap<Reason, usize>) -> String {
+    let mut warning = String::new();
+    for (reason, samples) in repaired {
+        let separator = if warning.is_empty() {
+            "dropped bad samples: "
+        } else {
+            ", "
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(warning, "{separator}{samples} ({reason})");
+    }
+    warning
+}

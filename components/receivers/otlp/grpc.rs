@@ -1,0 +1,38 @@
+//! OTLP over gRPC.
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{GrpcRequest, GrpcService, unknown_method};
+use profcol_profile::Profiles;
+use profcol_profile::service::GRPC_PATH;
+
+use super::export::{Export, metadata};
+
+pub(super) struct Service(pub(super) Export);
+
+impl GrpcService for Service {
+    fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
+        if path == GRPC_PATH {
+            Ok(())
+        } else {
+            Err(unknown_method(path))
+        }
+    }
+
+    async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
+        let message = request.message;
+        let mut received = Profiles::from_wire(message.plain, self.0.validation)
+            .map_err(|invalid| Status::new(Code::InvalidArgument, invalid.to_string()))?;
+        if received.repaired.is_empty()
+            && let Some(compressed) = message.compressed
+        {
+            let encoding = compressed.encoding.name();
+            received.profiles = received
+                .profiles
+                .with_compressed(encoding, compressed.bytes);
+        }
+        let taken = self.0.push(received, metadata(&request.metadata)).await?;
+        Ok(taken.encode().into())
+    }
+}

@@ -1,0 +1,232 @@
+//! Holds batches back until there is enough of them to be worth sending, or time is up.
+//!
+//! Used by the `batch` processor and by `sending_queue.batch`, which differ only in where they
+//! stand. Batches of clients that differ in the chosen metadata keys are kept apart.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use profcol_profile::{Bound, Profiles};
+use tokio::time::Instant;
+
+use crate::{Batch, Finalizers, Metadata};
+
+/// What a batch is measured in.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Sizer {
+    /// Batches, as they came.
+    #[default]
+    Requests,
+    /// Samples.
+    Items,
+    /// Encoded bytes.
+    Bytes,
+}
+
+/// When to send on, and in what pieces.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// What `min_size` counts.
+    pub sizer: Sizer,
+    /// Send on as soon as there is this much; 0 sends everything on at once.
+    pub min_size: u64,
+    /// No piece has more samples.
+    pub max_samples: Option<NonZeroUsize>,
+    /// No piece has more encoded bytes.
+    pub max_bytes: Option<NonZeroUsize>,
+    /// Send on at the latest after this long; `None` means only by size.
+    pub flush_after: Option<Duration>,
+    /// Metadata keys whose values are kept apart.
+    pub keys: Vec<String>,
+    /// How many combinations of values may be held at once.
+    pub max_partitions: usize,
+}
+
+/// The batches held back.
+#[derive(Debug)]
+pub struct Accumulator {
+    limits: Limits,
+    partitions: HashMap<Metadata, Partition>,
+}
+
+#[derive(Debug)]
+struct Partition {
+    held: Vec<Batch>,
+    size: u64,
+    since: Instant,
+}
+
+/// Batches that are to be sent on together. Merging them is work, so it is not done under whatever
+/// lock guards the accumulator.
+#[derive(Debug)]
+#[must_use]
+pub struct Ready {
+    batches: Vec<Batch>,
+    max_samples: Option<NonZeroUsize>,
+    max_bytes: Option<NonZeroUsize>,
+}
+
+// === impl Sizer ===
+
+impl Sizer {
+    pub fn size(self, profiles: &Profiles) -> u64 {
+        match self {
+            Sizer::Requests => 1,
+            Sizer::Items => profiles.sample_count() as u64,
+            Sizer::Bytes => profiles.encoded_len() as u64,
+        }
+    }
+
+    pub fn unit(self) -> &'static str {
+        match self {
+            Sizer::Requests => "requests",
+            Sizer::Items => "samples",
+            Sizer::Bytes => "bytes",
+        }
+    }
+}
+
+// === impl Accumulator ===
+
+impl Accumulator {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            partitions: HashMap::new(),
+        }
+    }
+
+    /// Whether a batch of a client with this metadata can be taken.
+    pub fn has_room_for(&self, metadata: &Metadata) -> bool {
+        self.partitions.len() < self.limits.max_partitions
+            || self
+                .partitions
+                .contains_key(&metadata.restricted_to(&self.limits.keys))
+    }
+
+    /// Takes a batch; returns what is ready to be sent on.
+    pub fn add(&mut self, batch: Batch, now: Instant) -> Option<Ready> {
+        let key = batch.metadata.restricted_to(&self.limits.keys);
+        let size = self.limits.sizer.size(&batch.profiles);
+        let partition = self
+            .partitions
+            .entry(key.clone())
+            .or_insert_with(|| Partition {
+                held: Vec::new(),
+                size: 0,
+                since: now,
+            });
+        partition.size += size;
+        partition.held.push(batch);
+        (partition.size >= self.limits.min_size)
+            .then(|| self.take(&key))
+            .flatten()
+    }
+
+    /// When [`flush_due`](Self::flush_due) has something to do next.
+    pub fn next_flush(&self) -> Option<Instant> {
+        let first = self
+            .partitions
+            .values()
+            .map(|partition| partition.since)
+            .min()?;
+        Some(first + self.limits.flush_after?)
+    }
+
+    /// What has been held for its time.
+    pub fn flush_due(&mut self, now: Instant) -> Vec<Ready> {
+        let Some(flush_after) = self.limits.flush_after else {
+            return Vec::new();
+        };
+        self.take_where(|partition| partition.since + flush_after <= now)
+    }
+
+    pub fn flush_all(&mut self) -> Vec<Ready> {
+        self.take_where(|_| true)
+    }
+
+    fn take_where(&mut self, condition: impl Fn(&Partition) -> bool) -> Vec<Ready> {
+        let chosen = self
+            .partitions
+            .iter()
+            .filter(|(_, partition)| condition(partition));
+        let keys: Vec<Metadata> = chosen.map(|(key, _)| key.clone()).collect();
+        keys.iter().filter_map(|key| self.take(key)).collect()
+    }
+
+    fn take(&mut self, key: &Metadata) -> Option<Ready> {
+        let batches = self.partitions.remove(key)?.held;
+        let Limits {
+            max_samples,
+            max_bytes,
+            ..
+        } = self.limits;
+        Some(Ready {
+            batches,
+            max_samples,
+            max_bytes,
+        })
+    }
+}
+
+// === impl Ready ===
+
+impl Ready {
+    /// Merges the batches and cuts the result to the bounds.
+    ///
+    /// A sample that alone exceeds the bound in bytes goes on as it is: whether it can be delivered
+    /// is for the exporter to find out and to count.
+    pub fn combine(self) -> Vec<Batch> {
+        let Some(merged) = merge(self.batches) else {
+            return Vec::new();
+        };
+        let by_samples = cut(merged, self.max_samples, Sizer::Items, Bound::Samples);
+        let by_bytes = |piece| cut(piece, self.max_bytes, Sizer::Bytes, Bound::Bytes).into_iter();
+        by_samples.into_iter().flat_map(by_bytes).collect()
+    }
+}
+
+fn cut(
+    batch: Batch,
+    max: Option<NonZeroUsize>,
+    sizer: Sizer,
+    bound: impl Fn(usize) -> Bound,
+) -> Vec<Batch> {
+    let Some(max) = max else { return vec![batch] };
+    if sizer.size(&batch.profiles) <= max.get() as u64 {
+        return vec![batch];
+    }
+    let split = batch.profiles.split(bound(max.get()));
+    batch.into_pieces(split.pieces.into_iter().chain(split.oversize))
+}
+
+/// One batch with the content of all; `None` of none.
+fn merge(batches: Vec<Batch>) -> Option<Batch> {
+    if batches.len() < 2 {
+        return batches.into_iter().next();
+    }
+    let mut finalizers = Finalizers::default();
+    let mut parts = Vec::with_capacity(batches.len());
+    let metadata = batches.first().map(|batch| batch.metadata.clone())?;
+    for batch in batches {
+        finalizers.append(batch.finalizers);
+        parts.push(batch.profiles);
+    }
+    Some(Batch {
+        profiles: Profiles::merge(parts),
+        metadata,
+        finalizers,
+    })
+}

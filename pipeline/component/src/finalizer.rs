@@ -1,0 +1,244 @@
+//! Tells a receiver what became of a batch, once, after all its copies and pieces are settled.
+//!
+//! There are no acknowledgement messages and no context stacks: every copy of a batch holds a
+//! reference, records its own outcome, and the last one to go reports the worst of all. A copy that
+//! is dropped without a word counts as lost, so nothing can be forgotten.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What became of a batch, from best to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Every copy reached its destination, or was filtered out on purpose.
+    Delivered = 0,
+    /// A destination could not be reached in time; sending again may succeed.
+    Undelivered = 1,
+    /// A destination refused it for ever.
+    Rejected = 2,
+    /// A copy went away without an outcome: a bug or a crash of a component.
+    Lost = 3,
+}
+
+/// One copy's duty to say what became of it.
+pub struct Finalizer {
+    shared: Arc<Shared>,
+    settled: bool,
+}
+
+/// The finalizers of all batches that one batch was merged from.
+#[derive(Clone, Debug, Default)]
+pub struct Finalizers(Vec<Finalizer>);
+
+/// A try to hand a batch on that may be repeated: while it is open, what the other side says of
+/// its copy is held back from those who wait.
+pub struct Attempt(Arc<Mutex<AttemptState>>);
+
+#[derive(Default)]
+struct AttemptState {
+    waiting: Finalizers,
+    outcome: Option<Outcome>,
+    accepted: bool,
+}
+
+struct Shared {
+    worst: AtomicU8,
+    report: Box<dyn Fn(Outcome) + Send + Sync>,
+}
+
+// === impl Finalizer ===
+
+impl Finalizer {
+    /// `report` is called exactly once, when the last copy is settled.
+    pub fn new(report: impl Fn(Outcome) + Send + Sync + 'static) -> Self {
+        let shared = Shared {
+            worst: AtomicU8::new(0),
+            report: Box::new(report),
+        };
+        Self {
+            shared: Arc::new(shared),
+            settled: false,
+        }
+    }
+
+    pub fn settle(mut self, outcome: Outcome) {
+        self.record(outcome);
+    }
+
+    fn record(&mut self, outcome: Outcome) {
+        self.settled = true;
+        self.shared.worst.fetch_max(outcome as u8, Ordering::AcqRel);
+    }
+}
+
+impl Clone for Finalizer {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            settled: false,
+        }
+    }
+}
+
+impl Drop for Finalizer {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.record(Outcome::Lost);
+        }
+    }
+}
+
+impl fmt::Debug for Finalizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Finalizer")
+    }
+}
+
+// === impl Finalizers ===
+
+impl Finalizers {
+    pub fn add(&mut self, finalizer: Finalizer) {
+        self.0.push(finalizer);
+    }
+
+    /// Takes over the duties of `other`, for a batch that was merged from several.
+    pub fn append(&mut self, mut other: Finalizers) {
+        self.0.append(&mut other.0);
+    }
+
+    pub fn settle(self, outcome: Outcome) {
+        for finalizer in self.0 {
+            finalizer.settle(outcome);
+        }
+    }
+
+    /// The finalizers to hand on with a batch whose refusal is not the last word, and the attempt
+    /// to close with the answer.
+    pub fn attempt(self) -> (Finalizers, Attempt) {
+        let state = AttemptState {
+            waiting: self,
+            ..AttemptState::default()
+        };
+        let attempt = Attempt(Arc::new(Mutex::new(state)));
+        let mut handed = Finalizers::default();
+        if !attempt.lock().waiting.is_empty() {
+            let state = Attempt(Arc::clone(&attempt.0));
+            handed.add(Finalizer::new(move |outcome| state.reported(outcome)));
+        }
+        (handed, attempt)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// The batch was taken: those who wait get its outcome, now or when it is known.
+    pub fn accepted(self) {
+        let mut state = self.lock();
+        state.accepted = true;
+        if let Some(outcome) = state.outcome {
+            std::mem::take(&mut state.waiting).settle(outcome);
+        }
+    }
+
+    /// The batch was not taken: gives back those who wait, for another attempt.
+    pub fn refused(self) -> Finalizers {
+        std::mem::take(&mut self.lock().waiting)
+    }
+
+    fn reported(&self, outcome: Outcome) {
+        let mut state = self.lock();
+        state.outcome = Some(outcome);
+        if state.accepted {
+            std::mem::take(&mut state.waiting).settle(outcome);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, AttemptState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Shared ===
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let outcome = match *self.worst.get_mut() {
+            0 => Outcome::Delivered,
+            1 => Outcome::Undelivered,
+            2 => Outcome::Rejected,
+            _ => Outcome::Lost,
+        };
+        (self.report)(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watched() -> (Finalizer, Arc<Mutex<Vec<Outcome>>>) {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&seen);
+        (
+            Finalizer::new(move |outcome| sink.lock().unwrap().push(outcome)),
+            seen,
+        )
+    }
+
+    #[test]
+    fn reports_once_after_the_last_copy_with_the_worst_outcome() {
+        let (first, seen) = watched();
+        let second = first.clone();
+        let third = second.clone();
+        first.settle(Outcome::Delivered);
+        third.settle(Outcome::Rejected);
+        assert!(seen.lock().unwrap().is_empty());
+        second.settle(Outcome::Undelivered);
+        assert_eq!(*seen.lock().unwrap(), [Outcome::Rejected]);
+    }
+
+    #[test]
+    fn counts_a_copy_that_vanishes_as_lost() {
+        let (first, seen) = watched();
+        drop(first.clone());
+        first.settle(Outcome::Delivered);
+        assert_eq!(*seen.lock().unwrap(), [Outcome::Lost]);
+    }
+
+    #[test]
+    fn a_merged_batch_answers_for_all_that_it_was_merged_from() {
+        let ((a, seen_a), (b, seen_b)) = (watched(), watched());
+        let mut merged = Finalizers::default();
+        merged.add(a);
+        let mut other = Finalizers::default();
+        other.add(b);
+        merged.append(other);
+        let pieces = [merged.clone(), merged];
+        for piece in pieces {
+            piece.settle(Outcome::Delivered);
+        }
+        assert_eq!(*seen_a.lock().unwrap(), [Outcome::Delivered]);
+        assert_eq!(*seen_b.lock().unwrap(), [Outcome::Delivered]);
+    }
+
+    #[test]
+    fn a_refused_attempt_leaves_no_trace_in_the_outcome() {
+        let (first, seen) = watched();
+        let mut waiting = Finalizers::default();
+        waiting.add(first);
+        let (handed, attempt) = waiting.attempt();
+        handed.settle(Outcome::Undelivered);
+        let (handed, attempt) = attempt.refused().attempt();
+        attempt.accepted();
+        assert!(seen.lock().unwrap().is_empty());
+        handed.settle(Outcome::Delivered);
+        assert_eq!(*seen.lock().unwrap(), [Outcome::Delivered]);
+    }
+}

@@ -1,0 +1,153 @@
+//! Self-telemetry: named counters, gauges and histograms with fixed labels.
+//!
+//! A family is registered when its first member is asked for; asking again for the same name and
+//! labels gives the same series, so that components need no shared statics.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus::{
+    Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    Opts, Registry, TextEncoder,
+};
+
+/// Hands out metrics; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    families: Arc<Mutex<Families>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("failed to render metrics: {0}")]
+pub struct MeterError(#[from] prometheus::Error);
+
+#[derive(Debug, Default)]
+struct Families {
+    registry: Registry,
+    by_name: HashMap<String, Family>,
+}
+
+#[derive(Clone, Debug)]
+enum Family {
+    Counter(IntCounterVec),
+    Gauge(GaugeVec),
+    Histogram(HistogramVec),
+}
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Meter {
+    pub fn counter(&self, name: &str, help: &str, labels: Labels<'_>) -> IntCounter {
+        let make =
+            |keys: &[&str]| IntCounterVec::new(Opts::new(name, help), keys).map(Family::Counter);
+        match self.family(name, labels, make) {
+            Some(Family::Counter(family)) => {
+                series(family.get_metric_with_label_values(&values(labels)))
+            }
+            _ => None,
+        }
+        .unwrap_or_else(|| detached(IntCounter::new(name, help)))
+    }
+
+    pub fn gauge(&self, name: &str, help: &str, labels: Labels<'_>) -> Gauge {
+        let make = |keys: &[&str]| GaugeVec::new(Opts::new(name, help), keys).map(Family::Gauge);
+        match self.family(name, labels, make) {
+            Some(Family::Gauge(family)) => {
+                series(family.get_metric_with_label_values(&values(labels)))
+            }
+            _ => None,
+        }
+        .unwrap_or_else(|| detached(Gauge::new(name, help)))
+    }
+
+    pub fn histogram(
+        &self,
+        name: &str,
+        help: &str,
+        buckets: &[f64],
+        labels: Labels<'_>,
+    ) -> Histogram {
+        let opts = || HistogramOpts::new(name, help).buckets(buckets.to_vec());
+        let make = |keys: &[&str]| HistogramVec::new(opts(), keys).map(Family::Histogram);
+        match self.family(name, labels, make) {
+            Some(Family::Histogram(family)) => {
+                series(family.get_metric_with_label_values(&values(labels)))
+            }
+            _ => None,
+        }
+        .unwrap_or_else(|| detached(Histogram::with_opts(opts())))
+    }
+
+    /// All metrics in Prometheus' text format.
+    pub fn render(&self) -> Result<Vec<u8>, MeterError> {
+        let gathered = self.lock().registry.gather();
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&gathered, &mut text)?;
+        Ok(text)
+    }
+
+    fn family(
+        &self,
+        name: &str,
+        labels: Labels<'_>,
+        make: impl FnOnce(&[&str]) -> prometheus::Result<Family>,
+    ) -> Option<Family> {
+        let mut families = self.lock();
+        if let Some(family) = families.by_name.get(name) {
+            return Some(family.clone());
+        }
+        let keys: Vec<&str> = labels.iter().map(|(key, _)| *key).collect();
+        let family = series(make(&keys))?;
+        series(match family.clone() {
+            Family::Counter(collector) => families.registry.register(Box::new(collector)),
+            Family::Gauge(collector) => families.registry.register(Box::new(collector)),
+            Family::Histogram(collector) => families.registry.register(Box::new(collector)),
+        })?;
+        families.by_name.insert(name.to_owned(), family.clone());
+        Some(family)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Families> {
+        self.families.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn values<'a>(labels: Labels<'a>) -> Vec<&'a str> {
+    labels.iter().map(|(_, value)| *value).collect()
+}
+
+/// A metric that cannot be registered is a bug of its caller; it must not end a running agent.
+fn series<T>(result: prometheus::Result<T>) -> Option<T> {
+    debug_assert!(
+        result.is_ok(),
+        "bad metric: {}",
+        result.err().unwrap_or(prometheus::Error::AlreadyReg)
+    );
+    result.ok()
+}
+
+fn detached<T>(metric: prometheus::Result<T>) -> T {
+    metric.expect("metric names are literals that Prometheus accepts")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_name_and_labels_give_the_same_series() {
+        let meter = Meter::default();
+        meter
+            .counter("sent", "Samples sent.", &[("exporter", "otlp")])
+            .inc_by(2);
+        meter
+            .counter("sent", "Samples sent.", &[("exporter", "otlp")])
+            .inc();
+        meter
+            .counter("sent", "Samples sent.", &[("exporter", "debug")])
+            .inc();
+        let text = String::from_utf8(meter.render().unwrap()).unwrap();
+        assert!(text.contains("sent{exporter=\"otlp\"} 3"), "{text}");
+        assert!(text.contains("sent{exporter=\"debug\"} 1"), "{text}");
+    }
+}

@@ -1,0 +1,211 @@
+//! How a component makes itself known: one line in the list of its kind.
+//!
+//! ```ignore
+//! pub const ALL: &[Entry<dyn Exporter>] = &[entry::<debug::Debug>(), entry::<nop::Nop>()];
+//! ```
+//!
+//! A row is plain data: function pointers and names, no macro and no link-time registration, so
+//! that everything that exists can be read in one place and walked by tests.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
+
+use crate::{ComponentStatus, Exporter, Extension, Meter, Processor, Receiver, StatusBoard};
+
+/// A component: its name, its configuration and how to make it.
+pub trait Factory: 'static {
+    /// The name in the configuration, and of the component's folder.
+    const NAME: &'static str;
+    /// Names that it had before, or has in other collectors; they go on working.
+    const ALIASES: &'static [&'static str] = &[];
+    const STABILITY: Stability = Stability::Alpha;
+    type Config: Config;
+    /// `dyn Receiver`, `dyn Processor`, `dyn Exporter` or `dyn Extension`.
+    type Component: ?Sized;
+
+    /// Wires the component. Opens nothing and starts nothing: `profcol validate` builds too.
+    fn build(
+        config: &Self::Config,
+        context: &BuildContext,
+    ) -> Result<Box<Self::Component>, BuildError>;
+}
+
+/// One row of a registry.
+pub struct Entry<C: ?Sized> {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub stability: Stability,
+    /// The JSON Schema of its configuration.
+    pub schema: fn() -> serde_json::Value,
+    /// Checks, decodes and validates; `None` where there are problems.
+    pub load: fn(&Node, &mut Problems) -> Option<Box<dyn AnyConfig>>,
+    pub build: fn(&dyn AnyConfig, &BuildContext) -> Result<Box<C>, BuildError>,
+}
+
+/// A decoded configuration whose type only its own entry knows.
+pub trait AnyConfig: Any + fmt::Debug + Send + Sync {
+    /// The configuration with all defaults; secrets in plain.
+    fn resolved(&self) -> Result<serde_json::Value, serde_json::Error>;
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// What a component is given when it is built.
+#[derive(Clone, Debug)]
+pub struct BuildContext {
+    pub id: ComponentId,
+    /// The pipeline, for processors: each pipeline has its own instance.
+    pub pipeline: Option<PipelineId>,
+    pub meter: Meter,
+    pub status: ComponentStatus,
+    /// How everything else is doing.
+    pub board: StatusBoard,
+    pub extensions: Arc<HashMap<ComponentId, Handles>>,
+}
+
+/// What an extension offers, by type.
+#[derive(Clone, Default)]
+pub struct Handles(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BuildError(pub String);
+
+/// How far a component has come, in the Collector's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stability {
+    Development,
+    Alpha,
+    Beta,
+    Stable,
+}
+
+/// Which of the four kinds a component is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Receiver,
+    Processor,
+    Exporter,
+    Extension,
+}
+
+/// Everything that a binary can build.
+#[derive(Clone, Copy, Debug)]
+pub struct Registry {
+    pub receivers: &'static [Entry<dyn Receiver>],
+    pub processors: &'static [Entry<dyn Processor>],
+    pub exporters: &'static [Entry<dyn Exporter>],
+    pub extensions: &'static [Entry<dyn Extension>],
+}
+
+/// The row of the component `F`.
+pub const fn entry<F: Factory>() -> Entry<F::Component> {
+    Entry {
+        name: F::NAME,
+        aliases: F::ALIASES,
+        stability: F::STABILITY,
+        schema: profcol_config::schema::schema_of::<F::Config>,
+        load: |node, problems| {
+            let config: F::Config = profcol_config::load(node, problems)?;
+            Some(Box::new(config))
+        },
+        build: |config, context| match config.as_any().downcast_ref::<F::Config>() {
+            Some(config) => F::build(config, context),
+            None => Err(BuildError(format!(
+                "{:?} is not a configuration of {}",
+                config,
+                F::NAME
+            ))),
+        },
+    }
+}
+
+// === impl Entry ===
+
+impl<C: ?Sized> Entry<C> {
+    /// Whether `name` means this component, by its present or a former name.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
+}
+
+impl<C: ?Sized> fmt::Debug for Entry<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+// === impl AnyConfig ===
+
+impl<C: Config> AnyConfig for C {
+    fn resolved(&self) -> Result<serde_json::Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+// === impl BuildContext ===
+
+impl BuildContext {
+    /// What the extension `id` offers as a `T`.
+    pub fn extension<T: Any + Send + Sync>(&self, id: &ComponentId) -> Result<Arc<T>, BuildError> {
+        let Some(handles) = self.extensions.get(id) else {
+            return Err(BuildError(format!(
+                "extension {id:?} is not running: configure it under `extensions` and list it in `service::extensions`"
+            )));
+        };
+        handles.get::<T>().ok_or_else(|| {
+            BuildError(format!(
+                "extension {id:?} does not offer what is asked of it here"
+            ))
+        })
+    }
+}
+
+// === impl Handles ===
+
+impl Handles {
+    pub fn add<T: Any + Send + Sync>(&mut self, handle: T) {
+        self.0.insert(TypeId::of::<T>(), Arc::new(handle));
+    }
+
+    pub fn get<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        Arc::downcast(self.0.get(&TypeId::of::<T>())?.clone()).ok()
+    }
+}
+
+impl fmt::Debug for Handles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} handles", self.0.len())
+    }
+}
+
+// === impl Kind, Stability ===
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Receiver => "receiver",
+            Kind::Processor => "processor",
+            Kind::Exporter => "exporter",
+            Kind::Extension => "extension",
+        })
+    }
+}
+
+impl fmt::Display for Stability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stability::Development => "Development",
+            Stability::Alpha => "Alpha",
+            Stability::Beta => "Beta",
+            Stability::Stable => "Stable",
+        })
+    }
+}

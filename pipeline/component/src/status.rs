@@ -1,0 +1,107 @@
+//! How every component is doing, for health checks and people.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// The Collector's component statuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Status {
+    Starting,
+    Ok,
+    /// Something is wrong that may pass by itself.
+    RecoverableError(String),
+    /// This component will not work again.
+    PermanentError(String),
+    Stopping,
+    Stopped,
+}
+
+/// The statuses of all components, by `kind id` such as `exporter otlp_grpc/backend`.
+#[derive(Clone, Debug)]
+pub struct StatusBoard {
+    statuses: Arc<watch::Sender<BTreeMap<String, Status>>>,
+}
+
+/// One component's place on the board.
+#[derive(Clone, Debug)]
+pub struct ComponentStatus {
+    board: StatusBoard,
+    component: Arc<str>,
+}
+
+// === impl StatusBoard ===
+
+impl Default for StatusBoard {
+    fn default() -> Self {
+        Self {
+            statuses: Arc::new(watch::Sender::new(BTreeMap::new())),
+        }
+    }
+}
+
+impl StatusBoard {
+    pub fn component(&self, component: String) -> ComponentStatus {
+        ComponentStatus {
+            board: self.clone(),
+            component: component.into(),
+        }
+    }
+
+    pub fn snapshot(&self) -> BTreeMap<String, Status> {
+        self.statuses.borrow().clone()
+    }
+
+    pub fn subscribe(&self) -> watch::Receiver<BTreeMap<String, Status>> {
+        self.statuses.subscribe()
+    }
+}
+
+// === impl ComponentStatus ===
+
+impl ComponentStatus {
+    pub fn set(&self, status: Status) {
+        self.board.statuses.send_if_modified(|statuses| {
+            let previous = statuses.get(&*self.component);
+            if previous == Some(&status) || previous.is_some_and(|now| !now.may_become(&status)) {
+                return false;
+            }
+            statuses.insert(self.component.to_string(), status);
+            true
+        });
+    }
+}
+
+impl Status {
+    /// A permanent error stays until the component stops, and what is stopped stays stopped.
+    fn may_become(&self, next: &Status) -> bool {
+        match self {
+            Status::PermanentError(_) => matches!(next, Status::Stopping),
+            Status::Stopping => matches!(next, Status::Stopped | Status::PermanentError(_)),
+            Status::Stopped => matches!(next, Status::Starting),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permanent_error_outlives_later_good_news() {
+        let board = StatusBoard::default();
+        let exporter = board.component("exporter debug".to_owned());
+        exporter.set(Status::Ok);
+        exporter.set(Status::PermanentError("disk is gone".to_owned()));
+        exporter.set(Status::Ok);
+        assert_eq!(
+            board.snapshot()["exporter debug"],
+            Status::PermanentError("disk is gone".to_owned())
+        );
+        exporter.set(Status::Stopping);
+        exporter.set(Status::Stopped);
+        assert_eq!(board.snapshot()["exporter debug"], Status::Stopped);
+    }
+}

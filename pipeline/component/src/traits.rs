@@ -1,0 +1,167 @@
+//! What a component is.
+//!
+//! All four kinds live the same life: *build* wires (no file, no socket, no task), *start* opens
+//! what is needed and fails loudly, *run* works until it is told to stop and cleans up. The engine
+//! starts exporters first and receivers last, and stops them the other way round.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use prometheus::IntCounter;
+
+use crate::registry::Handles;
+use crate::{Answer, Batch, Delivered, Delivery, Meter, Refusal, Stop};
+
+/// Why a component could not start.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StartError(pub String);
+
+/// Why a component ended although nobody asked it to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RunError(pub String);
+
+/// Takes batches and answers for them.
+#[async_trait]
+pub trait Consumer: Send + Sync {
+    async fn consume(&self, batch: Batch) -> Answer;
+}
+
+/// Brings profiles in. Only it knows when data comes, so it owns its loop.
+#[async_trait]
+pub trait Receiver: Send + 'static {
+    /// Opens ports and files; called after everything downstream is ready.
+    async fn start(&mut self) -> Result<(), StartError> {
+        Ok(())
+    }
+
+    /// Works until `stop`, then takes in nothing new, finishes what it has taken and returns.
+    async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError>;
+}
+
+/// Looks at, changes, holds back or drops what passes.
+#[async_trait]
+pub trait Processor: Send + Sync + 'static {
+    async fn start(&self) -> Result<(), StartError> {
+        Ok(())
+    }
+
+    /// Handles one batch, called by several senders at once. Whoever drops a batch on purpose
+    /// settles its finalizers; whoever holds it back answers for it later through them.
+    async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer;
+
+    /// Work beside the batches: timers. After `stop` no batch comes any more; what is held back is
+    /// to be passed on before returning.
+    async fn run(self: Arc<Self>, _next: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+/// Delivers profiles to one place. Queue, retry and timeout are the engine's.
+#[async_trait]
+pub trait Exporter: Send + Sync + 'static {
+    /// How the engine is to queue, time and repeat for this exporter.
+    fn delivery(&self) -> Delivery;
+
+    async fn start(&self) -> Result<(), StartError> {
+        Ok(())
+    }
+
+    /// Delivers one batch, called by several consumers at once.
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal>;
+
+    /// Work beside the batches: rotation, flushing by time. After `stop` nothing is exported any
+    /// more; what is still buffered is to be written before returning.
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+/// Runs beside the pipelines and offers something to their components.
+#[async_trait]
+pub trait Extension: Send + Sync + 'static {
+    /// What other components may ask for by this extension's id.
+    fn offer(self: Arc<Self>, _handles: &mut Handles) {}
+
+    async fn start(&self) -> Result<(), StartError> {
+        Ok(())
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+/// Where a receiver puts its batches; counts what was accepted and what was refused.
+#[derive(Clone)]
+pub struct Output {
+    next: Arc<dyn Consumer>,
+    meter: Meter,
+    receiver: Arc<str>,
+    accepted: IntCounter,
+    refused: IntCounter,
+    failed: IntCounter,
+}
+
+impl Output {
+    pub fn new(next: Arc<dyn Consumer>, meter: Meter, receiver: &str) -> Self {
+        Self::counting(next, meter, receiver.into(), "")
+    }
+
+    /// The same output, its counts labelled with how the data came in: `grpc`, `http`, `file`.
+    pub fn for_transport(&self, transport: &str) -> Self {
+        let (next, meter) = (Arc::clone(&self.next), self.meter.clone());
+        Self::counting(next, meter, Arc::clone(&self.receiver), transport)
+    }
+
+    pub async fn push(&self, batch: Batch) -> Answer {
+        let samples = batch.profiles.sample_count() as u64;
+        let answer = self.next.consume(batch).await;
+        match &answer {
+            Ok(()) => self.accepted.inc_by(samples),
+            Err(_) => self.refused.inc_by(samples),
+        }
+        answer
+    }
+
+    /// Counts samples that this receiver itself had to drop, such as damaged ones.
+    pub fn count_failed(&self, samples: u64) {
+        self.failed.inc_by(samples);
+    }
+
+    fn counting(
+        next: Arc<dyn Consumer>,
+        meter: Meter,
+        receiver: Arc<str>,
+        transport: &str,
+    ) -> Self {
+        let labels: &[(&str, &str)] = &[("receiver", &receiver), ("transport", transport)];
+        let accepted = meter.counter(
+            "otelcol_receiver_accepted_profile_samples",
+            "Samples that entered the pipelines.",
+            labels,
+        );
+        let refused = meter.counter(
+            "otelcol_receiver_refused_profile_samples",
+            "Samples that the pipelines did not take.",
+            labels,
+        );
+        let failed = meter.counter(
+            "otelcol_receiver_failed_profile_samples",
+            "Samples that the receiver itself could not use.",
+            labels,
+        );
+        Self {
+            next,
+            meter,
+            receiver,
+            accepted,
+            refused,
+            failed,
+        }
+    }
+}

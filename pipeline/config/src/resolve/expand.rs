@@ -1,0 +1,243 @@
+//! Replaces each `${…}` in the values of a tree.
+//!
+//! The innermost reference goes first, results are expanded again, and `$$` stands for `$` once nothing is left to
+//! expand. A value that is wholly one reference takes the YAML type of what it leads to and also remembers the text; a
+//! reference amid other text is always replaced by the text. Keys are never touched.
+
+use std::sync::Arc;
+
+use super::retrieve::{Reader, Retrieved};
+use crate::node::{Entry, Location, MAX_DEPTH, Node, Value};
+use crate::problem::{Problem, Problems};
+use crate::sources::MAX_TOTAL_BYTES;
+use crate::yaml;
+
+/// How many replacements one value may take; a variable that leads back to itself takes them all.
+const MAX_ROUNDS: usize = 1000;
+
+/// Expands the whole tree. A value that cannot be expanded is a problem and becomes null.
+pub(super) fn expand(root: Node, reader: &mut Reader<'_>, problems: &mut Problems) -> Node {
+    let mut expander = Expander {
+        reader,
+        spliced: Spliced::default(),
+    };
+    expander.node(
+        root,
+        Place {
+            depth: 0,
+            rounds: 0,
+        },
+        problems,
+    )
+}
+
+struct Expander<'r, 'w> {
+    reader: &'r mut Reader<'w>,
+    spliced: Spliced,
+}
+
+/// Bytes of text made by replacing, which could otherwise double with every round. What is only made for the text beside
+/// a value counts apart, so that it can never be why a value is refused.
+#[derive(Default)]
+struct Spliced {
+    values: usize,
+    beside: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    depth: usize,
+    /// Replacements made on the way to here.
+    rounds: usize,
+}
+
+enum Expanded {
+    Text(String, Location),
+    /// Not text: what a value that was wholly one reference led to, and its text.
+    Data(Node, Arc<str>, Place),
+}
+
+impl Expander<'_, '_> {
+    fn node(&mut self, node: Node, place: Place, problems: &mut Problems) -> Node {
+        let at = node.at;
+        let inner = Place {
+            depth: place.depth + 1,
+            ..place
+        };
+        if place.depth > MAX_DEPTH {
+            problems.push(too_many_rounds().at(at));
+            return Node::new(Value::Null, at);
+        }
+        match node.value {
+            Value::Str(text) => match self.text(text, at, place) {
+                Ok(Expanded::Text(text, at)) => Node::new(Value::Str(unescape(&text)), at),
+                Ok(Expanded::Data(data, raw, place)) => self.data(data, &raw, place, problems),
+                Err(problem) => {
+                    problems.push(problem);
+                    Node::new(Value::Null, at)
+                }
+            },
+            Value::Seq(items) => {
+                let items = items.into_iter().enumerate();
+                let expand = |(i, item): (usize, Node)| {
+                    problems.nested_key(&i.to_string(), |p| self.node(item, inner, p))
+                };
+                Node::new(Value::Seq(items.map(expand).collect()), at)
+            }
+            Value::Map(entries) => {
+                let expand = |(key, Entry { key_at, node }): (String, Entry)| {
+                    let node = problems.nested_key(&key, |p| self.node(node, inner, p));
+                    (key, Entry { key_at, node })
+                };
+                Node::new(Value::Map(entries.into_iter().map(expand).collect()), at)
+            }
+            _ => node,
+        }
+    }
+
+    /// A value that came wholly from a reference: expanded itself, with the text beside it for fields that hold text.
+    fn data(&mut self, data: Node, raw: &str, place: Place, problems: &mut Problems) -> Node {
+        let at = data.at;
+        let mut node = self.node(data, place, problems);
+        // The text may hold what cannot be expanded, such as a reference in a comment. Then there is just no text, and
+        // nothing that was met on the way is worth a note.
+        let notes = self.reader.notes.len();
+        std::mem::swap(&mut self.spliced.values, &mut self.spliced.beside);
+        let text = self.text(raw.to_owned(), at, place);
+        std::mem::swap(&mut self.spliced.values, &mut self.spliced.beside);
+        self.reader.notes.truncate(notes);
+        node.raw = match text {
+            Ok(Expanded::Text(text, _)) => Some(Arc::from(unescape(&text))),
+            Ok(Expanded::Data(..)) | Err(_) => None,
+        };
+        node
+    }
+
+    fn text(
+        &mut self,
+        mut text: String,
+        mut at: Location,
+        place: Place,
+    ) -> Result<Expanded, Problem> {
+        let mut rounds = place.rounds;
+        while let Some(reference) = find(&text) {
+            let (start, end) = reference;
+            let written = text.get(start..end).unwrap_or_default().to_owned();
+            let here = self.narrow(at, &written);
+            rounds += 1;
+            if rounds > MAX_ROUNDS {
+                return Err(too_many_rounds().at(here));
+            }
+            let name = written.get(2..written.len() - 1).unwrap_or_default();
+            let found = self
+                .reader
+                .reference(name, here)
+                .map_err(|problem| problem.at(here))?;
+            if start == 0 && end == text.len() {
+                at = Location {
+                    line: 1,
+                    column: 1,
+                    width: 0,
+                    source: found.source,
+                };
+                if let Some(data) = self.typed(&found, place)? {
+                    return Ok(Expanded::Data(data, found.text, Place { rounds, ..place }));
+                }
+                self.splice(found.text.len(), here)?;
+                text = found.text.as_ref().to_owned();
+            } else {
+                let times = text.matches(&written).count();
+                self.splice(text.len() + times * found.text.len(), here)?;
+                text = text.replace(&written, &found.text);
+            }
+        }
+        Ok(Expanded::Text(text, at))
+    }
+
+    /// What a text means as YAML, unless it means text or is not YAML at all: then it stands for itself.
+    fn typed(&mut self, found: &Retrieved, place: Place) -> Result<Option<Node>, Problem> {
+        let budget = &mut self.reader.budget;
+        match yaml::parse_within(&found.text, found.source, place.depth, budget) {
+            Ok(node) if matches!(node.value, Value::Str(_)) => Ok(None),
+            Ok(node) => Ok(Some(node)),
+            Err(problem) if budget.is_exceeded() => Err(match place.rounds {
+                0..16 => problem,
+                _ => Problem {
+                    at: problem.at,
+                    ..too_many_rounds()
+                },
+            }),
+            Err(problem) => {
+                self.reader.note_broken(problem);
+                Ok(None)
+            }
+        }
+    }
+
+    fn splice(&mut self, bytes: usize, at: Location) -> Result<(), Problem> {
+        self.spliced.values = self.spliced.values.saturating_add(bytes);
+        if self.spliced.values > MAX_TOTAL_BYTES {
+            let limit = MAX_TOTAL_BYTES >> 20;
+            return Err(
+                Problem::new(format!("expanding makes more than {limit} MiB of text")).at(at),
+            );
+        }
+        Ok(())
+    }
+
+    /// The place of the reference itself where it stands on the first line of its value as written.
+    fn narrow(&self, at: Location, written: &str) -> Location {
+        let Some(line) = self.reader.sources().line(at) else {
+            return at;
+        };
+        let before = at.column.saturating_sub(1) as usize;
+        let start = line
+            .char_indices()
+            .nth(before)
+            .map_or(line.len(), |(i, _)| i);
+        let Some(offset) = line.get(start..).and_then(|rest| rest.find(written)) else {
+            return at;
+        };
+        let skipped = line
+            .get(start..start + offset)
+            .unwrap_or_default()
+            .chars()
+            .count();
+        Location {
+            column: at
+                .column
+                .saturating_add(u32::try_from(skipped).unwrap_or(0)),
+            width: u32::try_from(written.chars().count()).unwrap_or(0),
+            ..at
+        }
+    }
+}
+
+/// The first reference that has no other inside it. An escaped one (an odd number of `$` before it) ends the search: what
+/// surrounds an escape is literal as well.
+fn find(text: &str) -> Option<(usize, usize)> {
+    let mut from = 0;
+    loop {
+        let close = from + text.get(from..)?.find('}')?;
+        let Some(open) = text.get(from..close)?.rfind("${") else {
+            from = close + 1;
+            continue;
+        };
+        let start = from + open;
+        let dollars = text
+            .get(from..start)?
+            .bytes()
+            .rev()
+            .take_while(|b| *b == b'$')
+            .count();
+        return (dollars % 2 == 0).then_some((start, close + 1));
+    }
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("$$", "$")
+}
+
+fn too_many_rounds() -> Problem {
+    Problem::new("too many recursive expansions").help("does a variable lead back to itself?")
+}

@@ -1,0 +1,78 @@
+//! Several configurations into one: maps join key by key, everything else is replaced. A null written out replaces too,
+//! so that `processors:` in a later file wipes what an earlier one put there, and `processors: {}` does not.
+
+use crate::node::{Entry, Location, MAX_DEPTH, Map, Node, Value};
+use crate::problem::Problem;
+
+/// `over` laid on top of `base`.
+pub(super) fn merge(base: Node, over: Node) -> Node {
+    match (base.value, over.value) {
+        (Value::Map(mut entries), Value::Map(newer)) => {
+            for (key, entry) in newer {
+                lay(&mut entries, key, entry);
+            }
+            Node::new(Value::Map(entries), base.at)
+        }
+        (_, value) => Node { value, ..over },
+    }
+}
+
+fn lay(entries: &mut Map, key: String, newer: Entry) {
+    match entries.get_mut(&key) {
+        Some(entry) => {
+            let base = std::mem::replace(&mut entry.node, Node::new(Value::Null, newer.key_at));
+            *entry = Entry {
+                key_at: newer.key_at,
+                node: merge(base, newer.node),
+            };
+        }
+        None => {
+            entries.insert(key, newer);
+        }
+    }
+}
+
+/// Reads `a::b: v` as `a: {b: v}`, in any map (not inside lists). What the same document says twice that way joins.
+pub(super) fn nest(node: Node) -> Result<Node, Problem> {
+    nest_within(node, 0)
+}
+
+fn nest_within(node: Node, depth: usize) -> Result<Node, Problem> {
+    let Value::Map(entries) = node.value else {
+        return Ok(node);
+    };
+    let mut nested = Map::with_capacity(entries.len());
+    for (key, Entry { key_at, node }) in entries {
+        let parts: Vec<&str> = key.split("::").collect();
+        // An IPv6 address is a name like any other.
+        let parts = if parts.iter().any(|part| part.is_empty()) {
+            vec![key.as_str()]
+        } else {
+            parts
+        };
+        if depth + parts.len() > MAX_DEPTH {
+            return Err(Problem::new(format!("nested deeper than {MAX_DEPTH} levels")).at(key_at));
+        }
+        let mut node = nest_within(node, depth + parts.len())?;
+        let (first, inner) = (
+            parts.first().copied().unwrap_or_default(),
+            parts.get(1..).unwrap_or_default(),
+        );
+        for part in inner.iter().rev() {
+            node = wrap(part, key_at, node);
+        }
+        lay(&mut nested, first.to_owned(), Entry { key_at, node });
+    }
+    Ok(Node {
+        value: Value::Map(nested),
+        ..node
+    })
+}
+
+fn wrap(key: &str, key_at: Location, node: Node) -> Node {
+    let entry = Entry { key_at, node };
+    Node::new(
+        Value::Map(Map::from_iter([(key.to_owned(), entry)])),
+        key_at,
+    )
+}

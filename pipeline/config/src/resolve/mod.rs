@@ -1,0 +1,145 @@
+//! From `--config` and `--set` to one tree.
+//!
+//! Each source is a URI (`file:`, `env:`, `yaml:`, `http:`, `https:`, or a bare path). All are read and merged left to
+//! right, then every `${…}` in a value is replaced. What the texts hold stays known, so that a problem in a variable's
+//! text shows that text and the place that asked for it.
+
+mod expand;
+mod merge;
+mod retrieve;
+#[cfg(test)]
+mod tests;
+mod world;
+
+use crate::node::{Location, Map, Node, Value};
+use crate::problem::{Problem, Problems};
+use crate::sources::Sources;
+
+pub use world::{Host, World};
+
+/// What the user named on the command line.
+#[derive(Clone, Debug, Default)]
+pub struct Input {
+    /// The values of `--config`, in order.
+    pub configs: Vec<String>,
+    /// The values of `--set`, in order: `exporters.debug.verbosity=detailed`.
+    pub sets: Vec<String>,
+}
+
+/// A configuration that was read, merged and expanded, not yet checked.
+#[derive(Debug)]
+pub struct Resolved {
+    pub root: Node,
+    pub sources: Sources,
+    /// For the log.
+    pub notes: Vec<Note>,
+    /// What keeps the texts of references from being YAML. They are plain text then, which is an answer only where
+    /// something else is expected: see [`Problems::explain`].
+    pub broken: Vec<Problem>,
+}
+
+/// Something the user should know that is no mistake.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    pub level: NoteLevel,
+    pub message: String,
+    pub at: Option<Location>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoteLevel {
+    Warning,
+    Info,
+}
+
+/// Why a configuration could not be read. Displays as the whole report.
+#[derive(Debug)]
+pub struct Unresolved {
+    pub problems: Problems,
+    pub sources: Sources,
+}
+
+impl std::fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.problems.report(&self.sources).fmt(f)
+    }
+}
+
+impl std::error::Error for Unresolved {}
+
+pub fn resolve(input: &Input, world: &dyn World) -> Result<Resolved, Unresolved> {
+    let mut reader = retrieve::Reader::new(world);
+    let mut problems = Problems::default();
+    let mut root: Option<Node> = None;
+    if input.configs.is_empty() {
+        problems.push(
+            Problem::new("at least one config flag must be provided")
+                .help("name a file with `--config gateway.yaml`"),
+        );
+    }
+    let configs = input
+        .configs
+        .iter()
+        .map(|uri| reader.config(uri))
+        .collect::<Vec<_>>();
+    let sets = input
+        .sets
+        .iter()
+        .map(|set| reader.set(set))
+        .collect::<Vec<_>>();
+    for read in configs.into_iter().chain(sets) {
+        match read.and_then(merge::nest) {
+            Ok(node) => {
+                root = Some(match root {
+                    Some(base) => merge::merge(base, node),
+                    None => node,
+                });
+            }
+            Err(problem) => problems.push(problem),
+        }
+    }
+    let expanded = match root {
+        Some(root) if problems.is_empty() => Some(expand::expand(root, &mut reader, &mut problems)),
+        _ => None,
+    };
+    let (sources, notes, broken) = reader.finish();
+    match expanded {
+        Some(root) if problems.is_empty() => Ok(Resolved {
+            root,
+            sources,
+            notes,
+            broken,
+        }),
+        _ => Err(Unresolved { problems, sources }),
+    }
+}
+
+/// Reads bytes nobody vouches for as a configuration would be read, with no variable set and no other source in reach.
+/// For fuzzing: whatever the bytes are, this returns.
+pub fn parse_untrusted(bytes: &[u8]) -> Result<Resolved, Unresolved> {
+    struct Nothing<'a>(&'a [u8]);
+    impl World for Nothing<'_> {
+        fn env(&self, name: &str) -> Result<Option<String>, String> {
+            // One that leads back to the text, so that nested and recursive expansion is reached as well.
+            Ok((name == "SELF").then(|| String::from_utf8_lossy(self.0).into_owned()))
+        }
+        fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+            match path {
+                "input" => Ok(self.0.to_vec()),
+                _ => Err("no such file or directory".to_owned()),
+            }
+        }
+        fn fetch(&self, _: &str) -> Result<Vec<u8>, String> {
+            Err("no network".to_owned())
+        }
+    }
+    let input = Input {
+        configs: vec!["file:input".to_owned()],
+        sets: Vec::new(),
+    };
+    resolve(&input, &Nothing(bytes))
+}
+
+fn empty_map(at: Location) -> Node {
+    Node::new(Value::Map(Map::new()), at)
+}

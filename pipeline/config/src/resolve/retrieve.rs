@@ -1,0 +1,305 @@
+//! Reads one source: a URI from the command line or from inside a `${…}`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::world::World;
+use super::{Note, NoteLevel, empty_map};
+use crate::node::{Location, Node};
+use crate::problem::{MAX_PROBLEMS, Problem};
+use crate::sources::{SourceId, Sources, TooMuch};
+use crate::suggest::did_you_mean;
+use crate::yaml::{self, Budget};
+
+const SCHEMES: [&str; 5] = ["env", "file", "http", "https", "yaml"];
+
+pub(super) struct Reader<'w> {
+    world: &'w dyn World,
+    sources: Sources,
+    pub(super) notes: Vec<Note>,
+    /// Why texts of references are no YAML, which makes plain text of them.
+    broken: Vec<Problem>,
+    pub(super) budget: Budget,
+    /// What was read already: each file and address is asked once, and a variable is one text however often it is used.
+    read: HashMap<String, Arc<str>>,
+}
+
+/// The text that a URI led to.
+pub(super) struct Retrieved {
+    pub(super) source: SourceId,
+    pub(super) text: Arc<str>,
+}
+
+struct Uri<'a> {
+    scheme: &'a str,
+    body: &'a str,
+}
+
+impl<'w> Reader<'w> {
+    pub(super) fn new(world: &'w dyn World) -> Self {
+        Reader {
+            world,
+            sources: Sources::default(),
+            notes: Vec::new(),
+            broken: Vec::new(),
+            budget: Budget::default(),
+            read: HashMap::new(),
+        }
+    }
+
+    pub(super) fn finish(self) -> (Sources, Vec<Note>, Vec<Problem>) {
+        (self.sources, self.notes, self.broken)
+    }
+
+    pub(super) fn note_broken(&mut self, problem: Problem) {
+        if self.broken.len() < MAX_PROBLEMS {
+            self.broken.push(problem);
+        }
+    }
+
+    /// What one `--config` names. A path needs no scheme.
+    pub(super) fn config(&mut self, text: &str) -> Result<Node, Problem> {
+        let is_drive =
+            text.starts_with(|c: char| c.is_ascii_alphabetic()) && text[1..].starts_with(':');
+        let uri = if is_drive || !text.contains(':') {
+            Uri {
+                scheme: "file",
+                body: text,
+            }
+        } else {
+            let help = format!("a path that holds a colon is written `file:{text}`");
+            let uri = Uri::parse(text)
+                .ok_or_else(|| Problem::new(format!("invalid uri: {text:?}")).help(help))?;
+            if !SCHEMES.contains(&uri.scheme) {
+                let problem = Problem::new(format!("unsupported scheme on URI {text:?}"));
+                return Err(advise_scheme(problem, uri.scheme));
+            }
+            uri
+        };
+        let read = self.retrieve(&uri, None)?;
+        self.document(&read)
+    }
+
+    /// What one `--set` says: `a.b=v` is the document `a::b: v`.
+    pub(super) fn set(&mut self, text: &str) -> Result<Node, Problem> {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err(Problem::new(format!("--set {text:?}: missing equal sign"))
+                .help("write `--set key.of.option=value`"));
+        };
+        let yaml = format!("{}: {}", key.trim().replace('.', "::"), value.trim());
+        let name = format!("--set {}", shorten(text));
+        let read = self.keep(name, Arc::from(yaml), None)?;
+        self.document(&read)
+    }
+
+    /// What a `${…}` at `at` names, given without the brackets.
+    pub(super) fn reference(&mut self, text: &str, at: Location) -> Result<Retrieved, Problem> {
+        let with_default_scheme;
+        let text = if text.contains(':') {
+            text
+        } else {
+            with_default_scheme = format!("env:{text}");
+            &with_default_scheme
+        };
+        let forgot_env = text
+            .split_once(":-")
+            .is_some_and(|(name, _)| is_variable_name(name));
+        let uri = Uri::parse(text).ok_or_else(|| {
+            let problem = Problem::new(format!("invalid uri: {text:?}"));
+            problem.help(match forgot_env {
+                true => format!("write `${{env:{text}}}`"),
+                false => {
+                    "write `${env:NAME}`, `${file:path}`, or `$${…}` for the text itself".to_owned()
+                }
+            })
+        })?;
+        if !SCHEMES.contains(&uri.scheme) {
+            let problem = Problem::new(format!(
+                "scheme {:?} is not supported for uri {text:?}",
+                uri.scheme
+            ));
+            return Err(match forgot_env {
+                true => problem.help(format!("write `${{env:{text}}}`")),
+                false => advise_scheme(problem, uri.scheme),
+            });
+        }
+        if uri.body.contains('$') {
+            return Err(Problem::new(format!(
+                "the uri {text:?} contains unsupported characters ('$')"
+            )));
+        }
+        self.retrieve(&uri, Some(at))
+    }
+
+    fn document(&mut self, read: &Retrieved) -> Result<Node, Problem> {
+        let node = yaml::parse_within(&read.text, read.source, 0, &mut self.budget)?;
+        match node.value.kind() {
+            "map" => Ok(node),
+            "null" => Ok(empty_map(node.at)),
+            kind => Err(Problem::new(format!("retrieved value (type={kind}) cannot be used as a configuration"))
+                .at(node.at)
+                .help("a configuration is a map of sections: receivers, processors, exporters, extensions, service")),
+        }
+    }
+
+    fn retrieve(&mut self, uri: &Uri<'_>, used_at: Option<Location>) -> Result<Retrieved, Problem> {
+        let Uri { scheme, body } = *uri;
+        match scheme {
+            "env" => self.variable(body, used_at),
+            "yaml" => {
+                let text = self.once("yaml", body, |_| Ok(body.as_bytes().to_vec()))?;
+                self.keep(format!("yaml:{}", shorten(body)), text, used_at)
+            }
+            "file" => {
+                let text = self.once("file", body, |world| {
+                    world
+                        .read(body)
+                        .map_err(|error| format!("unable to read the file file:{body}: {error}"))
+                })?;
+                self.keep(body, text, used_at)
+            }
+            _ => {
+                let url = format!("{scheme}:{body}");
+                let text = self.once(scheme, body, |world| {
+                    world
+                        .fetch(&url)
+                        .map_err(|error| format!("unable to download {url:?}: {error}"))
+                })?;
+                self.keep(url, text, used_at)
+            }
+        }
+    }
+
+    fn variable(&mut self, body: &str, used_at: Option<Location>) -> Result<Retrieved, Problem> {
+        let (name, default) = match body.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (body, None),
+        };
+        if !is_variable_name(name) {
+            let mut problem = Problem::new(format!(
+                "environment variable {name:?} has invalid name: must match regex ^[a-zA-Z_][a-zA-Z0-9_]*$"
+            ));
+            problem.help = match name.split_once('-') {
+                Some((name, default)) if is_variable_name(name) => {
+                    Some(format!("a default is written `${{env:{name}:-{default}}}`"))
+                }
+                _ => None,
+            };
+            return Err(problem);
+        }
+        let value = self.world.env(name).map_err(Problem::new)?;
+        let text = match (value, default) {
+            (Some(value), _) => {
+                if value.is_empty() {
+                    self.note(
+                        NoteLevel::Info,
+                        format!("configuration references empty environment variable {name:?}"),
+                        used_at,
+                    );
+                }
+                value
+            }
+            (None, Some(default)) => default.to_owned(),
+            (None, None) => {
+                self.note(
+                    NoteLevel::Warning,
+                    format!("configuration references unset environment variable {name:?}"),
+                    used_at,
+                );
+                String::new()
+            }
+        };
+        let text = self.once("env", body, |_| Ok(text.into_bytes()))?;
+        self.keep(format!("env:{name}"), text, used_at)
+    }
+
+    /// Each thing is noted once, however often it is used.
+    fn note(&mut self, level: NoteLevel, message: String, at: Option<Location>) {
+        if !self.notes.iter().any(|note| note.message == message) {
+            self.notes.push(Note { level, message, at });
+        }
+    }
+
+    /// The text under `scheme:body`, read by `read` the first time.
+    fn once(
+        &mut self,
+        scheme: &str,
+        body: &str,
+        read: impl FnOnce(&dyn World) -> Result<Vec<u8>, String>,
+    ) -> Result<Arc<str>, Problem> {
+        let key = format!("{scheme}:{body}");
+        if let Some(text) = self.read.get(&key) {
+            return Ok(text.clone());
+        }
+        let bytes = read(self.world).map_err(Problem::new)?;
+        let text: Arc<str> = match String::from_utf8(bytes) {
+            Ok(text) => Arc::from(text),
+            Err(error) => {
+                let valid = error
+                    .as_bytes()
+                    .get(..error.utf8_error().valid_up_to())
+                    .unwrap_or_default();
+                let line = valid.iter().filter(|b| **b == b'\n').count() + 1;
+                let problem = Problem::new(format!(
+                    "`{}` is not UTF-8 text (line {line})",
+                    shorten(body)
+                ));
+                return Err(problem.help("save it as UTF-8"));
+            }
+        };
+        self.read.insert(key, text.clone());
+        Ok(text)
+    }
+
+    fn keep(
+        &mut self,
+        name: impl Into<String>,
+        text: Arc<str>,
+        used_at: Option<Location>,
+    ) -> Result<Retrieved, Problem> {
+        let source = self
+            .sources
+            .add(name, text.clone(), used_at)
+            .map_err(|error: TooMuch| Problem::new(error.to_string()))?;
+        Ok(Retrieved { source, text })
+    }
+
+    pub(super) fn sources(&self) -> &Sources {
+        &self.sources
+    }
+}
+
+impl<'a> Uri<'a> {
+    /// `[A-Za-z][A-Za-z0-9+.-]+:body`; one letter alone is a drive, not a scheme.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (scheme, body) = text.split_once(':')?;
+        let mut chars = scheme.chars();
+        let valid = chars.next()?.is_ascii_alphabetic()
+            && scheme.len() > 1
+            && chars.all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-'));
+        valid.then_some(Uri { scheme, body })
+    }
+}
+
+fn advise_scheme(problem: Problem, scheme: &str) -> Problem {
+    match did_you_mean(scheme, SCHEMES) {
+        Some(near) => problem.help(format!("did you mean \"{near}\"?")),
+        None => problem.help(format!("schemes are {}", SCHEMES.join(", "))),
+    }
+}
+
+fn is_variable_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// For display as a name.
+fn shorten(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None if line.len() < text.trim_end().len() => format!("{line}…"),
+        None => line.to_owned(),
+    }
+}

@@ -1,0 +1,76 @@
+//! Where configuration texts come from: the process's environment, files, and the network.
+
+use std::io::Read;
+
+use crate::sources::MAX_TEXT_BYTES;
+
+/// What `${…}` and `--config` may reach. Tests and fuzzers bring their own.
+pub trait World {
+    /// The value of an environment variable, if it is set.
+    fn env(&self, name: &str) -> Result<Option<String>, String>;
+    /// The contents of a file. More than [`MAX_TEXT_BYTES`] need not be read to the end.
+    fn read(&self, path: &str) -> Result<Vec<u8>, String>;
+    /// The body at an `http:` or `https:` address.
+    fn fetch(&self, url: &str) -> Result<Vec<u8>, String>;
+}
+
+type Fetch = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
+
+/// This process's environment and files. Downloads need a client, which is the caller's to bring.
+#[derive(Default)]
+pub struct Host {
+    fetch: Option<Box<Fetch>>,
+}
+
+impl Host {
+    #[must_use]
+    pub fn with_fetch(
+        mut self,
+        fetch: impl Fn(&str) -> Result<Vec<u8>, String> + Send + Sync + 'static,
+    ) -> Self {
+        self.fetch = Some(Box::new(fetch));
+        self
+    }
+}
+
+impl World for Host {
+    fn env(&self, name: &str) -> Result<Option<String>, String> {
+        match std::env::var_os(name).map(|value| value.into_string()) {
+            None => Ok(None),
+            Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(_)) => Err(format!("environment variable {name:?} is not valid UTF-8")),
+        }
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        let open = |error| format!("open {path}: {}", plain(&error));
+        let file = std::fs::File::open(path).map_err(open)?;
+        let mut bytes = Vec::new();
+        // One byte more than allowed tells the caller that there is too much.
+        let limit = MAX_TEXT_BYTES as u64 + 1;
+        match file.take(limit).read_to_end(&mut bytes) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(format!("read {path}: {}", plain(&error))),
+        }
+    }
+
+    fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+        match &self.fetch {
+            Some(fetch) => fetch(url),
+            None => Err("there is no HTTP client here".to_owned()),
+        }
+    }
+}
+
+/// The operating system's words as users of other tools know them, without Rust's `(os error 2)`.
+fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map(|first| first.to_ascii_lowercase())
+        .into_iter()
+        .chain(chars)
+        .collect()
+}

@@ -1,0 +1,169 @@
+//! Whether everything that the service names is declared, and connected in a way that can work.
+//!
+//! What could not be read has its own problem already and counts as declared here, so that one
+//! mistake is told once.
+
+use profcol_config::{ComponentId, Map, Node, Problem, Problems};
+
+use super::{Document, Pipeline, SECTIONS, suggestion};
+
+/// The ids that a configuration declares.
+struct Declarations<'a> {
+    root: &'a Node,
+    receivers: Ids,
+    processors: Ids,
+    exporters: Ids,
+    extensions: Ids,
+}
+
+/// The ids of one section; `None` where they cannot all be known.
+type Ids = Option<Vec<ComponentId>>;
+
+impl Document {
+    pub(super) fn check_connections(&self, root: &Node, problems: &mut Problems) {
+        let declared = Declarations::of(root);
+        for (kind, ids) in [
+            ("receiver", &declared.receivers),
+            ("exporter", &declared.exporters),
+        ] {
+            if ids.as_ref().is_some_and(Vec::is_empty) {
+                let message = format!("no {kind} configuration specified in config");
+                problems.add("", message);
+            }
+        }
+        problems.nested("service", |problems| {
+            problems.nested("extensions", |problems| {
+                let place = ["service", "extensions"];
+                declared.check(
+                    "extension",
+                    &self.service.extensions,
+                    &declared.extensions,
+                    &place,
+                    problems,
+                );
+            });
+            problems.nested("pipelines", |problems| {
+                if !has_pipelines(root) {
+                    let problem = Problem::new("service must have at least one pipeline");
+                    problems.push(
+                        problem.help(
+                            "such as `profiles: {receivers: [otlp], exporters: [otlp_grpc]}`",
+                        ),
+                    );
+                }
+                for pipeline in &self.service.pipelines {
+                    problems.nested_key(&pipeline.id.to_string(), |problems| {
+                        declared.check_pipeline(pipeline, problems);
+                    });
+                }
+            });
+        });
+    }
+}
+
+fn has_pipelines(root: &Node) -> bool {
+    let mut node = root;
+    for key in ["service", "pipelines"] {
+        let Some(map) = node.as_map() else {
+            // What is no map at all has its own problem.
+            return !node.is_null();
+        };
+        match map.get(key) {
+            Some(entry) => node = &entry.node,
+            None => return key == "service" && !has_only_sections(map),
+        }
+    }
+    node.as_map().map_or(!node.is_null(), |map| !map.is_empty())
+}
+
+// === impl Declarations ===
+
+impl<'a> Declarations<'a> {
+    fn of(root: &'a Node) -> Self {
+        Self {
+            root,
+            receivers: ids(root, "receivers"),
+            processors: ids(root, "processors"),
+            exporters: ids(root, "exporters"),
+            extensions: ids(root, "extensions"),
+        }
+    }
+
+    fn check_pipeline(&self, pipeline: &Pipeline, problems: &mut Problems) {
+        if pipeline.receivers.is_empty() {
+            problems.add("", "must have at least one receiver");
+        }
+        if pipeline.exporters.is_empty() {
+            problems.add("", "must have at least one exporter");
+        }
+        let key = pipeline.id.to_string();
+        let lists = [
+            ("receiver", &pipeline.receivers, &self.receivers),
+            ("processor", &pipeline.processors, &self.processors),
+            ("exporter", &pipeline.exporters, &self.exporters),
+        ];
+        for (kind, named, declared) in lists {
+            let list = format!("{kind}s");
+            let place = ["service", "pipelines", key.as_str(), list.as_str()];
+            self.check(kind, named, declared, &place, problems);
+        }
+        let place = ["service", "pipelines", key.as_str(), "processors"];
+        for (position, id) in pipeline.processors.iter().enumerate() {
+            if pipeline.processors[..position].contains(id) {
+                let id = id.to_string();
+                let message = format!("references processor {id:?} multiple times");
+                problems.push(self.at(Problem::new(message), &place, position));
+            }
+        }
+    }
+
+    /// Whether each of `named`, which stand in the list at `place`, is among `declared`.
+    fn check(
+        &self,
+        kind: &str,
+        named: &[ComponentId],
+        declared: &Ids,
+        place: &[&str],
+        problems: &mut Problems,
+    ) {
+        let Some(declared) = declared else { return };
+        // That there is none at all is said once.
+        if declared.is_empty() && matches!(kind, "receiver" | "exporter") {
+            return;
+        }
+        let known: Vec<String> = declared.iter().map(ComponentId::to_string).collect();
+        for (position, id) in named.iter().enumerate() {
+            if declared.contains(id) {
+                continue;
+            }
+            let id = id.to_string();
+            let message = format!("references {kind} {id:?} which is not configured");
+            let help = match known.is_empty() {
+                true => format!("declare it under `{kind}s`"),
+                false => suggestion(&id, known.iter().map(String::as_str)),
+            };
+            problems.push(self.at(Problem::new(message).help(help), place, position));
+        }
+    }
+
+    fn at(&self, problem: Problem, place: &[&str], position: usize) -> Problem {
+        let position = position.to_string();
+        let path = place.iter().copied().chain([position.as_str()]);
+        problem.at(self.root.locate(path))
+    }
+}
+
+fn ids(root: &Node, section: &str) -> Ids {
+    match root.get(section).filter(|node| !node.is_null()) {
+        Some(node) => {
+            let keys = node.as_map()?.keys();
+            keys.map(|key| key.parse().ok()).collect()
+        }
+        // Perhaps it is there under a name that nobody knows.
+        None => root.as_map().is_some_and(has_only_sections).then(Vec::new),
+    }
+}
+
+fn has_only_sections(root: &Map) -> bool {
+    root.keys().all(|key| SECTIONS.contains(&key.as_str()))
+}

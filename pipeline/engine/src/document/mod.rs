@@ -1,0 +1,358 @@
+//! The configuration, understood: which components there are, with their settings, and how they are
+//! connected.
+//!
+//! The shape, the rules and the words are the OpenTelemetry Collector's. Everything that is wrong
+//! is reported at once, each problem with its `::` path; places and snippets come from the nodes.
+
+mod connections;
+mod print;
+mod schema;
+
+use std::fmt;
+
+use profcol_component::{
+    AnyConfig, Entry, Exporter, Extension, Kind, Processor, Receiver, Registry,
+};
+use profcol_config::{
+    ComponentId, Config, Duration, IdError, Map, Node, PipelineId, Problem, Problems, did_you_mean,
+    load,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::schema::schema;
+use crate::telemetry::TelemetrySettings;
+
+/// A configuration that can be built.
+#[derive(Debug)]
+pub struct Document {
+    pub receivers: Vec<Declared<dyn Receiver>>,
+    pub processors: Vec<Declared<dyn Processor>>,
+    pub exporters: Vec<Declared<dyn Exporter>>,
+    pub extensions: Vec<Declared<dyn Extension>>,
+    pub service: Service,
+}
+
+/// A component as the configuration declares it.
+pub struct Declared<C: ?Sized + 'static> {
+    pub id: ComponentId,
+    pub entry: &'static Entry<C>,
+    pub config: Box<dyn AnyConfig>,
+}
+
+/// Which components run, and how they are connected.
+#[derive(Debug)]
+pub struct Service {
+    pub extensions: Vec<ComponentId>,
+    pub pipelines: Vec<Pipeline>,
+    pub telemetry: TelemetrySettings,
+    pub shutdown_timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub struct Pipeline {
+    pub id: PipelineId,
+    pub receivers: Vec<ComponentId>,
+    pub processors: Vec<ComponentId>,
+    pub exporters: Vec<ComponentId>,
+}
+
+/// Which components run, and how they are connected.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct ServiceSettings {
+    /// Extensions, in the order in which they start.
+    extensions: Vec<ComponentId>,
+    /// What profcol says about itself.
+    telemetry: TelemetrySettings,
+    /// How long a stop may take before what is still on its way is given up.
+    shutdown_timeout: Duration,
+}
+
+/// Receivers whose batches go through processors, in this order, to every exporter.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct PipelineSettings {
+    receivers: Vec<ComponentId>,
+    processors: Vec<ComponentId>,
+    exporters: Vec<ComponentId>,
+}
+
+/// The keys of the document.
+const SECTIONS: [&str; 6] = [
+    "receivers",
+    "processors",
+    "exporters",
+    "connectors",
+    "extensions",
+    "service",
+];
+
+impl<C: ?Sized> fmt::Debug for Declared<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.id, self.config)
+    }
+}
+
+// === impl Document ===
+
+impl Document {
+    /// Understands `root`; all problems at once where it cannot.
+    pub fn read(root: &Node, registry: &Registry) -> Result<Self, Problems> {
+        let mut problems = Problems::default();
+        if root.is_null() || root.as_map().is_some_and(Map::is_empty) {
+            let problem = Problem::new("empty configuration file").at(root.at);
+            problems.push(problem.help("it has to have `receivers`, `exporters` and `service`"));
+            return Err(problems);
+        }
+        let document = Self::collect(root, registry, &mut problems);
+        if root.as_map().is_some() {
+            document.check_connections(root, &mut problems);
+        }
+        problems.locate(root);
+        if problems.is_empty() {
+            Ok(document)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn collect(root: &Node, registry: &Registry, problems: &mut Problems) -> Self {
+        check_sections(root, problems);
+        let document = Self {
+            receivers: section(root, Kind::Receiver, registry.receivers, problems),
+            processors: section(root, Kind::Processor, registry.processors, problems),
+            exporters: section(root, Kind::Exporter, registry.exporters, problems),
+            extensions: section(root, Kind::Extension, registry.extensions, problems),
+            service: problems.nested("service", |problems| service(root.get("service"), problems)),
+        };
+        check_connectors(root.get("connectors"), problems);
+        document
+    }
+
+    /// What works and should be written differently, for the log.
+    pub fn deprecations(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        deprecated(Kind::Receiver, &self.receivers, &mut found);
+        deprecated(Kind::Processor, &self.processors, &mut found);
+        deprecated(Kind::Exporter, &self.exporters, &mut found);
+        deprecated(Kind::Extension, &self.extensions, &mut found);
+        found
+    }
+}
+
+fn deprecated<C: ?Sized>(kind: Kind, declared: &[Declared<C>], found: &mut Vec<String>) {
+    let old = |declared: &&Declared<C>| declared.id.kind() != declared.entry.name;
+    for Declared { id, entry, .. } in declared.iter().filter(old) {
+        let (old, new) = (id.kind(), entry.name);
+        found.push(format!(
+            "{old:?} alias is deprecated; use {new:?} instead ({kind} {:?})",
+            id.to_string()
+        ));
+    }
+}
+
+fn check_sections(root: &Node, problems: &mut Problems) {
+    let Some(sections) = root.as_map() else {
+        let kind = root.value.kind();
+        let message = format!("expected a map of sections such as `receivers`, got a {kind}");
+        problems.push(Problem::new(message).at(root.at));
+        return;
+    };
+    for (key, entry) in sections
+        .iter()
+        .filter(|(key, _)| !SECTIONS.contains(&key.as_str()))
+    {
+        let problem = Problem::new(format!("the configuration has invalid keys: {key}"));
+        problems.push(problem.at(entry.key_at).help(suggestion(key, SECTIONS)));
+    }
+}
+
+fn check_connectors(connectors: Option<&Node>, problems: &mut Problems) {
+    let Some(node) = connectors.filter(|node| !node.is_null()) else {
+        return;
+    };
+    problems.nested("connectors", |problems| match node.as_map() {
+        Some(entries) => {
+            for (id, entry) in entries {
+                let problem = Problem::new(format!("{id:?} cannot be used: profcol has no connectors"));
+                problems.push(problem.at(entry.key_at).help(
+                    "a receiver may feed several pipelines and a pipeline several exporters without one",
+                ));
+            }
+        }
+        None => {
+            let message = format!("expected a map of connectors, got a {}", node.value.kind());
+            problems.push(Problem::new(message).at(node.at));
+        }
+    });
+}
+
+/// All components of one kind; a component that cannot be read is a problem and left out.
+fn section<C: ?Sized>(
+    root: &Node,
+    kind: Kind,
+    registry: &'static [Entry<C>],
+    problems: &mut Problems,
+) -> Vec<Declared<C>> {
+    let name = format!("{kind}s");
+    let Some(node) = root.get(&name).filter(|node| !node.is_null()) else {
+        return Vec::new();
+    };
+    problems.nested(&name, |problems| {
+        let Some(entries) = node.as_map() else {
+            let message = format!("expected a map of {kind}s, got a {}", node.value.kind());
+            problems.push(Problem::new(message).at(node.at));
+            return Vec::new();
+        };
+        let mut declared: Vec<Declared<C>> = Vec::new();
+        for (key, written) in entries {
+            let Some(component) = declare(key, written, registry, problems) else {
+                continue;
+            };
+            if declared.iter().any(|other| other.id == component.id) {
+                let id = component.id.to_string();
+                let message = format!("duplicate name {id:?} after unmarshaling");
+                problems.push(Problem::new(message).at(written.key_at));
+            }
+            declared.push(component);
+        }
+        declared
+    })
+}
+
+fn declare<C: ?Sized>(
+    key: &str,
+    written: &profcol_config::Entry,
+    registry: &'static [Entry<C>],
+    problems: &mut Problems,
+) -> Option<Declared<C>> {
+    let id: ComponentId = match key.parse() {
+        Ok(id) => id,
+        Err(error) => {
+            problems.push(bad_id(&error).at(written.key_at));
+            return None;
+        }
+    };
+    let Some(entry) = registry.iter().find(|entry| entry.answers_to(id.kind())) else {
+        let (kind, names) = (id.kind(), registry.iter().map(|entry| entry.name));
+        let valid = names.clone().collect::<Vec<_>>().join(" ");
+        let message = format!("unknown type: {kind:?} for id: {key:?} (valid values: [{valid}])");
+        let mut problem = Problem::new(message).at(written.key_at);
+        problem.help = did_you_mean(kind, names).map(|near| format!("did you mean {near:?}?"));
+        problems.push(problem);
+        return None;
+    };
+    let config = problems.nested_key(key, |problems| (entry.load)(&written.node, problems))?;
+    Some(Declared { id, entry, config })
+}
+
+fn service(node: Option<&Node>, problems: &mut Problems) -> Service {
+    let pipelines = problems.nested("pipelines", |problems| pipelines(node, problems));
+    let rest = node.cloned().map(|node| without(node, "pipelines"));
+    let settings: Option<ServiceSettings> = rest.and_then(|node| load(&node, problems));
+    let ServiceSettings {
+        extensions,
+        telemetry,
+        shutdown_timeout,
+    } = settings.unwrap_or_default();
+    Service {
+        extensions,
+        pipelines,
+        telemetry,
+        shutdown_timeout,
+    }
+}
+
+fn pipelines(service: Option<&Node>, problems: &mut Problems) -> Vec<Pipeline> {
+    let Some(node) = service.and_then(|service| service.get("pipelines")) else {
+        return Vec::new();
+    };
+    let Some(entries) = node.as_map() else {
+        if !node.is_null() {
+            let message = format!("expected a map of pipelines, got a {}", node.value.kind());
+            problems.push(Problem::new(message).at(node.at));
+        }
+        return Vec::new();
+    };
+    let mut pipelines = Vec::new();
+    for (key, written) in entries {
+        let id: PipelineId = match key.parse() {
+            Ok(id) => id,
+            Err(error) => {
+                problems.push(bad_id(&error).at(written.key_at));
+                continue;
+            }
+        };
+        if pipelines.iter().any(|other: &Pipeline| other.id == id) {
+            let message = format!("duplicate name {:?} after unmarshaling", id.to_string());
+            problems.push(Problem::new(message).at(written.key_at));
+        }
+        let settings = problems.nested_key(key, |problems| load(&written.node, problems));
+        if let Some(PipelineSettings {
+            receivers,
+            processors,
+            exporters,
+        }) = settings
+        {
+            pipelines.push(Pipeline {
+                id,
+                receivers,
+                processors,
+                exporters,
+            });
+        }
+    }
+    pipelines
+}
+
+fn bad_id(error: &IdError) -> Problem {
+    Problem {
+        help: error.help(),
+        ..Problem::new(error.to_string())
+    }
+}
+
+/// The help of a problem with a word that nobody knows.
+fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    match did_you_mean(word, known.clone()) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => match known.into_iter().collect::<Vec<_>>().join(", ") {
+            names if names.is_empty() => "there is none".to_owned(),
+            names => format!("there are: {names}"),
+        },
+    }
+}
+
+fn without(mut node: Node, key: &str) -> Node {
+    if let profcol_config::Value::Map(map) = &mut node.value {
+        map.shift_remove(key);
+    }
+    node
+}
+
+impl Config for ServiceSettings {
+    fn validate(&self, problems: &mut Problems) {
+        problems.nested("telemetry", |problems| self.telemetry.validate(problems));
+        if self.shutdown_timeout.is_negative() {
+            problems.add(
+                "shutdown_timeout",
+                "'shutdown_timeout' must be non-negative",
+            );
+        }
+    }
+}
+
+impl Config for PipelineSettings {}
+
+// === defaults ===
+
+impl Default for ServiceSettings {
+    fn default() -> Self {
+        Self {
+            extensions: Vec::new(),
+            telemetry: TelemetrySettings::default(),
+            shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The configuration as it is understood, with all defaults.
+
+use profcol_config::schema::redact;
+use serde_json::{Map, Value};
+
+use super::{Declared, Document, PipelineSettings, ServiceSettings};
+
+impl Document {
+    /// All settings with their defaults. `redacted` replaces secrets.
+    pub fn resolved(&self, redacted: bool) -> Result<Value, serde_json::Error> {
+        let mut document = Map::new();
+        document.insert("connectors".to_owned(), Value::Object(Map::new()));
+        document.insert("receivers".to_owned(), section(&self.receivers, redacted)?);
+        document.insert(
+            "processors".to_owned(),
+            section(&self.processors, redacted)?,
+        );
+        document.insert("exporters".to_owned(), section(&self.exporters, redacted)?);
+        document.insert(
+            "extensions".to_owned(),
+            section(&self.extensions, redacted)?,
+        );
+        document.insert("service".to_owned(), self.resolved_service()?);
+        Ok(Value::Object(document))
+    }
+
+    fn resolved_service(&self) -> Result<Value, serde_json::Error> {
+        let service = &self.service;
+        let settings = ServiceSettings {
+            extensions: service.extensions.clone(),
+            telemetry: service.telemetry.clone(),
+            shutdown_timeout: service.shutdown_timeout,
+        };
+        let mut resolved = serde_json::to_value(settings)?;
+        let mut pipelines = Map::new();
+        for pipeline in &service.pipelines {
+            let settings = PipelineSettings {
+                receivers: pipeline.receivers.clone(),
+                processors: pipeline.processors.clone(),
+                exporters: pipeline.exporters.clone(),
+            };
+            pipelines.insert(pipeline.id.to_string(), serde_json::to_value(settings)?);
+        }
+        if let Some(map) = resolved.as_object_mut() {
+            map.insert("pipelines".to_owned(), Value::Object(pipelines));
+        }
+        Ok(resolved)
+    }
+}
+
+fn section<C: ?Sized>(
+    declared: &[Declared<C>],
+    redacted: bool,
+) -> Result<Value, serde_json::Error> {
+    let mut section = Map::new();
+    for Declared { id, entry, config } in declared {
+        let mut resolved = config.resolved()?;
+        if redacted {
+            redact(&mut resolved, &(entry.schema)());
+        }
+        section.insert(id.to_string(), resolved);
+    }
+    Ok(Value::Object(section))
+}

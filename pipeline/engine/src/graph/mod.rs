@@ -1,0 +1,252 @@
+//! From a configuration to connected components, none of which runs yet.
+//!
+//! A receiver, exporter or extension is one instance per id however many pipelines name it; a
+//! processor is one instance per pipeline. Only what the service uses is built.
+
+mod fan_out;
+mod pipeline;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profcol_component::{
+    BuildContext, BuildError, ComponentStatus, Consumer, Entry, Extension, Handles, Kind, Meter,
+    Receiver, Status, StatusBoard,
+};
+use profcol_config::{ComponentId, PipelineId};
+
+use self::fan_out::FanOut;
+pub(crate) use self::pipeline::Stage;
+use crate::document::{Declared, Document, Pipeline};
+use crate::sender::Sender;
+
+/// Connected components, in the order in which they start.
+pub struct Graph {
+    pub(crate) extensions: Vec<Named<Arc<dyn Extension>>>,
+    pub(crate) exporters: Vec<Named<Arc<Sender>>>,
+    /// By position in their pipelines.
+    pub(crate) processors: Vec<Vec<Named<Arc<Stage>>>>,
+    pub(crate) receivers: Vec<(Named<Box<dyn Receiver>>, Arc<dyn Consumer>)>,
+}
+
+/// A component with what people call it.
+pub(crate) struct Named<C> {
+    pub(crate) id: String,
+    /// `exporter otlp_grpc/backend`
+    pub(crate) label: String,
+    pub(crate) status: ComponentStatus,
+    pub(crate) component: C,
+}
+
+/// Why a component could not be built.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to build {component}: {reason}")]
+pub struct BuildFailure {
+    pub component: String,
+    pub reason: BuildError,
+}
+
+struct Builder<'a> {
+    document: &'a Document,
+    meter: &'a Meter,
+    board: &'a StatusBoard,
+    extensions: Arc<HashMap<ComponentId, Handles>>,
+}
+
+// === impl Graph ===
+
+impl Graph {
+    pub fn build(
+        document: &Document,
+        meter: &Meter,
+        board: &StatusBoard,
+    ) -> Result<Self, BuildFailure> {
+        let mut builder = Builder {
+            document,
+            meter,
+            board,
+            extensions: Arc::default(),
+        };
+        let extensions = builder.extensions()?;
+        let exporters = builder.exporters()?;
+        let (processors, entrances) = builder.pipelines(&exporters)?;
+        let receivers = builder.receivers(&entrances)?;
+        Ok(Self {
+            extensions,
+            exporters,
+            processors,
+            receivers,
+        })
+    }
+}
+
+// === impl Builder ===
+
+impl Builder<'_> {
+    fn extensions(&mut self) -> Result<Vec<Named<Arc<dyn Extension>>>, BuildFailure> {
+        let mut built = Vec::new();
+        let mut offered = HashMap::new();
+        for id in &self.document.service.extensions {
+            let Some(declared) = find(&self.document.extensions, id) else {
+                continue;
+            };
+            let named = self.build(Kind::Extension, declared, None)?;
+            let named = named.map(Arc::<dyn Extension>::from);
+            let mut handles = Handles::default();
+            Arc::clone(&named.component).offer(&mut handles);
+            offered.insert(id.clone(), handles);
+            built.push(named);
+        }
+        self.extensions = Arc::new(offered);
+        Ok(built)
+    }
+
+    fn exporters(&self) -> Result<Vec<Named<Arc<Sender>>>, BuildFailure> {
+        let used =
+            |id: &ComponentId| self.pipelines_with(|pipeline| pipeline.exporters.contains(id));
+        let declared = self
+            .document
+            .exporters
+            .iter()
+            .filter(|declared| used(&declared.id));
+        let build = |declared: &Declared<_>| {
+            let named = self.build(Kind::Exporter, declared, None)?;
+            let id = named.id.clone();
+            Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, self.meter)))
+        };
+        declared.map(build).collect()
+    }
+
+    #[expect(clippy::type_complexity, reason = "two parallel results of one walk")]
+    fn pipelines(
+        &self,
+        exporters: &[Named<Arc<Sender>>],
+    ) -> Result<
+        (
+            Vec<Vec<Named<Arc<Stage>>>>,
+            HashMap<PipelineId, Arc<dyn Consumer>>,
+        ),
+        BuildFailure,
+    > {
+        let mut by_position: Vec<Vec<Named<Arc<Stage>>>> = Vec::new();
+        let mut entrances = HashMap::new();
+        for pipeline in &self.document.service.pipelines {
+            let mut next = FanOut::to(destinations(pipeline, exporters));
+            for (position, id) in pipeline.processors.iter().enumerate().rev() {
+                let Some(declared) = find(&self.document.processors, id) else {
+                    continue;
+                };
+                let named = self.build(Kind::Processor, declared, Some(&pipeline.id))?;
+                let (id, downstream) = (named.id.clone(), next);
+                let named =
+                    named.map(|built| Stage::new(Arc::from(built), &id, downstream, self.meter));
+                next = Arc::clone(&named.component) as Arc<dyn Consumer>;
+                if by_position.len() <= position {
+                    by_position.resize_with(position + 1, Vec::new);
+                }
+                by_position[position].push(named);
+            }
+            entrances.insert(pipeline.id.clone(), next);
+        }
+        Ok((by_position, entrances))
+    }
+
+    #[expect(clippy::type_complexity, reason = "a receiver and where it leads")]
+    fn receivers(
+        &self,
+        entrances: &HashMap<PipelineId, Arc<dyn Consumer>>,
+    ) -> Result<Vec<(Named<Box<dyn Receiver>>, Arc<dyn Consumer>)>, BuildFailure> {
+        let mut receivers = Vec::new();
+        for declared in &self.document.receivers {
+            let fed: Vec<_> = self
+                .document
+                .service
+                .pipelines
+                .iter()
+                .filter(|pipeline| pipeline.receivers.contains(&declared.id))
+                .filter_map(|pipeline| entrances.get(&pipeline.id).cloned())
+                .collect();
+            if fed.is_empty() {
+                continue;
+            }
+            receivers.push((self.build(Kind::Receiver, declared, None)?, FanOut::to(fed)));
+        }
+        Ok(receivers)
+    }
+
+    fn build<C: ?Sized>(
+        &self,
+        kind: Kind,
+        declared: &Declared<C>,
+        pipeline: Option<&PipelineId>,
+    ) -> Result<Named<Box<C>>, BuildFailure> {
+        let id = declared.id.to_string();
+        let label = match pipeline {
+            None => format!("{kind} {id}"),
+            Some(pipeline) => format!("{kind} {id} in pipeline {pipeline}"),
+        };
+        let status = self.board.component(label.clone());
+        status.set(Status::Starting);
+        let context = BuildContext {
+            id: declared.id.clone(),
+            pipeline: pipeline.cloned(),
+            meter: self.meter.clone(),
+            status: status.clone(),
+            board: self.board.clone(),
+            extensions: Arc::clone(&self.extensions),
+        };
+        let entry: &Entry<C> = declared.entry;
+        match (entry.build)(&*declared.config, &context) {
+            Ok(component) => Ok(Named {
+                id,
+                label,
+                status,
+                component,
+            }),
+            Err(reason) => Err(BuildFailure {
+                component: label,
+                reason,
+            }),
+        }
+    }
+
+    fn pipelines_with(&self, condition: impl Fn(&Pipeline) -> bool) -> bool {
+        self.document.service.pipelines.iter().any(condition)
+    }
+}
+
+/// Where the last processor of a pipeline leads. The document has been validated: every id that a
+/// pipeline names is declared.
+fn destinations(pipeline: &Pipeline, exporters: &[Named<Arc<Sender>>]) -> Vec<Arc<dyn Consumer>> {
+    let by_id = |id: &ComponentId| {
+        let id = id.to_string();
+        let named = exporters.iter().find(|named| named.id == id)?;
+        Some(Arc::clone(&named.component) as Arc<dyn Consumer>)
+    };
+    pipeline.exporters.iter().filter_map(by_id).collect()
+}
+
+fn find<'a, C: ?Sized>(declared: &'a [Declared<C>], id: &ComponentId) -> Option<&'a Declared<C>> {
+    declared.iter().find(|declared| declared.id == *id)
+}
+
+// === impl Named ===
+
+impl<C> Named<C> {
+    fn map<D>(self, change: impl FnOnce(C) -> D) -> Named<D> {
+        let Self {
+            id,
+            label,
+            status,
+            component,
+        } = self;
+        Named {
+            id,
+            label,
+            status,
+            component: change(component),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The bounded queue in front of an exporter.
+//!
+//! Its room is a semaphore, and what a batch takes of it travels with the batch as a finalizer, so
+//! that batches under way or being merged count too: memory stays bounded by `queue_size` whatever
+//! the backend does.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use profcol_component::{
+    Accumulator, Answer, Batch, Finalizer, Gauge, Limits, Meter, Outcome, QueueBatchSettings,
+    QueueSettings, Ready, Refusal, Sizer,
+};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::Sender;
+
+pub(crate) struct Queue {
+    settings: QueueSettings,
+    room: Arc<Semaphore>,
+    /// Taken away when the queue is closed.
+    entrance: Mutex<Option<mpsc::UnboundedSender<Batch>>>,
+    exit: Mutex<Option<mpsc::UnboundedReceiver<Batch>>>,
+    pending: Arc<Pending>,
+}
+
+/// What is in the queue, merged or under way.
+struct Pending {
+    samples: AtomicU64,
+    /// What went away without an outcome: cut off by the deadline of a stop.
+    lost: AtomicU64,
+    size: Gauge,
+}
+
+impl Queue {
+    pub(crate) fn new(settings: QueueSettings, exporter: &str, meter: &Meter) -> Self {
+        let labels: &[(&str, &str)] = &[("exporter", exporter)];
+        let size = meter.gauge(
+            "otelcol_exporter_queue_size",
+            "What the sending queue holds, in its sizer's unit.",
+            labels,
+        );
+        let capacity = meter.gauge(
+            "otelcol_exporter_queue_capacity",
+            "What the sending queue can hold, in its sizer's unit.",
+            labels,
+        );
+        capacity.set(settings.queue_size as f64);
+        let (entrance, exit) = mpsc::unbounded_channel();
+        Self {
+            room: Arc::new(Semaphore::new(room(settings.queue_size))),
+            settings,
+            entrance: Mutex::new(Some(entrance)),
+            exit: Mutex::new(Some(exit)),
+            pending: Arc::new(Pending {
+                samples: AtomicU64::new(0),
+                lost: AtomicU64::new(0),
+                size,
+            }),
+        }
+    }
+
+    pub(crate) fn waits_for_result(&self) -> bool {
+        self.settings.wait_for_result
+    }
+
+    /// Samples that were accepted and have no outcome, now that nothing runs any more.
+    pub(crate) fn lost_samples(&self) -> u64 {
+        let pending = &self.pending;
+        pending.samples.load(Ordering::Relaxed) + pending.lost.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn close(&self) {
+        self.room.close();
+        self.entrance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+    }
+
+    /// Puts a batch in, or says why not; with `wait_for_result` answers what became of it.
+    pub(crate) async fn push(&self, mut batch: Batch) -> Answer {
+        let size = self.settings.sizer.size(&batch.profiles);
+        let wanted = permits(i64::try_from(size).unwrap_or(i64::MAX));
+        if i64::from(wanted) > self.settings.queue_size {
+            return batch.refuse(Refusal::permanent(format!(
+                "a batch of {size} {} is larger than the whole sending queue",
+                self.settings.sizer.unit()
+            )));
+        }
+        let place = match self.place(wanted).await {
+            Ok(place) => place,
+            Err(refusal) => return batch.refuse(refusal),
+        };
+
+        let samples = batch.profiles.sample_count() as u64;
+        let pending = Arc::clone(&self.pending);
+        pending.samples.fetch_add(samples, Ordering::Relaxed);
+        pending.size.add(f64::from(wanted));
+        let (told, outcome) = oneshot::channel();
+        let told = Mutex::new(Some((told, place)));
+        batch.finalizers.add(Finalizer::new(move |outcome| {
+            pending.samples.fetch_sub(samples, Ordering::Relaxed);
+            pending.size.sub(f64::from(wanted));
+            if outcome == Outcome::Lost {
+                pending.lost.fetch_add(samples, Ordering::Relaxed);
+            }
+            if let Some((told, _place)) = told.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
+                // Nobody listens unless the caller waits for the result.
+                let _ = told.send(outcome);
+            }
+        }));
+
+        self.enqueue(batch)?;
+        if !self.settings.wait_for_result {
+            return Ok(());
+        }
+        match outcome.await {
+            Ok(Outcome::Delivered) => Ok(()),
+            Ok(Outcome::Rejected) => Err(Refusal::permanent("the destination refused the batch")),
+            Ok(Outcome::Undelivered | Outcome::Lost) | Err(_) => {
+                Err(Refusal::retry("the batch could not be delivered"))
+            }
+        }
+    }
+
+    async fn place(&self, wanted: u32) -> Result<OwnedSemaphorePermit, Refusal> {
+        let room = Arc::clone(&self.room);
+        if self.settings.block_on_overflow {
+            return room
+                .acquire_many_owned(wanted)
+                .await
+                .map_err(|_closed| shutting_down());
+        }
+        room.try_acquire_many_owned(wanted)
+            .map_err(|full| match full {
+                TryAcquireError::NoPermits => Refusal::retry("sending queue is full"),
+                TryAcquireError::Closed => shutting_down(),
+            })
+    }
+
+    fn enqueue(&self, batch: Batch) -> Answer {
+        let entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = match entrance.as_ref() {
+            Some(entrance) => entrance.send(batch).err().map(|unsent| unsent.0),
+            None => Some(batch),
+        };
+        match refused {
+            None => Ok(()),
+            Some(batch) => batch.refuse(shutting_down()),
+        }
+    }
+
+    /// Moves batches from the queue to the exporter, `num_consumers` at a time, until the queue is
+    /// closed and everything in it is settled.
+    pub(crate) async fn dispatch(&self, sender: Arc<Sender>) {
+        let Some(mut exit) = self
+            .exit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        else {
+            return;
+        };
+        let mut consumers = Consumers::new(sender, self.settings.num_consumers);
+        match &*self.settings.batch {
+            None => {
+                while let Some(batch) = exit.recv().await {
+                    consumers.hand(batch).await;
+                }
+            }
+            Some(settings) => {
+                accumulate(
+                    &mut exit,
+                    Accumulator::new(limits(settings)),
+                    &mut consumers,
+                )
+                .await;
+            }
+        }
+        consumers.finish().await;
+    }
+}
+
+fn limits(settings: &QueueBatchSettings) -> Limits {
+    let max_size = usize::try_from(settings.max_size)
+        .ok()
+        .and_then(NonZeroUsize::new);
+    Limits {
+        sizer: settings.sizer,
+        min_size: u64::try_from(settings.min_size).unwrap_or(0),
+        max_samples: max_size.filter(|_| settings.sizer == Sizer::Items),
+        max_bytes: max_size.filter(|_| settings.sizer == Sizer::Bytes),
+        flush_after: Some(settings.flush_timeout.into()),
+        keys: settings.partition.metadata_keys.clone(),
+        // What is held is bounded by the queue's own size.
+        max_partitions: usize::MAX,
+    }
+}
+
+async fn accumulate(
+    exit: &mut mpsc::UnboundedReceiver<Batch>,
+    mut accumulator: Accumulator,
+    consumers: &mut Consumers,
+) {
+    loop {
+        let due = accumulator.next_flush();
+        let ready = tokio::select! {
+            next = exit.recv() => match next {
+                Some(batch) => accumulator.add(batch, Instant::now()).into_iter().collect(),
+                None => break,
+            },
+            () = sleep_until(due) => accumulator.flush_due(Instant::now()),
+        };
+        consumers.hand_all(ready).await;
+    }
+    consumers.hand_all(accumulator.flush_all()).await;
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The exports under way, never more than `num_consumers`.
+struct Consumers {
+    sender: Arc<Sender>,
+    slots: Arc<Semaphore>,
+    running: JoinSet<()>,
+}
+
+impl Consumers {
+    fn new(sender: Arc<Sender>, limit: i64) -> Self {
+        let slots = Arc::new(Semaphore::new(permits(limit) as usize));
+        Self {
+            sender,
+            slots,
+            running: JoinSet::new(),
+        }
+    }
+
+    async fn hand_all(&mut self, ready: Vec<Ready>) {
+        for batch in ready.into_iter().flat_map(Ready::combine) {
+            self.hand(batch).await;
+        }
+    }
+
+    async fn hand(&mut self, batch: Batch) {
+        let slot = Arc::clone(&self.slots)
+            .acquire_owned()
+            .await
+            .expect("the semaphore of the consumers is never closed");
+        while let Some(done) = self.running.try_join_next() {
+            propagate(done);
+        }
+        let sender = Arc::clone(&self.sender);
+        self.running.spawn(async move {
+            // The outcome went to the counters, the log and the finalizers.
+            let _ = sender.deliver(batch).await;
+            drop(slot);
+        });
+    }
+
+    async fn finish(&mut self) {
+        while let Some(done) = self.running.join_next().await {
+            propagate(done);
+        }
+    }
+}
+
+/// A panic of an exporter is the dispatcher's too, and so ends the process loudly.
+fn propagate(done: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = done
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn room(queue_size: i64) -> usize {
+    usize::try_from(queue_size.max(1))
+        .unwrap_or(usize::MAX)
+        .min(Semaphore::MAX_PERMITS)
+}
+
+fn permits(size: i64) -> u32 {
+    u32::try_from(size.max(1)).unwrap_or(u32::MAX)
+}
+
+fn shutting_down() -> Refusal {
+    Refusal::retry("the sending queue is closed: shutting down")
+}

@@ -1,0 +1,66 @@
+//! How long to wait before the next try.
+
+use std::time::Duration;
+
+use profcol_component::RetrySettings;
+use tokio::time::Instant;
+
+/// Grows the wait between tries, with some chance in it, so that many agents do not come back to a
+/// recovering server in step.
+pub(crate) struct Backoff {
+    settings: Option<RetrySettings>,
+    interval: Duration,
+    began: Instant,
+}
+
+impl Backoff {
+    pub(crate) fn new(settings: &RetrySettings) -> Self {
+        Self {
+            interval: settings.initial_interval.into(),
+            settings: settings.enabled.then(|| settings.clone()),
+            began: Instant::now(),
+        }
+    }
+
+    /// The next wait, at least as long as the server asked for; `None` when it is time to give up.
+    pub(crate) fn next(&mut self, asked: Option<Duration>) -> Option<Duration> {
+        let settings = self.settings.as_ref()?;
+        let wait = jittered(self.interval, settings.randomization_factor, random_unit())
+            .max(asked.unwrap_or_default());
+        let max_elapsed: Duration = settings.max_elapsed_time.into();
+        if !max_elapsed.is_zero() && self.began.elapsed() + wait > max_elapsed {
+            return None;
+        }
+        let grown = self.interval.mul_f64(settings.multiplier.clamp(0.0, 1e3));
+        self.interval = grown.min(settings.max_interval.into());
+        Some(wait)
+    }
+}
+
+fn jittered(interval: Duration, factor: f64, random: f64) -> Duration {
+    interval.mul_f64(1.0 + factor.clamp(0.0, 1.0) * (2.0 * random - 1.0))
+}
+
+/// A number in [0, 1), from the keys that the standard library draws for each new hash map.
+fn random_unit() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    (RandomState::new().hash_one(0_u8) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jitter_stays_within_its_factor() {
+        let second = Duration::from_secs(1);
+        assert_eq!(jittered(second, 0.5, 0.0), Duration::from_millis(500));
+        assert_eq!(jittered(second, 0.5, 0.5), second);
+        assert_eq!(jittered(second, 0.0, 0.9), second);
+        assert!(
+            (0..1000)
+                .map(|_| random_unit())
+                .all(|unit| (0.0..1.0).contains(&unit))
+        );
+    }
+}

@@ -1,0 +1,341 @@
+use profcol_component::testkit::{Sink, batch, watched_batch};
+use profcol_component::{
+    DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings, Sizer,
+};
+use profcol_config::Duration as ConfigDuration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::*;
+
+/// A sender for `sink`, working.
+struct Rig {
+    sink: Arc<Sink>,
+    sender: Arc<Sender>,
+    meter: Meter,
+    tasks: JoinSet<()>,
+}
+
+impl Rig {
+    fn new(sink: Sink) -> Self {
+        let (sink, meter) = (Arc::new(sink), Meter::default());
+        let sender = Sender::new(Arc::clone(&sink) as Arc<dyn Exporter>, "sink", &meter);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&sender).run());
+        Self {
+            sink,
+            sender,
+            meter,
+            tasks,
+        }
+    }
+
+    async fn finish(mut self) -> (Arc<Sink>, Counted) {
+        self.sender.close();
+        while self.tasks.join_next().await.is_some() {}
+        let count = |name: &str| self.meter.counter(name, "", &[("exporter", "sink")]).get();
+        let counted = Counted {
+            sent: count("otelcol_exporter_sent_profile_samples"),
+            send_failed: count("otelcol_exporter_send_failed_profile_samples"),
+            enqueue_failed: count("otelcol_exporter_enqueue_failed_profile_samples"),
+        };
+        (self.sink, counted)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Counted {
+    sent: u64,
+    send_failed: u64,
+    enqueue_failed: u64,
+}
+
+fn queued(change: impl FnOnce(&mut QueueSettings)) -> Delivery {
+    let mut settings = DeliverySettings::default();
+    settings.retry_on_failure.randomization_factor = 0.0;
+    change(&mut settings.sending_queue);
+    settings.delivery()
+}
+
+fn unqueued(retry: RetrySettings) -> Delivery {
+    Delivery {
+        timeout: Some(Duration::from_secs(5)),
+        retry,
+        queue: None,
+    }
+}
+
+fn steady_retry() -> RetrySettings {
+    RetrySettings {
+        randomization_factor: 0.0,
+        ..RetrySettings::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn delivers_what_was_queued_and_says_so() {
+    let rig = Rig::new(Sink::default().with_delivery(queued(|_| {})));
+    let (first, outcomes) = watched_batch(3);
+    rig.sender.consume(first).await.unwrap();
+    rig.sender.consume(batch(4)).await.unwrap();
+    let (sink, counted) = rig.finish().await;
+    let mut accepted = sink.accepted();
+    accepted.sort_unstable();
+    assert_eq!(accepted, [3, 4]);
+    assert_eq!(outcomes.seen(), [Outcome::Delivered]);
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 7,
+            send_failed: 0,
+            enqueue_failed: 0
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_between_tries_as_long_as_told() {
+    let refusals = [
+        Refusal::retry("busy"),
+        Refusal::retry_after("busy", Duration::from_secs(60)),
+        Refusal::retry("busy"),
+    ];
+    let rig = Rig::new(Sink::refusing(refusals).with_delivery(unqueued(steady_retry())));
+    let began = Instant::now();
+    rig.sender.consume(batch(1)).await.unwrap();
+    // 5 s, then what the server asked for instead of 7.5 s, then 11.25 s.
+    assert_eq!(
+        began.elapsed(),
+        Duration::from_millis(5_000 + 60_000 + 11_250)
+    );
+    assert_eq!(rig.finish().await.0.offered(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn gives_up_after_max_elapsed_time_and_answers_that_a_retry_may_help() {
+    let sink = Sink::refusing((0..1000).map(|_| Refusal::retry("down")));
+    let rig = Rig::new(sink.with_delivery(unqueued(steady_retry())));
+    let (batch, outcomes) = watched_batch(2);
+    let refusal = rig.sender.consume(batch).await.unwrap_err();
+    assert_eq!(refusal, Refusal::retry("no more retries left: down"));
+    assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    let (_, counted) = rig.finish().await;
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 0,
+            send_failed: 2,
+            enqueue_failed: 0
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn never_repeats_what_was_refused_for_ever() {
+    let rig = Rig::new(
+        Sink::refusing([Refusal::permanent("bad")]).with_delivery(unqueued(steady_retry())),
+    );
+    let (batch, outcomes) = watched_batch(2);
+    assert_eq!(
+        rig.sender.consume(batch).await,
+        Err(Refusal::permanent("bad"))
+    );
+    assert_eq!(outcomes.seen(), [Outcome::Rejected]);
+    assert_eq!(rig.finish().await.0.offered(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_takes_too_long_is_repeated() {
+    let sink = Sink::default().taking(Duration::from_secs(3600));
+    let retry = RetrySettings {
+        max_elapsed_time: ConfigDuration::from_secs(20),
+        max_interval: ConfigDuration::from_secs(10),
+        ..steady_retry()
+    };
+    let rig = Rig::new(sink.with_delivery(unqueued(retry)));
+    let refusal = rig.sender.consume(batch(1)).await.unwrap_err();
+    assert!(
+        refusal
+            .to_string()
+            .contains("no answer within the timeout of 5s"),
+        "{refusal}"
+    );
+    assert_eq!(rig.finish().await.0.offered(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_at_once_and_counts() {
+    let delivery = queued(|queue| {
+        queue.queue_size = 2;
+        queue.num_consumers = 1;
+    });
+    let rig = Rig::new(
+        Sink::default()
+            .taking(Duration::from_secs(1))
+            .with_delivery(delivery),
+    );
+    for _ in 0..2 {
+        rig.sender.consume(batch(1)).await.unwrap();
+    }
+    let (third, outcomes) = watched_batch(5);
+    assert_eq!(
+        rig.sender.consume(third).await,
+        Err(Refusal::retry("sending queue is full"))
+    );
+    assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    let (sink, counted) = rig.finish().await;
+    assert_eq!(sink.accepted(), [1, 1]);
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 2,
+            send_failed: 0,
+            enqueue_failed: 5
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_makes_the_sender_wait_where_told_so() {
+    let delivery = queued(|queue| {
+        queue.queue_size = 1;
+        queue.num_consumers = 1;
+        queue.block_on_overflow = true;
+    });
+    let rig = Rig::new(
+        Sink::default()
+            .taking(Duration::from_secs(1))
+            .with_delivery(delivery),
+    );
+    let began = Instant::now();
+    for _ in 0..4 {
+        rig.sender.consume(batch(1)).await.unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::from_secs(3));
+    assert_eq!(rig.finish().await.0.accepted(), [1, 1, 1, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_larger_than_the_queue_is_refused_for_ever() {
+    let delivery = queued(|queue| {
+        queue.queue_size = 10;
+        queue.sizer = Sizer::Items;
+    });
+    let rig = Rig::new(Sink::default().with_delivery(delivery));
+    let refusal = rig.sender.consume(batch(11)).await.unwrap_err();
+    assert!(!refusal.is_retryable(), "{refusal}");
+    rig.sender.consume(batch(10)).await.unwrap();
+    assert_eq!(rig.finish().await.0.accepted(), [10]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_sender_learns_the_outcome_where_it_waits_for_it() {
+    let delivery = queued(|queue| queue.wait_for_result = true);
+    let rig = Rig::new(Sink::refusing([Refusal::permanent("bad")]).with_delivery(delivery));
+    assert!(matches!(
+        rig.sender.consume(batch(1)).await,
+        Err(Refusal::Permanent { .. })
+    ));
+    assert_eq!(rig.sender.consume(batch(1)).await, Ok(()));
+    rig.finish().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_the_waits_and_tries_once_more() {
+    let rig = Rig::new(
+        Sink::refusing([Refusal::retry("down"), Refusal::retry("down")])
+            .with_delivery(queued(|queue| queue.num_consumers = 1)),
+    );
+    let (first, outcomes) = watched_batch(1);
+    rig.sender.consume(first).await.unwrap();
+    rig.sender.consume(batch(2)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let began = Instant::now();
+    let (sink, counted) = rig.finish().await;
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(sink.accepted(), [2]);
+    assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 2,
+            send_failed: 1,
+            enqueue_failed: 0
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn small_batches_are_merged_in_the_queue_and_large_ones_cut() {
+    let delivery = queued(|queue| {
+        queue.batch = QueueBatchSettings {
+            min_size: 10,
+            max_size: 12,
+            flush_timeout: ConfigDuration::from_millis(200),
+            sizer: Sizer::Items,
+            partition: PartitionSettings::default(),
+        }
+        .into();
+    });
+    let rig = Rig::new(Sink::default().with_delivery(delivery));
+    let (first, outcomes) = watched_batch(4);
+    rig.sender.consume(first).await.unwrap();
+    rig.sender.consume(batch(3)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(rig.sink.accepted(), [0; 0]);
+    rig.sender.consume(batch(9)).await.unwrap();
+    rig.sender.consume(batch(2)).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(outcomes.seen(), [Outcome::Delivered]);
+    let (sink, counted) = rig.finish().await;
+    let accepted = sink.accepted();
+    assert_eq!(accepted.len(), 3, "{accepted:?}");
+    assert!(
+        accepted.iter().all(|samples| *samples <= 12),
+        "{accepted:?}"
+    );
+    assert_eq!(counted.sent, 18);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_with_a_limit_gets_the_batch_in_pieces() {
+    let whole = batch(200);
+    let limit_bytes = whole.profiles.encoded_len() / 3;
+    let too_large = Refusal::TooLarge {
+        reason: "too large".to_owned(),
+        limit_bytes,
+    };
+    let rig = Rig::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
+    rig.sender.consume(whole).await.unwrap();
+    let (sink, counted) = rig.finish().await;
+    assert!(sink.accepted().len() >= 3, "{:?}", sink.accepted());
+    assert_eq!(sink.accepted().iter().sum::<usize>(), 200);
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 200,
+            send_failed: 0,
+            enqueue_failed: 0
+        }
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sample_that_fits_no_message_is_counted_and_the_rest_arrives() {
+    let too_large = Refusal::TooLarge {
+        reason: "too large".to_owned(),
+        limit_bytes: 1,
+    };
+    let rig = Rig::new(Sink::refusing([too_large]).with_delivery(unqueued(steady_retry())));
+    let refusal = rig.sender.consume(batch(3)).await.unwrap_err();
+    assert!(!refusal.is_retryable(), "{refusal}");
+    let (_, counted) = rig.finish().await;
+    assert_eq!(
+        counted,
+        Counted {
+            sent: 0,
+            send_failed: 3,
+            enqueue_failed: 0
+        }
+    );
+}

@@ -1,0 +1,259 @@
+//! A running configuration: starts everything, watches it, stops it in order.
+//!
+//! Start goes against the flow of data (extensions, exporters, processors, receivers) and stop goes
+//! with it, so that whatever was accepted can still be delivered. All stages of a stop share one
+//! absolute deadline.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use profcol_component::{
+    ComponentStatus, Extension, Meter, Output, Receiver, RunError, StartError, Status, Stop,
+};
+use tokio::time::Instant;
+
+use crate::graph::{Graph, Named, Stage};
+use crate::sender::Sender;
+use crate::tasks::{Failure, Tasks};
+
+/// Everything that runs.
+pub struct Service {
+    receivers: Running,
+    /// By position in their pipelines: what comes first is stopped first.
+    processors: Vec<Running>,
+    senders: Vec<Arc<Sender>>,
+    dispatchers: Running,
+    exporters: Running,
+    extensions: Running,
+}
+
+/// Why a configuration could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to start {component}: {reason}")]
+pub struct StartFailure {
+    pub component: String,
+    pub reason: StartError,
+}
+
+/// What a stop could not save.
+#[derive(Debug, Default)]
+pub struct StopReport {
+    pub failures: Vec<Failure>,
+    /// Samples that were accepted and could not be delivered before the deadline.
+    pub lost_samples: u64,
+}
+
+/// The tasks of one stage and how to end them.
+#[derive(Default)]
+struct Running {
+    tasks: Tasks,
+    stop: Stop,
+    statuses: Vec<ComponentStatus>,
+}
+
+// === impl Service ===
+
+impl Service {
+    /// Starts all components; when one fails, those that run already are stopped again.
+    pub async fn start(graph: Graph, meter: &Meter) -> Result<Self, StartFailure> {
+        let mut service = Service {
+            receivers: Running::default(),
+            processors: Vec::new(),
+            senders: Vec::new(),
+            dispatchers: Running::default(),
+            exporters: Running::default(),
+            extensions: Running::default(),
+        };
+        match service.start_all(graph, meter).await {
+            Ok(()) => Ok(service),
+            Err(failure) => {
+                service.stop(Duration::from_secs(5)).await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// The first component that ends although it should go on.
+    pub async fn failed(&mut self) -> Failure {
+        let processors = futures_util::future::select_all(
+            self.processors
+                .iter_mut()
+                .map(|stage| Box::pin(stage.tasks.next_failure()))
+                .chain([Box::pin(self.dispatchers.tasks.next_failure())]),
+        );
+        tokio::select! {
+            failure = self.receivers.tasks.next_failure() => failure,
+            (failure, ..) = processors => failure,
+            failure = self.exporters.tasks.next_failure() => failure,
+            failure = self.extensions.tasks.next_failure() => failure,
+        }
+    }
+
+    /// Receivers first, then what is on its way is delivered downstream, until `timeout` is over.
+    pub async fn stop(mut self, timeout: Duration) -> StopReport {
+        let deadline = Instant::now() + timeout;
+        let mut report = StopReport::default();
+        report.failures.extend(self.receivers.end(deadline).await);
+        for stage in &mut self.processors {
+            report.failures.extend(stage.end(deadline).await);
+        }
+        for sender in &self.senders {
+            sender.close();
+        }
+        report.failures.extend(self.dispatchers.end(deadline).await);
+        report.lost_samples = self.senders.iter().map(|sender| sender.count_lost()).sum();
+        report.failures.extend(self.exporters.end(deadline).await);
+        report.failures.extend(self.extensions.end(deadline).await);
+        report
+    }
+
+    async fn start_all(&mut self, graph: Graph, meter: &Meter) -> Result<(), StartFailure> {
+        for extension in graph.extensions {
+            self.start_extension(extension).await?;
+        }
+        for exporter in graph.exporters {
+            self.start_exporter(exporter).await?;
+        }
+        for position in graph.processors {
+            let mut running = Running::default();
+            let started = running.start_processors(position).await;
+            self.processors.push(running);
+            started?;
+        }
+        let mut receivers = Vec::new();
+        for (mut receiver, next) in graph.receivers {
+            let started = receiver.component.start().await;
+            starting(&receiver, started)?;
+            receivers.push((receiver, next));
+        }
+        for (receiver, next) in receivers {
+            let output = Output::new(next, meter.clone(), &receiver.id);
+            let Named {
+                label,
+                status,
+                component,
+                ..
+            } = receiver;
+            self.receivers
+                .spawn(label, status, |stop| run_receiver(component, output, stop));
+        }
+        Ok(())
+    }
+
+    async fn start_extension(
+        &mut self,
+        extension: Named<Arc<dyn Extension>>,
+    ) -> Result<(), StartFailure> {
+        starting(&extension, extension.component.start().await)?;
+        let Named {
+            label,
+            status,
+            component,
+            ..
+        } = extension;
+        self.extensions.spawn(
+            label,
+            status,
+            |stop| async move { component.run(stop).await },
+        );
+        Ok(())
+    }
+
+    async fn start_exporter(&mut self, exporter: Named<Arc<Sender>>) -> Result<(), StartFailure> {
+        let component = exporter.component.exporter();
+        starting(&exporter, component.start().await)?;
+        let Named {
+            label,
+            status,
+            component: sender,
+            ..
+        } = exporter;
+        self.senders.push(Arc::clone(&sender));
+        self.dispatchers.spawn(
+            format!("queue of {label}"),
+            status.clone(),
+            |_stop| async move {
+                sender.run().await;
+                Ok(())
+            },
+        );
+        self.exporters.spawn(
+            label,
+            status,
+            |stop| async move { component.run(stop).await },
+        );
+        Ok(())
+    }
+}
+
+async fn run_receiver(
+    receiver: Box<dyn Receiver>,
+    output: Output,
+    stop: Stop,
+) -> Result<(), RunError> {
+    receiver.run(output, stop).await
+}
+
+fn starting<C>(named: &Named<C>, started: Result<(), StartError>) -> Result<(), StartFailure> {
+    started.map_err(|reason| {
+        named.status.set(Status::PermanentError(reason.to_string()));
+        StartFailure {
+            component: named.label.clone(),
+            reason,
+        }
+    })
+}
+
+// === impl Running ===
+
+impl Running {
+    async fn start_processors(
+        &mut self,
+        stages: Vec<Named<Arc<Stage>>>,
+    ) -> Result<(), StartFailure> {
+        for named in stages {
+            let processor = named.component.processor();
+            starting(&named, processor.start().await)?;
+            let Named {
+                label,
+                status,
+                component: stage,
+                ..
+            } = named;
+            let next = stage.next();
+            self.spawn(label, status, |stop| async move {
+                processor.run(next, stop).await
+            });
+        }
+        Ok(())
+    }
+
+    fn spawn<W>(&mut self, label: String, status: ComponentStatus, work: impl FnOnce(Stop) -> W)
+    where
+        W: Future<Output = Result<(), RunError>> + Send + 'static,
+    {
+        status.set(Status::Ok);
+        let (work, stop) = (work(self.stop.clone()), self.stop.clone());
+        self.statuses.push(status.clone());
+        self.tasks.spawn(label, async move {
+            let result = work.await;
+            match &result {
+                Err(error) => status.set(Status::PermanentError(error.to_string())),
+                Ok(()) if !stop.is_cancelled() => {}
+                Ok(()) => status.set(Status::Stopped),
+            }
+            result
+        });
+    }
+
+    async fn end(&mut self, deadline: Instant) -> Vec<Failure> {
+        for status in &self.statuses {
+            status.set(Status::Stopping);
+        }
+        self.stop.cancel();
+        self.tasks.join_until(deadline).await
+    }
+}

@@ -1,0 +1,360 @@
+//! Whole services of components that do as they are told.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use profcol_component::testkit::batch;
+use profcol_component::{
+    Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Entry, Exporter,
+    Extension, Factory, Processor, Refusal, Registry, StatusBoard, entry,
+};
+use profcol_config::{Config, Input, World, resolve};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::*;
+use crate::Document;
+
+/// What the components did, in order.
+static DIARY: Mutex<Vec<String>> = Mutex::new(Vec::new());
+/// The diary is one for all, so these tests run one after the other.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+fn note(entry: impl Into<String>) {
+    DIARY.lock().unwrap().push(entry.into());
+}
+
+/// What a component of these tests does.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct Script {
+    batches: usize,
+    fails_to_start: bool,
+    panics: bool,
+    ends: bool,
+    never_stops: bool,
+    refuses: bool,
+    queued: bool,
+}
+
+impl Config for Script {}
+
+struct Actor {
+    name: String,
+    script: Script,
+}
+
+impl Actor {
+    fn new(script: &Script, context: &BuildContext) -> Self {
+        let pipeline = context.pipeline.as_ref().map(|id| format!(" of {id}"));
+        let name = format!("{}{}", context.id, pipeline.unwrap_or_default());
+        Self {
+            name,
+            script: script.clone(),
+        }
+    }
+
+    fn begin(&self) -> Result<(), StartError> {
+        if self.script.fails_to_start {
+            return Err(StartError("no".to_owned()));
+        }
+        note(format!("start {}", self.name));
+        Ok(())
+    }
+
+    async fn work(&self, stop: Stop) -> Result<(), RunError> {
+        if self.script.panics {
+            panic!("boom");
+        }
+        if self.script.ends {
+            return Err(RunError("gave up".to_owned()));
+        }
+        stop.cancelled().await;
+        if self.script.never_stops {
+            std::future::pending::<()>().await;
+        }
+        note(format!("stop {}", self.name));
+        Ok(())
+    }
+}
+
+macro_rules! factory {
+    ($factory:ident, $name:literal, $kind:ty) => {
+        struct $factory;
+        impl Factory for $factory {
+            const NAME: &'static str = $name;
+            type Config = Script;
+            type Component = $kind;
+            fn build(script: &Script, context: &BuildContext) -> Result<Box<$kind>, BuildError> {
+                Ok(Box::new(Actor::new(script, context)))
+            }
+        }
+    };
+}
+
+factory!(Source, "source", dyn Receiver);
+factory!(Pass, "pass", dyn Processor);
+factory!(Target, "target", dyn Exporter);
+factory!(Helper, "helper", dyn Extension);
+
+#[async_trait]
+impl Receiver for Actor {
+    async fn start(&mut self) -> Result<(), StartError> {
+        self.begin()
+    }
+
+    async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
+        for _ in 0..self.script.batches {
+            // Refused batches are the exporter's to tell.
+            let _ = output.push(batch(1)).await;
+        }
+        self.work(stop).await
+    }
+}
+
+#[async_trait]
+impl Processor for Actor {
+    async fn start(&self) -> Result<(), StartError> {
+        self.begin()
+    }
+
+    async fn process(
+        &self,
+        batch: Batch,
+        next: &dyn profcol_component::Consumer,
+    ) -> profcol_component::Answer {
+        next.consume(batch).await
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        _: Arc<dyn profcol_component::Consumer>,
+        stop: Stop,
+    ) -> Result<(), RunError> {
+        self.work(stop).await
+    }
+}
+
+#[async_trait]
+impl Exporter for Actor {
+    fn delivery(&self) -> Delivery {
+        if self.script.queued {
+            DeliverySettings::default().delivery()
+        } else {
+            Delivery::inline()
+        }
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        self.begin()
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        if self.script.refuses {
+            std::future::pending::<()>().await;
+        }
+        note(format!(
+            "{} got {}",
+            self.name,
+            batch.profiles.sample_count()
+        ));
+        Ok(Delivered::default())
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        self.work(stop).await
+    }
+}
+
+#[async_trait]
+impl Extension for Actor {
+    async fn start(&self) -> Result<(), StartError> {
+        self.begin()
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        self.work(stop).await
+    }
+}
+
+const REGISTRY: Registry = Registry {
+    receivers: &[entry::<Source>()] as &[Entry<dyn Receiver>],
+    processors: &[entry::<Pass>()],
+    exporters: &[entry::<Target>()],
+    extensions: &[entry::<Helper>()],
+};
+
+struct NoWorld;
+
+impl World for NoWorld {
+    fn env(&self, _: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        Err(format!("no file {path}"))
+    }
+
+    fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+        Err(format!("no network for {url}"))
+    }
+}
+
+fn graph(yaml: &str, meter: &Meter) -> Graph {
+    let input = Input {
+        configs: vec![format!("yaml:{yaml}")],
+        sets: Vec::new(),
+    };
+    let resolved = resolve(&input, &NoWorld).unwrap_or_else(|error| panic!("{error}"));
+    let document = Document::read(&resolved.root, &REGISTRY)
+        .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
+    Graph::build(&document, meter, &StatusBoard::default()).unwrap()
+}
+
+async fn start(yaml: &str) -> Result<Service, StartFailure> {
+    DIARY.lock().unwrap().clear();
+    let meter = Meter::default();
+    Service::start(graph(yaml, &meter), &meter).await
+}
+
+fn diary() -> Vec<String> {
+    DIARY.lock().unwrap().clone()
+}
+
+#[tokio::test]
+async fn starts_against_the_flow_of_data_and_stops_with_it() {
+    let _turn = TURN.lock().await;
+    let service = start(
+        "{receivers: {source: {batches: 2}}, processors: {pass/1: , pass/2: }, exporters: {target: }, extensions: {helper: },
+          service: {extensions: [helper], pipelines: {profiles: {receivers: [source], processors: [pass/1, pass/2], exporters: [target]}}}}",
+    )
+    .await
+    .unwrap();
+    while diary().len() < 7 {
+        tokio::task::yield_now().await;
+    }
+    let report = service.stop(Duration::from_secs(5)).await;
+    assert!(report.failures.is_empty(), "{:?}", report.failures);
+    assert_eq!(
+        diary(),
+        [
+            "start helper",
+            "start target",
+            "start pass/1 of profiles",
+            "start pass/2 of profiles",
+            "start source",
+            "target got 1",
+            "target got 1",
+            "stop source",
+            "stop pass/1 of profiles",
+            "stop pass/2 of profiles",
+            "stop target",
+            "stop helper",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn one_instance_of_a_receiver_feeds_all_its_pipelines() {
+    let _turn = TURN.lock().await;
+    let service = start(
+        "{receivers: {source: {batches: 1}}, processors: {pass: }, exporters: {target/a: , target/b: , target/unused: },
+          service: {pipelines: {profiles: {receivers: [source], processors: [pass], exporters: [target/a]},
+                                profiles/2: {receivers: [source], processors: [pass], exporters: [target/a, target/b]}}}}",
+    )
+    .await
+    .unwrap();
+    while diary().iter().filter(|line| line.contains("got")).count() < 3 {
+        tokio::task::yield_now().await;
+    }
+    service.stop(Duration::from_secs(5)).await;
+    let count = |text: &str| diary().iter().filter(|line| *line == text).count();
+    assert_eq!((count("target/a got 1"), count("target/b got 1")), (2, 1));
+    assert_eq!((count("start source"), count("start target/a")), (1, 1));
+    assert_eq!(
+        (
+            count("start pass of profiles"),
+            count("start pass of profiles/2")
+        ),
+        (1, 1)
+    );
+    assert_eq!(count("start target/unused"), 0);
+}
+
+#[tokio::test]
+async fn what_runs_already_is_stopped_when_a_component_cannot_start() {
+    let _turn = TURN.lock().await;
+    let failure = start(
+        "{receivers: {source: {fails_to_start: true}}, exporters: {target: },
+          service: {pipelines: {profiles: {receivers: [source], exporters: [target]}}}}",
+    )
+    .await
+    .err()
+    .unwrap();
+    assert_eq!(failure.to_string(), "failed to start receiver source: no");
+    assert_eq!(diary(), ["start target", "stop target"]);
+}
+
+#[tokio::test]
+async fn a_component_that_panics_or_ends_is_named() {
+    let _turn = TURN.lock().await;
+    let cases = [
+        (
+            "{receivers: {source: {panics: true}}, exporters: {target: }",
+            "receiver source: panicked: boom",
+        ),
+        (
+            "{receivers: {source: {ends: true}}, exporters: {target: }",
+            "receiver source: gave up",
+        ),
+        (
+            "{receivers: {source: }, exporters: {target: {panics: true}}",
+            "exporter target: panicked: boom",
+        ),
+    ];
+    for (components, expected) in cases {
+        let pipeline =
+            "service: {pipelines: {profiles: {receivers: [source], exporters: [target]}}}}";
+        let mut service = start(&format!("{components}, {pipeline}")).await.unwrap();
+        assert_eq!(service.failed().await.to_string(), expected);
+        service.stop(Duration::from_secs(5)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_stages_of_a_stop_share_one_deadline() {
+    let _turn = TURN.lock().await;
+    let service = start(
+        "{receivers: {source: {never_stops: true}}, processors: {pass: {never_stops: true}}, exporters: {target: },
+          service: {pipelines: {profiles: {receivers: [source], processors: [pass], exporters: [target]}}}}",
+    )
+    .await
+    .unwrap();
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let began = Instant::now();
+    let report = service.stop(Duration::from_secs(5)).await;
+    assert_eq!(began.elapsed().as_secs(), 5);
+    let late: Vec<&str> = report
+        .failures
+        .iter()
+        .map(|failure| failure.task.as_str())
+        .collect();
+    assert!(
+        late.starts_with(&["receiver source", "processor pass in pipeline profiles"]),
+        "{late:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_not_be_delivered_before_the_deadline_is_counted() {
+    let _turn = TURN.lock().await;
+    let service = start(
+        "{receivers: {source: {batches: 3}}, exporters: {target: {queued: true, refuses: true}},
+          service: {pipelines: {profiles: {receivers: [source], exporters: [target]}}}}",
+    )
+    .await
+    .unwrap();
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let report = service.stop(Duration::from_secs(1)).await;
+    assert_eq!(report.lost_samples, 3);
+}

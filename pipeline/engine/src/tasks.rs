@@ -1,0 +1,125 @@
+//! Tasks with a name, joined by whoever started them.
+
+use std::future::Future;
+
+use profcol_component::RunError;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+/// The tasks of one stage of the service.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    set: JoinSet<Result<(), RunError>>,
+    names: Vec<(AbortHandle, String)>,
+}
+
+/// A task that ended although nobody asked it to, or that could not end well.
+#[derive(Debug, thiserror::Error)]
+#[error("{task}: {reason}")]
+pub struct Failure {
+    pub task: String,
+    pub reason: String,
+}
+
+impl Tasks {
+    pub(crate) fn spawn(
+        &mut self,
+        name: String,
+        work: impl Future<Output = Result<(), RunError>> + Send + 'static,
+    ) {
+        self.names.push((self.set.spawn(work), name));
+    }
+
+    /// The next task that fails; never returns while all work or have ended well.
+    pub(crate) async fn next_failure(&mut self) -> Failure {
+        loop {
+            match self.set.join_next_with_id().await {
+                None => std::future::pending::<()>().await,
+                Some(ended) => {
+                    if let Some(failure) = self.failure(ended) {
+                        return failure;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for all to end; those that are not done at the deadline are aborted and named.
+    pub(crate) async fn join_until(&mut self, deadline: Instant) -> Vec<Failure> {
+        let mut failures = Vec::new();
+        loop {
+            match tokio::time::timeout_at(deadline, self.set.join_next_with_id()).await {
+                Ok(None) => return failures,
+                Ok(Some(ended)) => failures.extend(self.failure(ended)),
+                Err(_elapsed) => break,
+            }
+        }
+        for (handle, name) in self.names.drain(..) {
+            if !handle.is_finished() {
+                let reason = "did not stop within the deadline and was cut off".to_owned();
+                failures.push(Failure { task: name, reason });
+            }
+        }
+        self.set.shutdown().await;
+        failures
+    }
+
+    fn failure(
+        &mut self,
+        ended: Result<(tokio::task::Id, Result<(), RunError>), tokio::task::JoinError>,
+    ) -> Option<Failure> {
+        let (id, reason) = match ended {
+            Ok((id, Ok(()))) => (id, None),
+            Ok((id, Err(error))) => (id, Some(error.to_string())),
+            Err(error) => (error.id(), Some(panic_text(error))),
+        };
+        let position = self
+            .names
+            .iter()
+            .position(|(handle, _)| handle.id() == id)?;
+        let (_, task) = self.names.swap_remove(position);
+        Some(Failure {
+            task,
+            reason: reason?,
+        })
+    }
+}
+
+fn panic_text(error: tokio::task::JoinError) -> String {
+    let Ok(panic) = error.try_into_panic() else {
+        return "was cancelled".to_owned();
+    };
+    let text = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "unknown cause".to_owned());
+    format!("panicked: {text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn names_the_task_that_panicked() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("receiver otlp".to_owned(), async { Ok(()) });
+        tasks.spawn("exporter debug".to_owned(), async { panic!("boom") });
+        let failure = tasks.next_failure().await;
+        assert_eq!(failure.to_string(), "exporter debug: panicked: boom");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cuts_off_and_names_what_does_not_stop() {
+        let mut tasks = Tasks::default();
+        tasks.spawn("exporter stuck".to_owned(), std::future::pending());
+        let failures = tasks
+            .join_until(Instant::now() + Duration::from_secs(5))
+            .await;
+        assert_eq!(failures.len(), 1);
+        assert_eq!(failures[0].task, "exporter stuck");
+    }
+}

@@ -1,0 +1,126 @@
+//! Reads JSON lists, item by item.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
+
+use super::object::{Context, Message, Object};
+use super::scalar::{Row, Text, Whole, WholeNumber};
+use crate::Idx;
+
+/// What a list consists of and where its items go.
+pub(super) trait Items {
+    /// Reads the item at `position`; `false` at the end of the list.
+    fn next<'de, L: SeqAccess<'de>>(
+        &mut self,
+        list: &mut L,
+        position: usize,
+        context: &Context<'_>,
+    ) -> Result<bool, L::Error>;
+}
+
+/// Text.
+pub(super) struct Texts<F>(pub F);
+
+/// Whole numbers, to be appended.
+pub(super) struct Wholes<'a, T>(pub &'a mut Vec<T>);
+
+/// Indices into a table, to be appended.
+pub(super) struct Indices<'a, T: ?Sized>(pub &'a mut Vec<Idx<T>>);
+
+/// Objects, read one after the other into the same row.
+pub(super) struct Rows<'a, T, F>(pub &'a mut T, pub F);
+
+impl<F: FnMut(usize, &str) -> Result<(), String>> Items for Texts<F> {
+    fn next<'de, L: SeqAccess<'de>>(
+        &mut self,
+        list: &mut L,
+        position: usize,
+        _: &Context<'_>,
+    ) -> Result<bool, L::Error> {
+        let text = Text(|text: &str| (self.0)(position, text));
+        Ok(list.next_element_seed(text)?.is_some())
+    }
+}
+
+impl<T: WholeNumber> Items for Wholes<'_, T> {
+    fn next<'de, L: SeqAccess<'de>>(
+        &mut self,
+        list: &mut L,
+        _: usize,
+        _: &Context<'_>,
+    ) -> Result<bool, L::Error> {
+        let number = list.next_element_seed(Whole::default())?;
+        let is_there = number.is_some();
+        self.0.extend(number);
+        Ok(is_there)
+    }
+}
+
+impl<T: ?Sized> Items for Indices<'_, T> {
+    fn next<'de, L: SeqAccess<'de>>(
+        &mut self,
+        list: &mut L,
+        _: usize,
+        _: &Context<'_>,
+    ) -> Result<bool, L::Error> {
+        let index = list.next_element_seed(Whole::<Row>::default())?;
+        self.0.extend(index.map(|Row(row)| Idx::new(row)));
+        Ok(index.is_some())
+    }
+}
+
+impl<T: Message, F: FnMut(usize, &mut T) -> Result<(), &'static str>> Items for Rows<'_, T, F> {
+    fn next<'de, L: SeqAccess<'de>>(
+        &mut self,
+        list: &mut L,
+        position: usize,
+        context: &Context<'_>,
+    ) -> Result<bool, L::Error> {
+        let Self(message, take) = self;
+        let object = Object {
+            message: &mut **message,
+            context,
+        };
+        if list.next_element_seed(object)?.is_none() {
+            return Ok(false);
+        }
+        take(position, message).map_err(L::Error::custom)?;
+        Ok(true)
+    }
+}
+
+// === impl List ===
+
+/// Reads a list.
+pub(super) struct List<'a, I> {
+    pub items: I,
+    pub context: &'a Context<'a>,
+}
+
+impl<'de, I: Items> DeserializeSeed<'de> for List<'_, I> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<(), D::Error> {
+        input.deserialize_seq(self)
+    }
+}
+
+impl<'de, I: Items> Visitor<'de> for List<'_, I> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<L: SeqAccess<'de>>(mut self, mut list: L) -> Result<(), L::Error> {
+        let mut position = 0;
+        loop {
+            let item = self.items.next(&mut list, position, self.context);
+            if !self.context.step(item, || format!("[{position}]"))? {
+                return Ok(());
+            }
+            position += 1;
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Numbers as protobuf's JSON mapping has them, bare or as text, and text that stands for something.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
+
+/// A whole number of one of the integer types, or a [`Row`].
+pub(super) struct Whole<T>(PhantomData<T>);
+
+/// The row that an index names: what an `int32` can hold and is not negative.
+#[derive(Clone, Copy)]
+pub(super) struct Row(pub u32);
+
+/// A double.
+pub(super) struct Double;
+
+/// Text, and what the function makes of it.
+pub(super) struct Text<F>(pub F);
+
+pub(super) trait WholeNumber: TryFrom<i64> + TryFrom<u64> {
+    const EXPECTED: &'static str;
+}
+
+impl WholeNumber for u64 {
+    const EXPECTED: &'static str = "a whole number of 64 bits without sign, bare or quoted";
+}
+
+impl WholeNumber for i64 {
+    const EXPECTED: &'static str = "a whole number of 64 bits, bare or quoted";
+}
+
+impl WholeNumber for u32 {
+    const EXPECTED: &'static str = "a whole number of 32 bits without sign";
+}
+
+impl WholeNumber for Row {
+    const EXPECTED: &'static str = "an index, a whole number from 0 to 2147483647";
+}
+
+impl TryFrom<i64> for Row {
+    type Error = std::num::TryFromIntError;
+
+    fn try_from(number: i64) -> Result<Self, Self::Error> {
+        Ok(Self(i32::try_from(number)?.try_into()?))
+    }
+}
+
+impl TryFrom<u64> for Row {
+    type Error = std::num::TryFromIntError;
+
+    fn try_from(number: u64) -> Result<Self, Self::Error> {
+        Ok(Self(i32::try_from(number)?.try_into()?))
+    }
+}
+
+// === impl Whole ===
+
+impl<T> Default for Whole<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<'de, T: WholeNumber> DeserializeSeed<'de> for Whole<T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<T, D::Error> {
+        input.deserialize_any(self)
+    }
+}
+
+impl<T: WholeNumber> Visitor<'_> for Whole<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(T::EXPECTED)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<T, E> {
+        T::try_from(number).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<T, E> {
+        T::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    /// `1.0` and `1e3` are whole numbers; above 2^53 a double no longer tells which.
+    fn visit_f64<E: Error>(self, number: f64) -> Result<T, E> {
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        if number.fract() == 0.0 && number.abs() <= EXACT {
+            self.visit_i64(number as i64)
+        } else {
+            Err(E::invalid_value(Unexpected::Float(number), &self))
+        }
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        if let Ok(number) = text.parse() {
+            self.visit_u64(number)
+        } else if let Ok(number) = text.parse() {
+            self.visit_i64(number)
+        } else {
+            Err(E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+}
+
+// === impl Double ===
+
+impl<'de> DeserializeSeed<'de> for Double {
+    type Value = f64;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<f64, D::Error> {
+        input.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Double {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, bare or quoted, \"NaN\", \"Infinity\" or \"-Infinity\"")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<f64, E> {
+        Ok(number as f64)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<f64, E> {
+        Ok(number as f64)
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<f64, E> {
+        Ok(number)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<f64, E> {
+        match text {
+            "NaN" => Some(f64::NAN),
+            "Infinity" => Some(f64::INFINITY),
+            "-Infinity" => Some(f64::NEG_INFINITY),
+            // Rust reads "inf" and "nan" too, which JSON's mapping does not know.
+            _ if text.ends_with(|last: char| last.is_ascii_digit()) => text.parse().ok(),
+            _ => None,
+        }
+        .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+    }
+}
+
+// === impl Text ===
+
+impl<'de, T, F: FnOnce(&str) -> Result<T, String>> DeserializeSeed<'de> for Text<F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<T, D::Error> {
+        input.deserialize_str(self)
+    }
+}
+
+impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("text")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.0)(text).map_err(E::custom)
+    }
+}

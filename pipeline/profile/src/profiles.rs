@@ -1,0 +1,281 @@
+//! The handle that flows through pipelines.
+//!
+//! A batch is kept in the form in which it came: the wire bytes, perhaps also their compressed
+//! form. It is decoded when somebody first asks for the [`Model`], and encoded when somebody first
+//! asks for the bytes of changed content; what nothing changed leaves as it came.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::wire::{self, Counts, Invalid, Reason, Skip};
+use crate::{Bound, Merger, Model, Pieces, Resource, heap, split};
+
+/// A batch of profiles: immutable, shared, cheap to clone; whoever changes it gets a copy of what
+/// the change touches.
+#[derive(Clone)]
+pub struct Profiles(Arc<Batch>);
+
+/// Of `wire` and `model` at least one is set.
+struct Batch {
+    wire: OnceLock<Bytes>,
+    model: OnceLock<Model>,
+    compressed: Option<Compressed>,
+    counts: OnceLock<Counts>,
+}
+
+/// The wire bytes as they came, in an encoding that this crate knows only by name.
+#[derive(Clone, Debug)]
+pub struct Compressed {
+    pub encoding: &'static str,
+    pub bytes: Bytes,
+}
+
+/// What to do with samples that break the rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Validation {
+    /// Refuse the request.
+    #[default]
+    Reject,
+    /// Drop and count them, and keep the others.
+    Repair,
+}
+
+/// A request that was let in.
+pub struct Received {
+    pub profiles: Profiles,
+    /// Samples that were dropped, by what was wrong with them; always empty for
+    /// [`Validation::Reject`].
+    pub repaired: BTreeMap<Reason, usize>,
+}
+
+// === impl Profiles ===
+
+impl Profiles {
+    /// Takes an `ExportProfilesServiceRequest` (or `ProfilesData`) after checking every index and
+    /// every rule in it.
+    pub fn from_wire(wire: Bytes, validation: Validation) -> Result<Received, Invalid> {
+        let refused = match wire::validate(&wire) {
+            Ok(counts) => {
+                return Ok(Received {
+                    profiles: Self::new(Some(wire), None, Some(counts)),
+                    repaired: BTreeMap::new(),
+                });
+            }
+            Err(invalid) => invalid,
+        };
+        if validation == Validation::Reject || refused.is_unreadable() {
+            return Err(refused);
+        }
+        let verdict = wire::repair(&wire)?;
+        let model = wire::decode(&wire, &verdict.skip)?;
+        Ok(Received {
+            profiles: Self::from_model(crate::gc(&model)),
+            repaired: verdict.bad,
+        })
+    }
+
+    pub fn from_model(model: Model) -> Self {
+        Self::new(None, Some(model), None)
+    }
+
+    /// Keeps the body as it was received beside the wire bytes that were made from it, so that an
+    /// exporter with the same compression need not compress again.
+    pub fn with_compressed(self, encoding: &'static str, bytes: Bytes) -> Self {
+        Self(Arc::new(Batch {
+            wire: self.0.wire.clone(),
+            model: self.0.model.clone(),
+            compressed: Some(Compressed { encoding, bytes }),
+            counts: self.0.counts.clone(),
+        }))
+    }
+
+    /// The decoded content.
+    pub fn model(&self) -> &Model {
+        self.0.model.get_or_init(|| {
+            let wire = self
+                .0
+                .wire
+                .get()
+                .expect("a batch without a model has bytes");
+            wire::decode(wire, &Skip::default()).expect("validation has read the same bytes")
+        })
+    }
+
+    /// The content to change, copied first if somebody else holds this batch too.
+    pub fn model_mut(&mut self) -> &mut Model {
+        self.model();
+        let model = match Arc::get_mut(&mut self.0) {
+            Some(batch) => batch.model.take().unwrap_or_default(),
+            None => self.model().clone(),
+        };
+        *self = Self::from_model(model);
+        Arc::get_mut(&mut self.0)
+            .and_then(|batch| batch.model.get_mut())
+            .expect("a new batch has one owner and its model")
+    }
+
+    pub fn into_model(mut self) -> Model {
+        std::mem::take(self.model_mut())
+    }
+
+    /// Lets `edit` change each resource; it says whether it did. Samples and tables are neither
+    /// decoded nor encoded for it. A batch none of whose resources changed stays as it is.
+    pub fn update_resources(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) {
+        if let Some(wire) = self.0.wire.get() {
+            let updated =
+                wire::update_resources(wire, edit).expect("validation has read the same bytes");
+            if let Some(wire) = updated {
+                *self = Self::new(Some(wire), None, self.0.counts.get().copied());
+            }
+            return;
+        }
+        let resources = &self.model().resources;
+        let edited: Vec<Option<Resource>> = resources
+            .iter()
+            .map(|row| {
+                let mut resource = row.resource.as_deref().cloned().unwrap_or_default();
+                edit(&mut resource).then_some(resource)
+            })
+            .collect();
+        if edited.iter().all(Option::is_none) {
+            return;
+        }
+        for (row, resource) in self.model_mut().resources.iter_mut().zip(edited) {
+            if let Some(resource) = resource {
+                row.resource = Some(Arc::new(resource));
+            }
+        }
+    }
+
+    /// Joins batches; one alone stays as it came.
+    pub fn merge(batches: impl IntoIterator<Item = Self>) -> Self {
+        let mut batches = batches.into_iter();
+        let first = batches.next().unwrap_or_default();
+        let Some(second) = batches.next() else {
+            return first;
+        };
+        let mut merger = Merger::new();
+        for batch in [first, second].into_iter().chain(batches) {
+            merger.add(batch.model());
+        }
+        Self::from_model(merger.finish())
+    }
+
+    /// Cuts a batch into pieces of at most `bound`; one within it stays as it came.
+    pub fn split(&self, bound: Bound) -> Pieces<Self> {
+        let fits = match bound {
+            Bound::Samples(samples) => self.sample_count() <= samples,
+            Bound::Bytes(bytes) => self.encoded_len() <= bytes,
+        };
+        if fits {
+            return Pieces {
+                pieces: vec![self.clone()],
+                oversize: None,
+            };
+        }
+        let Pieces { pieces, oversize } = split(self.model(), bound);
+        Pieces {
+            pieces: pieces.into_iter().map(Self::from_model).collect(),
+            oversize: oversize.map(Self::from_model),
+        }
+    }
+
+    /// The bytes that came, or those of the changed content, encoded once.
+    pub fn to_wire(&self) -> Bytes {
+        let encode = || wire::encode(self.model());
+        self.0.wire.get_or_init(encode).clone()
+    }
+
+    /// How long [`to_wire`](Self::to_wire) is; encodes if there are no bytes yet.
+    pub fn encoded_len(&self) -> usize {
+        self.0.wire.get_or_init(|| wire::encode(self.model())).len()
+    }
+
+    /// Keeps the bytes and lets go of the decoded form: for batches that wait to be sent.
+    pub fn pack(&mut self) {
+        if self.0.model.get().is_some() {
+            let counts = self.counts();
+            let compressed = self.0.compressed.clone();
+            *self = Self(Arc::new(Batch {
+                wire: OnceLock::from(self.to_wire()),
+                model: OnceLock::new(),
+                compressed,
+                counts: OnceLock::from(counts),
+            }));
+        }
+    }
+
+    /// The body as it was received, if it came compressed and nothing changed since.
+    pub fn compressed(&self) -> Option<&Compressed> {
+        self.0.compressed.as_ref()
+    }
+
+    pub fn counts(&self) -> Counts {
+        *self.0.counts.get_or_init(|| {
+            let model = self.model();
+            Counts {
+                resources: model.resources.len(),
+                profiles: model.profiles().count(),
+                samples: model.sample_count(),
+            }
+        })
+    }
+
+    pub fn sample_count(&self) -> usize {
+        self.counts().samples
+    }
+
+    pub fn profile_count(&self) -> usize {
+        self.counts().profiles
+    }
+
+    /// Whether there is no sample in it.
+    pub fn is_empty(&self) -> bool {
+        self.sample_count() == 0
+    }
+
+    /// About how much memory the batch holds.
+    pub fn heap_size(&self) -> usize {
+        let wire = self.0.wire.get().map_or(0, Bytes::len);
+        let compressed = self.0.compressed.as_ref().map_or(0, |c| c.bytes.len());
+        let model = self.0.model.get().map_or(0, heap::model_size);
+        size_of::<Batch>() + wire + compressed + model
+    }
+
+    fn new(wire: Option<Bytes>, model: Option<Model>, counts: Option<Counts>) -> Self {
+        Self(Arc::new(Batch {
+            wire: cell(wire),
+            model: cell(model),
+            compressed: None,
+            counts: cell(counts),
+        }))
+    }
+}
+
+impl Default for Profiles {
+    fn default() -> Self {
+        Self::from_model(Model::default())
+    }
+}
+
+impl From<Model> for Profiles {
+    fn from(model: Model) -> Self {
+        Self::from_model(model)
+    }
+}
+
+impl std::fmt::Debug for Profiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Profiles")
+            .field("wire_len", &self.0.wire.get().map(Bytes::len))
+            .field("decoded", &self.0.model.get().is_some())
+            .field("counts", &self.0.counts.get())
+            .finish()
+    }
+}
+
+fn cell<T>(value: Option<T>) -> OnceLock<T> {
+    value.map_or_else(OnceLock::new, OnceLock::from)
+}

@@ -1,0 +1,26 @@
+//! Protobuf's wire format, by hand: tags, varints and lengths.
+//!
+//! A message is read with one `match` over its tags, each tag being field number and wire type in
+//! one number, so that the common case of a field is one comparison:
+//!
+//! ```text
+//! const NAME: u32 = tag::len(1);
+//! const LINE: u32 = tag::varint(2);
+//! while let Some(tag) = reader.tag()? {
+//!     match tag {
+//!         NAME => name = reader.bytes()?,
+//!         LINE => line = reader.varint()? as i64,
+//!         unknown => reader.skip(unknown, 2)?, // fields 1 and 2 are known: their wire type is wrong
+//!     }
+//! }
+//! ```
+
+mod reader;
+pub(crate) mod tag;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub(crate) use reader::Reader;
+pub use reader::WireError;
+pub(crate) use writer::Writer;

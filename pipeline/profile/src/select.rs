@@ -1,0 +1,394 @@
+//! Which rows of a dictionary are used, and their copies in another one.
+//!
+//! Collecting garbage, merging and splitting are the same three steps: select what samples use,
+//! copy the selected rows in ascending order, translate the samples. Only where the rows go
+//! differs: an [`Interner`] finds equal ones, a plain [`Dictionary`] takes them as they are.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link, Location, Mapping};
+use crate::samples::Translate;
+use crate::{
+    AttributeIdx, FunctionIdx, Idx, Interner, Line, LinkIdx, LocationIdx, LocationRef, MappingIdx,
+    MappingRef, Profile, SampleRef, Stack, StackIdx, StringIdx, ValueType,
+};
+
+/// The rows in use of each table of a dictionary; after copying also where each went.
+#[derive(Default)]
+pub(crate) struct Selection {
+    pub strings: Rows<str>,
+    pub functions: Rows<Function>,
+    pub mappings: Rows<Mapping>,
+    pub locations: Rows<Location>,
+    pub stacks: Rows<Stack>,
+    pub attributes: Rows<Attribute>,
+    pub links: Rows<Link>,
+}
+
+/// The rows in use of one table. What is out of range is never selected and translates to
+/// "not set".
+pub(crate) struct Rows<T: ?Sized> {
+    /// For each row [`UNUSED`](Rows::UNUSED) or, once copied, its new place.
+    places: Vec<u32>,
+    /// The rows that are used, in the order in which they were met.
+    used: Vec<Idx<T>>,
+}
+
+/// Takes copies of rows.
+pub(crate) trait Sink {
+    fn string(&mut self, text: &str) -> StringIdx;
+    fn function(&mut self, row: Function) -> FunctionIdx;
+    fn mapping(&mut self, row: MappingRef<'_>) -> MappingIdx;
+    fn location(&mut self, row: LocationRef<'_>) -> LocationIdx;
+    fn stack(&mut self, row: &[LocationIdx]) -> StackIdx;
+    fn attribute(&mut self, row: AttributeRef<'_>) -> AttributeIdx;
+    fn link(&mut self, row: Link) -> LinkIdx;
+}
+
+// === impl Selection ===
+
+impl Selection {
+    /// Nothing of `dictionary` yet.
+    pub fn of(dictionary: &Dictionary) -> Self {
+        let mut selection = Self::default();
+        selection.clear_for(dictionary);
+        selection
+    }
+
+    /// Starts anew, with another dictionary.
+    pub fn clear_for(&mut self, dictionary: &Dictionary) {
+        self.strings.resize(dictionary.strings.len());
+        self.functions.resize(dictionary.functions.rows().len());
+        self.mappings.resize(dictionary.mappings.rows().len());
+        self.locations.resize(dictionary.locations.rows().len());
+        self.stacks.resize(dictionary.stacks.len());
+        self.attributes.resize(dictionary.attributes.rows().len());
+        self.links.resize(dictionary.links.rows().len());
+    }
+
+    /// Starts anew, with the same dictionary; costs only as much as was selected.
+    pub fn clear(&mut self) {
+        self.strings.clear();
+        self.functions.clear();
+        self.mappings.clear();
+        self.locations.clear();
+        self.stacks.clear();
+        self.attributes.clear();
+        self.links.clear();
+    }
+
+    /// Selects what a profile uses, its samples and what they use included.
+    pub fn profile(&mut self, dictionary: &Dictionary, profile: &Profile) {
+        self.profile_head(dictionary, profile);
+        for sample in profile.samples.iter() {
+            self.sample(dictionary, sample);
+        }
+    }
+
+    /// Selects what a profile uses without its samples.
+    pub fn profile_head(&mut self, dictionary: &Dictionary, profile: &Profile) {
+        for value_type in profile.sample_type.iter().chain(&profile.period_type) {
+            self.strings.add(value_type.kind);
+            self.strings.add(value_type.unit);
+        }
+        self.attribute_list(dictionary, &profile.attributes);
+    }
+
+    pub fn sample(&mut self, dictionary: &Dictionary, sample: SampleRef<'_>) {
+        self.links.add(sample.link);
+        self.attribute_list(dictionary, sample.attributes);
+        if self.stacks.add(sample.stack) {
+            for &location in dictionary.stacks.get(sample.stack) {
+                self.location(dictionary, location);
+            }
+        }
+    }
+
+    fn location(&mut self, dictionary: &Dictionary, index: LocationIdx) {
+        if self.locations.add(index) {
+            let row = dictionary.locations.get(index);
+            for line in row.lines {
+                self.function(dictionary, line.function);
+            }
+            self.mapping(dictionary, row.location.mapping);
+            self.attribute_list(dictionary, row.attributes);
+        }
+    }
+
+    fn function(&mut self, dictionary: &Dictionary, index: FunctionIdx) {
+        if self.functions.add(index)
+            && let Some(row) = dictionary.functions.get(index)
+        {
+            self.strings.add(row.name);
+            self.strings.add(row.system_name);
+            self.strings.add(row.filename);
+        }
+    }
+
+    fn mapping(&mut self, dictionary: &Dictionary, index: MappingIdx) {
+        if self.mappings.add(index) {
+            let row = dictionary.mappings.get(index);
+            self.strings.add(row.mapping.filename);
+            self.attribute_list(dictionary, row.attributes);
+        }
+    }
+
+    fn attribute_list(&mut self, dictionary: &Dictionary, list: &[AttributeIdx]) {
+        for &index in list {
+            if self.attributes.add(index)
+                && let Some(row) = dictionary.attributes.get(index)
+            {
+                self.strings.add(row.key);
+                self.strings.add(row.unit);
+            }
+        }
+    }
+
+    /// Copies the selected rows, tables in such an order that what a row refers to is there.
+    pub fn copy(&mut self, from: &Dictionary, to: &mut impl Sink) {
+        let mut attributes: Vec<AttributeIdx> = Vec::new();
+        self.strings.copy(|row| to.string(from.strings.get(row)));
+        self.attributes.copy(|row| {
+            let row = from.attributes.get(row)?;
+            Some(to.attribute(AttributeRef {
+                key: self.strings.place(row.key),
+                value: &row.value,
+                unit: self.strings.place(row.unit),
+            }))
+        });
+        self.functions.copy(|row| {
+            let row = from.functions.get(row)?;
+            Some(to.function(Function {
+                name: self.strings.place(row.name),
+                system_name: self.strings.place(row.system_name),
+                filename: self.strings.place(row.filename),
+                start_line: row.start_line,
+            }))
+        });
+        self.links.copy(|row| Some(to.link(*from.links.get(row)?)));
+        self.mappings.copy(|row| {
+            let row = from.mappings.get(row);
+            self.attributes.places_of(row.attributes, &mut attributes);
+            to.mapping(MappingRef {
+                mapping: Mapping {
+                    filename: self.strings.place(row.mapping.filename),
+                    ..row.mapping
+                },
+                attributes: &attributes,
+            })
+        });
+        let mut lines: Vec<Line> = Vec::new();
+        self.locations.copy(|row| {
+            let row = from.locations.get(row);
+            self.attributes.places_of(row.attributes, &mut attributes);
+            lines.clear();
+            lines.extend(row.lines.iter().map(|line| Line {
+                function: self.functions.place(line.function),
+                ..*line
+            }));
+            to.location(LocationRef {
+                location: Location {
+                    mapping: self.mappings.place(row.location.mapping),
+                    address: row.location.address,
+                },
+                lines: &lines,
+                attributes: &attributes,
+            })
+        });
+        let mut locations: Vec<LocationIdx> = Vec::new();
+        self.stacks.copy(|row| {
+            self.locations
+                .places_of(from.stacks.get(row), &mut locations);
+            to.stack(&locations)
+        });
+    }
+
+    /// A profile as it stands in the dictionary that was copied to, without samples.
+    pub fn translated_head(&self, profile: &Profile) -> Profile {
+        let value_type = |row: ValueType| ValueType {
+            kind: self.strings.place(row.kind),
+            unit: self.strings.place(row.unit),
+        };
+        let mut head = profile.head();
+        head.sample_type = head.sample_type.map(value_type);
+        head.period_type = head.period_type.map(value_type);
+        for attribute in &mut head.attributes {
+            *attribute = self.attributes.place(*attribute);
+        }
+        head
+    }
+
+    /// A profile, or some of its samples, as it stands in the dictionary that was copied to.
+    pub fn translated(&self, profile: &Profile, rows: Range<usize>) -> Arc<Profile> {
+        let mut translated = self.translated_head(profile);
+        translated
+            .samples
+            .extend_translated(&profile.samples, rows, self);
+        Arc::new(translated)
+    }
+}
+
+impl Translate for Selection {
+    fn stack(&self, index: StackIdx) -> StackIdx {
+        self.stacks.place(index)
+    }
+
+    fn link(&self, index: LinkIdx) -> LinkIdx {
+        self.links.place(index)
+    }
+
+    fn attribute(&self, index: AttributeIdx) -> AttributeIdx {
+        self.attributes.place(index)
+    }
+}
+
+// === impl Rows ===
+
+impl<T: ?Sized> Default for Rows<T> {
+    fn default() -> Self {
+        Self {
+            places: Vec::new(),
+            used: Vec::new(),
+        }
+    }
+}
+
+impl<T: ?Sized> Rows<T> {
+    const UNUSED: u32 = u32::MAX;
+
+    fn resize(&mut self, rows: usize) {
+        self.used.clear();
+        self.places.clear();
+        self.places.resize(rows, Self::UNUSED);
+        // Row 0 is "not set" everywhere and never needs to be copied.
+        self.places[0] = 0;
+    }
+
+    fn clear(&mut self) {
+        self.undo_to(0);
+    }
+
+    /// Whether the row was not selected before.
+    #[inline(always)]
+    fn add(&mut self, index: Idx<T>) -> bool {
+        match self.places.get_mut(index.row()) {
+            Some(place) if *place == Self::UNUSED => {
+                *place = 0;
+                self.used.push(index);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The rows in use.
+    pub fn used(&self) -> &[Idx<T>] {
+        &self.used
+    }
+
+    /// Takes back the rows selected last, down to the first `keep`.
+    pub fn undo_to(&mut self, keep: usize) {
+        for index in self.used.drain(keep..) {
+            self.places[index.row()] = Self::UNUSED;
+        }
+    }
+
+    /// Gives each selected row, in ascending order, the place that `copy` answers with.
+    fn copy<R: Into<Option<Idx<T>>>>(&mut self, mut copy: impl FnMut(Idx<T>) -> R) {
+        self.sort();
+        for &index in &self.used {
+            self.places[index.row()] = copy(index).into().unwrap_or_default().get();
+        }
+    }
+
+    /// Sorting is for few rows of a large table; of many it is faster to look at all.
+    fn sort(&mut self) {
+        if self.used.len() < self.places.len() / 8 {
+            self.used.sort_unstable();
+            return;
+        }
+        self.used.clear();
+        let rows = self.places.iter().enumerate().skip(1);
+        let used = rows.filter(|(_, place)| **place != Self::UNUSED);
+        self.used.extend(used.map(|(row, _)| Idx::new(row as u32)));
+    }
+
+    #[inline(always)]
+    pub fn place(&self, index: Idx<T>) -> Idx<T> {
+        let place = self.places.get(index.row()).copied().unwrap_or(0);
+        Idx::new(if place == Self::UNUSED { 0 } else { place })
+    }
+
+    #[inline(always)]
+    fn places_of(&self, indices: &[Idx<T>], places: &mut Vec<Idx<T>>) {
+        places.clear();
+        places.extend(indices.iter().map(|&index| self.place(index)));
+    }
+}
+
+// === impl Sink ===
+
+impl Sink for Interner {
+    fn string(&mut self, text: &str) -> StringIdx {
+        self.string(text)
+    }
+
+    fn function(&mut self, row: Function) -> FunctionIdx {
+        self.function(row)
+    }
+
+    fn mapping(&mut self, row: MappingRef<'_>) -> MappingIdx {
+        self.mapping(row)
+    }
+
+    fn location(&mut self, row: LocationRef<'_>) -> LocationIdx {
+        self.location(row)
+    }
+
+    fn stack(&mut self, row: &[LocationIdx]) -> StackIdx {
+        self.stack(row)
+    }
+
+    fn attribute(&mut self, row: AttributeRef<'_>) -> AttributeIdx {
+        self.attribute(row)
+    }
+
+    fn link(&mut self, row: Link) -> LinkIdx {
+        self.link(row)
+    }
+}
+
+impl Sink for Dictionary {
+    fn string(&mut self, text: &str) -> StringIdx {
+        self.strings.push(text)
+    }
+
+    fn function(&mut self, row: Function) -> FunctionIdx {
+        self.functions.push(row)
+    }
+
+    fn mapping(&mut self, row: MappingRef<'_>) -> MappingIdx {
+        self.mappings.push(row)
+    }
+
+    fn location(&mut self, row: LocationRef<'_>) -> LocationIdx {
+        self.locations.push(row)
+    }
+
+    fn stack(&mut self, row: &[LocationIdx]) -> StackIdx {
+        self.stacks.push(row)
+    }
+
+    fn attribute(&mut self, row: AttributeRef<'_>) -> AttributeIdx {
+        self.attributes.push(Attribute {
+            key: row.key,
+            value: row.value.clone(),
+            unit: row.unit,
+        })
+    }
+
+    fn link(&mut self, row: Link) -> LinkIdx {
+        self.links.push(row)
+    }
+}

@@ -1,0 +1,312 @@
+//! Wire bytes to a model.
+//!
+//! Reads what validation has let pass. It also copes with what repair has found to be bad, since
+//! nothing refers to that any more: text that is none becomes empty, an id of a wrong length unset.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::invalid::Reason;
+use super::rows::{self, RowLists};
+use super::tables::{Request, Tables};
+use super::tags::{
+    dictionary, entity_ref, profile, resource, resource_profiles, scope, scope_profiles,
+};
+use super::text::is_text;
+use super::value::{AnyValue, any_value, items, key_value};
+use crate::proto::{Reader, WireError};
+use crate::strings::StringTableBuilder;
+use crate::{
+    Attribute, Dictionary, EntityRef, KeyValue, Link, LocationRef, MappingRef, Model,
+    OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef, Scope, ScopeProfiles,
+    StringTable, Value,
+};
+
+/// What to leave out, by its position in the whole request.
+#[derive(Default)]
+pub(crate) struct Skip {
+    pub samples: BTreeMap<usize, Reason>,
+    pub profiles: BTreeSet<usize>,
+}
+
+pub(crate) fn decode(wire: &Bytes, skip: &Skip) -> Result<Model, WireError> {
+    let request = Request::read(wire)?;
+    let mut decoder = Decoder {
+        wire,
+        skip,
+        dictionary: Dictionary::default(),
+        lists: RowLists::default(),
+        profiles: 0,
+        samples: 0,
+    };
+    decoder.tables(&Tables::read(&request.dictionary)?)?;
+    let mut resources = Vec::with_capacity(request.resources.len());
+    for message in &request.resources {
+        resources.push(decoder.resource_profiles(message)?);
+    }
+    if !skip.profiles.is_empty() {
+        for resource in &mut resources {
+            resource.scopes.retain(|scope| !scope.profiles.is_empty());
+        }
+        resources.retain(|resource| !resource.scopes.is_empty());
+    }
+    Ok(Model {
+        dictionary: Arc::new(decoder.dictionary),
+        resources,
+    })
+}
+
+struct Decoder<'a> {
+    wire: &'a Bytes,
+    skip: &'a Skip,
+    dictionary: Dictionary,
+    lists: RowLists,
+    /// How many came before.
+    profiles: usize,
+    samples: usize,
+}
+
+impl Decoder<'_> {
+    // === tables; row 0 of each is there already ===
+
+    fn tables(&mut self, tables: &Tables<'_>) -> Result<(), WireError> {
+        self.dictionary.strings = string_table(tables)?;
+        let rows = |table| tables.len(table) as usize;
+        let room = &mut self.dictionary;
+        room.attributes.reserve(rows(dictionary::ATTRIBUTES));
+        room.functions.reserve(rows(dictionary::FUNCTIONS));
+        room.locations.reserve(rows(dictionary::LOCATIONS));
+        // Most indices take two bytes.
+        let locations = tables.bytes(dictionary::STACKS) / 2;
+        room.stacks.reserve(rows(dictionary::STACKS), locations);
+        for message in tables.rows(dictionary::ATTRIBUTES).skip(1) {
+            let row = rows::attribute(message?)?;
+            let value = match row.value {
+                Some(value) => self.value(value)?,
+                None => Value::Empty,
+            };
+            self.dictionary.attributes.push(Attribute {
+                key: row.key,
+                value,
+                unit: row.unit,
+            });
+        }
+        for message in tables.rows(dictionary::FUNCTIONS).skip(1) {
+            self.dictionary.functions.push(rows::function(message?)?);
+        }
+        for message in tables.rows(dictionary::LINKS).skip(1) {
+            let row = rows::link(message?)?;
+            self.dictionary.links.push(Link {
+                trace_id: row.trace_id.try_into().unwrap_or_default(),
+                span_id: row.span_id.try_into().unwrap_or_default(),
+            });
+        }
+        for message in tables.rows(dictionary::MAPPINGS).skip(1) {
+            let mapping = rows::mapping(message?, &mut self.lists)?;
+            self.dictionary.mappings.push(MappingRef {
+                mapping,
+                attributes: &self.lists.attributes,
+            });
+        }
+        for message in tables.rows(dictionary::LOCATIONS).skip(1) {
+            let location = rows::location(message?, &mut self.lists)?;
+            self.dictionary.locations.push(LocationRef {
+                location,
+                lines: &self.lists.lines,
+                attributes: &self.lists.attributes,
+            });
+        }
+        for message in tables.rows(dictionary::STACKS).skip(1) {
+            rows::stack(message?, &mut self.lists)?;
+            self.dictionary.stacks.push(&self.lists.locations);
+        }
+        Ok(())
+    }
+
+    // === resources, scopes, profiles ===
+
+    fn resource_profiles(&mut self, message: &[u8]) -> Result<ResourceProfiles, WireError> {
+        let mut row = ResourceProfiles::default();
+        let mut reader = Reader::new(message);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                resource_profiles::RESOURCE => {
+                    row.resource = Some(Arc::new(resource(
+                        reader.bytes()?,
+                        &self.dictionary.strings,
+                    )?));
+                }
+                resource_profiles::SCOPES => row.scopes.push(self.scope_profiles(reader.bytes()?)?),
+                resource_profiles::SCHEMA_URL => row.schema_url = utf8(reader.bytes()?).into(),
+                unknown => reader.skip(unknown, resource_profiles::KNOWN)?,
+            }
+        }
+        Ok(row)
+    }
+
+    fn scope_profiles(&mut self, message: &[u8]) -> Result<ScopeProfiles, WireError> {
+        let mut row = ScopeProfiles::default();
+        let mut reader = Reader::new(message);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                scope_profiles::SCOPE => row.scope = Some(Arc::new(self.scope(reader.message()?)?)),
+                scope_profiles::PROFILES => {
+                    let profile = self.profile(reader.bytes()?)?;
+                    if !self.skip.profiles.contains(&self.profiles) {
+                        row.profiles.push(Arc::new(profile));
+                    }
+                    self.profiles += 1;
+                }
+                scope_profiles::SCHEMA_URL => row.schema_url = utf8(reader.bytes()?).into(),
+                unknown => reader.skip(unknown, scope_profiles::KNOWN)?,
+            }
+        }
+        Ok(row)
+    }
+
+    fn scope(&self, mut reader: Reader<'_>) -> Result<Scope, WireError> {
+        let mut row = Scope::default();
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                scope::NAME => row.name = utf8(reader.bytes()?).into(),
+                scope::VERSION => row.version = utf8(reader.bytes()?).into(),
+                scope::ATTRIBUTES => row
+                    .attributes
+                    .push(pair(reader.bytes()?, &self.dictionary.strings)?),
+                scope::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
+                unknown => reader.skip(unknown, scope::KNOWN)?,
+            }
+        }
+        Ok(row)
+    }
+
+    fn profile(&mut self, message: &[u8]) -> Result<Profile, WireError> {
+        let mut row = Profile::default();
+        let mut payload = OriginalPayload::default();
+        let mut reader = Reader::new(message);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                profile::SAMPLES => {
+                    let sample = rows::sample(reader.bytes()?, &mut self.lists)?;
+                    let skipped = !self.skip.samples.is_empty()
+                        && self.skip.samples.contains_key(&self.samples);
+                    if !skipped {
+                        row.samples.push(SampleRef {
+                            stack: sample.stack,
+                            link: sample.link,
+                            attributes: &self.lists.attributes,
+                            values: &self.lists.values,
+                            timestamps: &self.lists.timestamps,
+                        });
+                    }
+                    self.samples += 1;
+                }
+                profile::SAMPLE_TYPE => row.sample_type = Some(rows::value_type(reader.bytes()?)?),
+                profile::TIME => row.time_unix_nano = reader.fixed64()?,
+                profile::DURATION => row.duration_nano = reader.varint()?,
+                profile::PERIOD_TYPE => row.period_type = Some(rows::value_type(reader.bytes()?)?),
+                profile::PERIOD => row.period = reader.int64()?,
+                profile::PROFILE_ID => row.profile_id = reader.bytes()?.try_into().ok(),
+                profile::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
+                profile::PAYLOAD_FORMAT => payload.format = utf8(reader.bytes()?).into(),
+                profile::PAYLOAD => payload.payload = self.wire.slice_ref(reader.bytes()?),
+                profile::ATTRIBUTES => reader.packed_uint32(&mut row.attributes)?,
+                profile::ATTRIBUTE => row.attributes.push(reader.uint32()?.into()),
+                unknown => reader.skip(unknown, profile::KNOWN)?,
+            }
+        }
+        if !payload.payload.is_empty() {
+            row.original_payload = Some(payload);
+        }
+        Ok(row)
+    }
+
+    fn value(&self, message: &[u8]) -> Result<Value, WireError> {
+        value(message, &self.dictionary.strings)
+    }
+}
+
+pub(super) fn string_table(tables: &Tables<'_>) -> Result<StringTable, WireError> {
+    let rows = tables.len(dictionary::STRINGS) as usize;
+    let mut strings = StringTableBuilder::with_capacity(rows, tables.bytes(dictionary::STRINGS));
+    for text in tables.rows(dictionary::STRINGS).skip(1) {
+        let text = text?;
+        strings.push(if is_text(text) { text } else { b"" });
+    }
+    Ok(strings.finish())
+}
+
+pub(super) fn resource(message: &[u8], strings: &StringTable) -> Result<Resource, WireError> {
+    let mut row = Resource::default();
+    let mut reader = Reader::new(message);
+    while let Some(tag) = reader.tag()? {
+        match tag {
+            resource::ATTRIBUTES => row.attributes.push(pair(reader.bytes()?, strings)?),
+            resource::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
+            resource::ENTITY_REFS => row.entity_refs.push(entity(reader.message()?)?),
+            unknown => reader.skip(unknown, resource::KNOWN)?,
+        }
+    }
+    Ok(row)
+}
+
+fn entity(mut reader: Reader<'_>) -> Result<EntityRef, WireError> {
+    let mut row = EntityRef::default();
+    while let Some(tag) = reader.tag()? {
+        match tag {
+            entity_ref::SCHEMA_URL => row.schema_url = utf8(reader.bytes()?).into(),
+            entity_ref::KIND => row.kind = utf8(reader.bytes()?).into(),
+            entity_ref::ID_KEYS => row.id_keys.push(utf8(reader.bytes()?).into()),
+            entity_ref::DESCRIPTION_KEYS => {
+                row.description_keys.push(utf8(reader.bytes()?).into());
+            }
+            unknown => reader.skip(unknown, entity_ref::KNOWN)?,
+        }
+    }
+    Ok(row)
+}
+
+/// An attribute in full: what it has by index into the string table becomes text.
+fn pair(message: &[u8], strings: &StringTable) -> Result<KeyValue, WireError> {
+    let pair = key_value(message)?;
+    let key = if pair.key.is_empty() {
+        strings.get(pair.key_index)
+    } else {
+        utf8(pair.key)
+    };
+    Ok(KeyValue {
+        key: key.into(),
+        value: match pair.value {
+            Some(message) => value(message, strings)?,
+            None => Value::Empty,
+        },
+    })
+}
+
+fn value(message: &[u8], strings: &StringTable) -> Result<Value, WireError> {
+    Ok(match any_value(message)? {
+        AnyValue::Empty => Value::Empty,
+        AnyValue::String(text) => Value::Str(utf8(text).into()),
+        AnyValue::StringIndex(index) => Value::Str(strings.get(index).into()),
+        AnyValue::Bool(flag) => Value::Bool(flag),
+        AnyValue::Int(number) => Value::Int(number),
+        AnyValue::Double(number) => Value::Double(number),
+        AnyValue::Bytes(bytes) => Value::Bytes(bytes.into()),
+        AnyValue::Array(array) => Value::Array(
+            items(array)
+                .map(|item| value(item?, strings))
+                .collect::<Result<_, _>>()?,
+        ),
+        AnyValue::Map(map) => Value::Map(
+            items(map)
+                .map(|item| pair(item?, strings))
+                .collect::<Result<_, _>>()?,
+        ),
+    })
+}
+
+fn utf8(text: &[u8]) -> &str {
+    std::str::from_utf8(text).unwrap_or_default()
+}

@@ -1,0 +1,79 @@
+//! What is known about a table while references to its rows are checked.
+
+use std::collections::BTreeMap;
+
+use super::invalid::{At, Fault, Invalid, Reason};
+use crate::Idx;
+
+/// A table whose rows have been looked at.
+pub(super) struct Known<T: ?Sized> {
+    /// As messages call it.
+    name: &'static str,
+    /// Rows on the wire.
+    rows: u32,
+    /// Rows that nothing may refer to; only filled when a request is repaired.
+    bad: BTreeMap<u32, Reason>,
+    marker: std::marker::PhantomData<fn(&T)>,
+}
+
+impl<T: ?Sized> Known<T> {
+    pub fn new(name: &'static str, rows: u32) -> Self {
+        Self {
+            name,
+            rows,
+            bad: BTreeMap::new(),
+            marker: std::marker::PhantomData,
+        }
+    }
+
+    pub fn mark_bad(&mut self, row: usize, why: Reason) {
+        self.bad.insert(row as u32, why);
+    }
+
+    #[inline(always)]
+    pub fn check(&self, index: Idx<T>) -> Result<(), Fault> {
+        if index.get() < self.rows && self.bad.is_empty() {
+            return Ok(());
+        }
+        self.check_closely(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_closely(&self, index: Idx<T>) -> Result<(), Fault> {
+        let index = index.get();
+        if let Some(&why) = self.bad.get(&index) {
+            return Err(Fault::BadRow { index, why });
+        }
+        // A table that was left out has its row 0 nevertheless: it means "not set".
+        if index < self.rows.max(1) {
+            return Ok(());
+        }
+        Err(Fault::OutOfRange {
+            index: index.cast_signed(),
+            table: self.name,
+            rows: self.rows,
+        })
+    }
+
+    /// Checks all items of the field `list`.
+    #[inline(always)]
+    pub fn check_list(&self, items: &[Idx<T>], list: &'static str) -> Result<(), Invalid> {
+        let highest = items
+            .iter()
+            .fold(0, |highest, item| item.get().max(highest));
+        if highest < self.rows && self.bad.is_empty() {
+            return Ok(());
+        }
+        self.check_list_closely(items, list)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn check_list_closely(&self, items: &[Idx<T>], list: &'static str) -> Result<(), Invalid> {
+        for (position, &item) in items.iter().enumerate() {
+            self.check_closely(item).item(list, position)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! How long things are on the wire, one by one: what splitting to a bound in bytes adds up.
+//!
+//! Lengths are found by writing, so they cannot differ from what encoding writes.
+
+use super::encode;
+use crate::proto::Writer;
+use crate::{Dictionary, Profile, ResourceProfiles, SampleRef, ScopeProfiles};
+
+/// Lengths of the rows of a dictionary, tag and length included.
+pub(crate) struct RowLengths {
+    pub strings: Vec<u32>,
+    pub functions: Vec<u32>,
+    pub mappings: Vec<u32>,
+    pub locations: Vec<u32>,
+    pub stacks: Vec<u32>,
+    pub attributes: Vec<u32>,
+    pub links: Vec<u32>,
+    /// Of a request that holds nothing but row 0 of each table.
+    pub empty: usize,
+    scratch: Writer,
+}
+
+/// The most that a length can be longer than that of an empty message.
+const LONGEST_LENGTH: usize = 4;
+
+impl RowLengths {
+    pub fn of(tables: &Dictionary) -> Self {
+        let mut out = Writer::default();
+        Self {
+            strings: lengths(&mut out, tables.strings.iter(), encode::write_string),
+            functions: lengths(
+                &mut out,
+                tables.functions.rows().iter(),
+                encode::write_function,
+            ),
+            mappings: lengths(&mut out, tables.mappings.iter(), encode::write_mapping),
+            locations: lengths(&mut out, tables.locations.iter(), encode::write_location),
+            stacks: lengths(&mut out, tables.stacks.iter(), encode::write_stack),
+            attributes: lengths(
+                &mut out,
+                tables.attributes.rows().iter(),
+                encode::write_attribute,
+            ),
+            links: lengths(&mut out, tables.links.rows().iter(), encode::write_link),
+            empty: measure(&mut out, |out| {
+                encode::write_request(out, &Default::default());
+            }) + LONGEST_LENGTH,
+            scratch: out,
+        }
+    }
+
+    pub fn sample(&mut self, row: SampleRef<'_>) -> usize {
+        measure(&mut self.scratch, |out| encode::write_sample(out, row))
+    }
+
+    // Heads are messages without what repeats in them.
+
+    /// `whole`: with what a part of a profile does not have.
+    pub fn profile_head(&mut self, row: &Profile, whole: bool) -> usize {
+        let mut head = row.head();
+        if !whole {
+            head.forget_whole();
+        }
+        measure(&mut self.scratch, |out| encode::write_profile(out, &head)) + LONGEST_LENGTH
+    }
+
+    pub fn scope_head(&mut self, row: &ScopeProfiles) -> usize {
+        let write = |out: &mut Writer| encode::write_scope_profiles(out, row, &[]);
+        measure(&mut self.scratch, write) + LONGEST_LENGTH
+    }
+
+    pub fn resource_head(&mut self, row: &ResourceProfiles) -> usize {
+        let write = |out: &mut Writer| encode::write_resource_profiles(out, row, &[]);
+        measure(&mut self.scratch, write) + LONGEST_LENGTH
+    }
+}
+
+fn lengths<Row>(
+    out: &mut Writer,
+    rows: impl Iterator<Item = Row>,
+    write: impl Fn(&mut Writer, Row),
+) -> Vec<u32> {
+    rows.map(|row| measure(out, |out| write(out, row)) as u32)
+        .collect()
+}
+
+fn measure(out: &mut Writer, write: impl FnOnce(&mut Writer)) -> usize {
+    out.clear();
+    write(out);
+    out.len()
+}

@@ -1,0 +1,34 @@
+//! OTLP protobuf: `ExportProfilesServiceRequest`, which is laid out as `ProfilesData` is.
+//!
+//! ```text
+//! wire bytes ──validate──▶ counts, or the path of what is wrong     every request, once
+//!            ──decode────▶ Model                                    only when somebody asks
+//! Model      ──encode────▶ wire bytes                               only when content changed
+//! ```
+//!
+//! Validation and decoding read rows with the same functions (`rows`, `value`), so they cannot
+//! disagree about what the bytes say.
+
+mod decode;
+mod encode;
+mod invalid;
+mod known;
+mod lengths;
+mod resources;
+mod rows;
+mod tables;
+pub(crate) mod tags;
+#[cfg(test)]
+mod tests;
+mod text;
+mod validate;
+mod value;
+
+pub(crate) use decode::{Skip, decode};
+pub(crate) use encode::encode;
+pub use invalid::{Invalid, Reason};
+pub(crate) use lengths::RowLengths;
+pub(crate) use resources::update_resources;
+pub(crate) use tables::{referenced_strings, table_lengths};
+pub use validate::Counts;
+pub(crate) use validate::{repair, validate};

@@ -1,0 +1,240 @@
+//! The first look at a request: where its resources and the rows of its tables lie.
+
+use std::borrow::Cow;
+
+use super::rows;
+use super::tags::{dictionary, list, request, resource, resource_profiles, scope, scope_profiles};
+use super::text::is_text;
+use super::value::{AnyValue, any_value, items, key_value};
+use crate::StringIdx;
+use crate::proto::{Reader, WireError, tag};
+
+/// The two parts of a request.
+pub struct Request<'a> {
+    pub resources: Vec<&'a [u8]>,
+    /// Where the field stands more than once its encodings are joined, which is how protobuf
+    /// merges messages.
+    pub dictionary: Cow<'a, [u8]>,
+}
+
+impl<'a> Request<'a> {
+    pub fn read(wire: &'a [u8]) -> Result<Self, WireError> {
+        if u32::try_from(wire.len()).is_err() {
+            return Err(WireError::TooLong);
+        }
+        let mut resources = Vec::new();
+        let mut dictionary: Cow<'a, [u8]> = Cow::default();
+        let mut reader = Reader::new(wire);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                request::RESOURCE_PROFILES => resources.push(reader.bytes()?),
+                request::DICTIONARY => {
+                    let part = reader.bytes()?;
+                    if dictionary.is_empty() {
+                        dictionary = Cow::Borrowed(part);
+                    } else {
+                        dictionary.to_mut().extend_from_slice(part);
+                    }
+                }
+                unknown => reader.skip(unknown, request::KNOWN)?,
+            }
+        }
+        Ok(Self {
+            resources,
+            dictionary,
+        })
+    }
+}
+
+/// The tables of a dictionary, named by the tags of [`dictionary`].
+pub struct Tables<'a> {
+    message: &'a [u8],
+    spans: [Span; dictionary::KNOWN as usize + 1],
+    /// Whether every string is one.
+    pub strings_are_text: bool,
+}
+
+/// From the first row of a table to the last; senders write tables one after the other, so that
+/// nothing else lies between.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    start: usize,
+    end: usize,
+    rows: u32,
+}
+
+impl Span {
+    fn extend(spans: &mut [Self], table: u32, start: usize, end: usize, rows: u32) {
+        let span = &mut spans[tag::field(table) as usize];
+        if span.rows == 0 {
+            span.start = start;
+        }
+        span.end = end;
+        span.rows += rows;
+    }
+}
+
+impl<'a> Tables<'a> {
+    /// Steps once over all rows; strings are looked at on the way.
+    pub fn read(message: &'a [u8]) -> Result<Self, WireError> {
+        let mut spans = [Span::default(); _];
+        let mut strings_are_text = true;
+        let mut reader = Reader::new(message);
+        let mut start = 0;
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                dictionary::STRINGS => {
+                    let rows = reader.run(tag, |text| strings_are_text &= is_text(text))?;
+                    let end = message.len() - reader.rest().len();
+                    Span::extend(&mut spans, tag, start, end, rows);
+                }
+                dictionary::MAPPINGS
+                | dictionary::LOCATIONS
+                | dictionary::FUNCTIONS
+                | dictionary::LINKS
+                | dictionary::ATTRIBUTES
+                | dictionary::STACKS => {
+                    let rows = reader.run(tag, |_| ())?;
+                    let end = message.len() - reader.rest().len();
+                    Span::extend(&mut spans, tag, start, end, rows);
+                }
+                unknown => reader.skip(unknown, dictionary::KNOWN)?,
+            }
+            start = message.len() - reader.rest().len();
+        }
+        Ok(Self {
+            message,
+            spans,
+            strings_are_text,
+        })
+    }
+
+    /// How many rows the table has on the wire; senders should, but need not, write row 0.
+    pub fn len(&self, table: u32) -> u32 {
+        self.span(table).rows
+    }
+
+    pub fn rows(&self, table: u32) -> Rows<'a> {
+        let span = self.span(table);
+        Rows {
+            reader: Reader::new(&self.message[span.start..span.end]),
+            table,
+        }
+    }
+
+    /// Bytes that the rows take.
+    pub fn bytes(&self, table: u32) -> usize {
+        let span = self.span(table);
+        span.end - span.start
+    }
+
+    fn span(&self, table: u32) -> Span {
+        self.spans[tag::field(table) as usize]
+    }
+}
+
+/// The rows of one table.
+pub struct Rows<'a> {
+    reader: Reader<'a>,
+    table: u32,
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = Result<&'a [u8], WireError>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.next_is(self.table) {
+            return Some(self.reader.bytes());
+        }
+        self.search()
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The next row, behind other fields.
+    #[inline(never)]
+    fn search(&mut self) -> Option<Result<&'a [u8], WireError>> {
+        loop {
+            match self.reader.tag() {
+                Ok(Some(tag)) if tag == self.table => return Some(self.reader.bytes()),
+                Ok(Some(other)) => {
+                    if let Err(error) = self.reader.skip(other, 0) {
+                        return Some(Err(error));
+                    }
+                }
+                Ok(None) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+/// The fields `tag` of a message, all other fields being stepped over.
+pub fn fields(message: &[u8], tag: u32) -> Rows<'_> {
+    Rows {
+        reader: Reader::new(message),
+        table: tag,
+    }
+}
+
+/// How many rows each table has on the wire, by its tag.
+pub(crate) fn table_lengths(wire: &[u8]) -> Result<impl Fn(u32) -> u32, WireError> {
+    let request = Request::read(wire)?;
+    let spans = Tables::read(&request.dictionary)?.spans;
+    Ok(move |table| spans[tag::field(table) as usize].rows)
+}
+
+/// Rows of the string table that resources, scopes and attribute values refer to by index; a
+/// [`Model`](crate::Model) holds the text in their place.
+pub(crate) fn referenced_strings(wire: &[u8]) -> Result<Vec<StringIdx>, WireError> {
+    let mut found = Vec::new();
+    let request = Request::read(wire)?;
+    let tables = Tables::read(&request.dictionary)?;
+    for row in tables.rows(dictionary::ATTRIBUTES) {
+        if let Some(value) = rows::attribute(row?)?.value {
+            collect(value, &mut found)?;
+        }
+    }
+    for resource in request.resources {
+        for head in fields(resource, resource_profiles::RESOURCE) {
+            collect_strings(head?, resource::ATTRIBUTES, &mut found)?;
+        }
+        for scope in fields(resource, resource_profiles::SCOPES) {
+            for head in fields(scope?, scope_profiles::SCOPE) {
+                collect_strings(head?, scope::ATTRIBUTES, &mut found)?;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn collect(value: &[u8], found: &mut Vec<StringIdx>) -> Result<(), WireError> {
+    match any_value(value)? {
+        AnyValue::StringIndex(index) => found.push(index),
+        AnyValue::Array(array) => {
+            for item in items(array) {
+                collect(item?, found)?;
+            }
+        }
+        AnyValue::Map(map) => collect_strings(map, list::ITEMS, found)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Those that the attributes in the fields `tag` of a message refer to.
+pub fn collect_strings(
+    message: &[u8],
+    tag: u32,
+    found: &mut Vec<StringIdx>,
+) -> Result<(), WireError> {
+    for attribute in fields(message, tag) {
+        let attribute = key_value(attribute?)?;
+        found.push(attribute.key_index);
+        if let Some(value) = attribute.value {
+            collect(value, found)?;
+        }
+    }
+    Ok(())
+}

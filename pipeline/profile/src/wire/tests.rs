@@ -1,0 +1,231 @@
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use bytes::Bytes;
+
+use super::tags::{
+    any_value, dictionary, list, profile, request, resource, resource_profiles, sample,
+    scope_profiles, stack,
+};
+use crate::proto::{Writer, tag};
+use crate::{KeyValue, Profiles, Reason, Resource, Validation, Value};
+
+fn written(write: impl FnOnce(&mut Writer)) -> Bytes {
+    let mut out = Writer::default();
+    write(&mut out);
+    out.into_vec().into()
+}
+
+fn receive(wire: &Bytes) -> Result<Profiles, String> {
+    Profiles::from_wire(wire.clone(), Validation::Reject)
+        .map(|received| received.profiles)
+        .map_err(|invalid| invalid.to_string())
+}
+
+fn write_samples(out: &mut Writer, write: impl FnOnce(&mut Writer)) {
+    out.nested(request::RESOURCE_PROFILES, 0, |out| {
+        out.nested(resource_profiles::SCOPES, 0, |out| {
+            out.nested(scope_profiles::PROFILES, 0, |out| write(out));
+        });
+    });
+}
+
+#[test]
+fn reads_lists_that_are_not_packed() {
+    let wire = written(|out| {
+        write_samples(out, |out| {
+            out.nested(profile::SAMPLES, 0, |out| {
+                out.uint(sample::STACK, 1);
+                out.uint_always(sample::VALUE, 5);
+                out.packed(sample::VALUES, [6, 7].into_iter());
+                out.uint_always(sample::VALUE, 8);
+                for timestamp in 1..5 {
+                    out.fixed64(sample::TIMESTAMP, timestamp);
+                }
+            });
+        });
+        out.nested(request::DICTIONARY, 0, |out| {
+            out.bytes_always(dictionary::LOCATIONS, b"");
+            out.bytes_always(dictionary::LOCATIONS, b"");
+            out.bytes_always(dictionary::STACKS, b"");
+            out.nested(dictionary::STACKS, 0, |out| {
+                out.uint_always(stack::LOCATION, 1);
+                out.uint_always(stack::LOCATION, 0);
+            });
+        });
+    });
+    let profiles = receive(&wire).unwrap();
+    let model = profiles.model();
+    let samples = &model.profiles().next().unwrap().samples;
+    let first = samples.get(0).unwrap();
+    assert_eq!(first.values, [5, 6, 7, 8]);
+    assert_eq!(first.timestamps, [1, 2, 3, 4]);
+    let stack = model.dictionary.stacks.get(first.stack);
+    assert_eq!(stack, [1.into(), 0.into()]);
+}
+
+#[test]
+fn joins_a_dictionary_that_comes_in_parts() {
+    let strings = |out: &mut Writer, texts: &[&str]| {
+        out.nested(request::DICTIONARY, 0, |out| {
+            for text in texts {
+                out.bytes_always(dictionary::STRINGS, text.as_bytes());
+            }
+        });
+    };
+    let wire = written(|out| {
+        strings(out, &["", "a"]);
+        out.nested(request::RESOURCE_PROFILES, 0, |_| ());
+        strings(out, &["b"]);
+    });
+    let profiles = receive(&wire).unwrap();
+    let texts: Vec<&str> = profiles.model().dictionary.strings.iter().collect();
+    assert_eq!(texts, ["", "a", "b"]);
+}
+
+#[test]
+fn steps_over_unknown_fields_and_between_scattered_rows() {
+    let wire = written(|out| {
+        out.uint_always(tag::varint(99), 7);
+        out.nested(request::DICTIONARY, 0, |out| {
+            out.bytes_always(dictionary::STRINGS, b"");
+            out.bytes_always(tag::len(50), b"new");
+            out.bytes_always(dictionary::FUNCTIONS, b"");
+            out.bytes_always(dictionary::STRINGS, b"text");
+        });
+    });
+    let profiles = receive(&wire).unwrap();
+    assert_eq!(profiles.model().dictionary.strings.get(1.into()), "text");
+    assert_eq!(profiles.to_wire(), wire);
+}
+
+#[test]
+fn recognizes_samples_of_older_layouts() {
+    let old = |out: &mut Writer, attributes: &[u64]| {
+        out.nested(profile::SAMPLES, 0, |out| {
+            // Fields 2 and 3 were the values and the attributes.
+            out.packed(sample::ATTRIBUTES, [1_000_000].into_iter());
+            out.packed(sample::OLD_ATTRIBUTES, attributes.iter().copied());
+        });
+    };
+    for attributes in [&[][..], &[1, 2]] {
+        let wire = written(|out| write_samples(out, |out| old(out, attributes)));
+        let message = receive(&wire).unwrap_err();
+        assert!(
+            message.starts_with(
+                "resource_profiles[0].scope_profiles[0].profiles[0].samples[0]: \
+                 OTLP profiles payload looks like proto <= 1.9"
+            ),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn refuses_values_nested_without_end() {
+    fn nest(out: &mut Writer, depth: usize) {
+        if depth > 0 {
+            out.nested(any_value::ARRAY, 1 << 14, |out| {
+                out.nested(list::ITEMS, 1 << 14, |out| nest(out, depth - 1));
+            });
+        }
+    }
+    let with_depth = |depth| {
+        written(|out| {
+            out.nested(request::RESOURCE_PROFILES, 0, |out| {
+                out.nested(resource_profiles::RESOURCE, 0, |out| {
+                    out.nested(resource::ATTRIBUTES, 0, |out| {
+                        out.nested(super::tags::key_value::VALUE, 0, |out| nest(out, depth));
+                    });
+                });
+            });
+        })
+    };
+    receive(&with_depth(60)).unwrap();
+    let message = receive(&with_depth(2_000)).unwrap_err();
+    assert!(message.contains("nested more than 64 levels deep"));
+}
+
+#[test]
+fn refuses_text_that_is_none() {
+    let wire = written(|out| {
+        out.nested(request::DICTIONARY, 0, |out| {
+            out.bytes_always(dictionary::STRINGS, b"");
+            out.bytes_always(dictionary::STRINGS, b"\xff");
+        });
+    });
+    assert_eq!(
+        receive(&wire).unwrap_err(),
+        "dictionary.string_table[1]: not UTF-8"
+    );
+    let invalid = Profiles::from_wire(wire, Validation::Reject).err().unwrap();
+    assert_eq!(invalid.reason(), Reason::Utf8);
+}
+
+#[test]
+fn says_where_the_bytes_are_cut() {
+    let wire = Bytes::from_static(&[0x0a, 0x02, 0x12, 0x05]);
+    assert_eq!(
+        receive(&wire).unwrap_err(),
+        "resource_profiles[0]: the message ends in the middle of a field"
+    );
+}
+
+#[test]
+fn changes_resources_and_leaves_the_rest_alone() {
+    let wire = written(|out| {
+        out.nested(request::RESOURCE_PROFILES, 0, |out| {
+            out.nested(resource_profiles::RESOURCE, 0, |out| {
+                out.nested(resource::ATTRIBUTES, 0, |out| {
+                    out.uint(super::tags::key_value::KEY_INDEX, 1);
+                });
+            });
+            out.bytes(resource_profiles::SCHEMA_URL, b"url");
+            out.bytes(tag::len(77), b"unknown");
+        });
+        out.nested(request::RESOURCE_PROFILES, 0, |out| {
+            out.bytes(resource_profiles::SCHEMA_URL, b"second");
+        });
+        out.nested(request::DICTIONARY, 0, |out| {
+            out.bytes_always(dictionary::STRINGS, b"");
+            out.bytes_always(dictionary::STRINGS, b"key");
+        });
+    });
+    let received = receive(&wire).unwrap();
+    let decoded = Profiles::from_model(received.model().clone());
+    for mut profiles in [received.clone(), decoded] {
+        let compressed = Bytes::from_static(b"compressed");
+        profiles = profiles.with_compressed("gzip", compressed.clone());
+
+        profiles.update_resources(|_| false);
+        assert_eq!(profiles.compressed().map(|c| &c.bytes), Some(&compressed));
+
+        profiles.update_resources(|resource| {
+            let first = !resource.attributes.is_empty();
+            if first {
+                resource.attributes.push(KeyValue::new("pod", "a"));
+            }
+            first
+        });
+        assert!(profiles.compressed().is_none());
+        let expected = Resource {
+            attributes: vec![
+                KeyValue {
+                    key: "key".into(),
+                    value: Value::Empty,
+                },
+                KeyValue::new("pod", "a"),
+            ],
+            ..Resource::default()
+        };
+        let resources = &profiles.model().resources;
+        assert_eq!(resources[0].resource.as_deref(), Some(&expected));
+        assert_eq!(&*resources[0].schema_url, "url");
+        assert_eq!(resources[1], received.model().resources[1]);
+        assert_eq!(profiles.model().dictionary, received.model().dictionary);
+    }
+    let mut changed = received.clone();
+    changed.update_resources(|_| true);
+    let kept = changed.to_wire();
+    assert!(kept.windows(7).any(|bytes| bytes == b"unknown"));
+    assert_eq!(received.to_wire(), wire, "the other handle");
+}

@@ -1,0 +1,40 @@
+//! The generated types of `opentelemetry-proto` read the same content.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+mod golden;
+
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use profcol_profile::{Profiles, Validation};
+use prost::Message;
+
+#[test]
+fn recorded_requests_keep_every_field() {
+    for (name, wire) in golden::requests() {
+        let mut expected = ExportProfilesServiceRequest::decode(wire.clone()).unwrap();
+        // Collectors write the empty value of row 0 as an empty message, which means the same.
+        if let Some(dictionary) = &mut expected.dictionary {
+            dictionary.attribute_table[0].value = None;
+        }
+        let received = Profiles::from_wire(wire.clone(), Validation::Reject)
+            .unwrap_or_else(|invalid| panic!("{name}: {invalid}"))
+            .profiles;
+        assert_eq!(received.to_wire(), wire, "{name}: unchanged bytes");
+        let encoded = Profiles::from_model(received.model().clone()).to_wire();
+        assert!(encoded.len() <= wire.len(), "{name}: encoded anew");
+        let read = ExportProfilesServiceRequest::decode(encoded.clone()).unwrap();
+        assert!(read == expected, "{name}");
+        let again = Profiles::from_wire(encoded, Validation::Reject)
+            .unwrap()
+            .profiles;
+        assert!(again.model() == received.model(), "{name}");
+        assert_eq!(again.counts(), received.counts());
+        let samples = expected
+            .resource_profiles
+            .iter()
+            .flat_map(|resource| &resource.scope_profiles)
+            .flat_map(|scope| &scope.profiles)
+            .map(|profile| profile.samples.len());
+        assert_eq!(received.sample_count(), samples.sum::<usize>(), "{name}");
+    }
+}

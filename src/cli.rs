@@ -1,0 +1,88 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The profile collector: brings profiles in, shapes them and delivers them, as a YAML file says.
+#[derive(Debug, Parser)]
+#[command(name = "profcol", version, disable_version_flag = false)]
+#[command(after_long_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(flatten)]
+    pub configuration: Configuration,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Where the configuration comes from.
+#[derive(Args, Debug, Default)]
+pub struct Configuration {
+    /// A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left
+    /// to right
+    #[arg(long = "config", value_name = "URI", global = true)]
+    pub uris: Vec<String>,
+    /// Set one value on top of all files, such as `exporters.debug.verbosity=detailed`
+    #[arg(long = "set", value_name = "KEY=VALUE", global = true, value_parser = key_value)]
+    pub sets: Vec<String>,
+    /// Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate
+    #[arg(long, value_name = "GATES", global = true, allow_hyphen_values = true)]
+    pub feature_gates: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the pipelines of a configuration (the default)
+    Run,
+    /// Check a configuration and say everything that is wrong with it; opens nothing
+    Validate,
+    /// Print the configuration as it is understood: merged, expanded, with all defaults
+    #[command(alias = "print-initial-config")]
+    PrintConfig {
+        #[arg(long, value_enum, default_value_t = Mode::Redacted)]
+        mode: Mode,
+        #[arg(long, value_enum, default_value_t = Format::Yaml)]
+        format: Format,
+        /// Also check that its components can be built
+        #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+        validate: bool,
+    },
+    /// List the components that this binary has
+    Components,
+    /// List feature gates, of which there are none: all that profcol can do is on
+    Featuregate { id: Option<String> },
+    /// Print the JSON Schema of the whole configuration, for editors
+    Schema,
+    /// Print the version
+    Version,
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+    /// Print the manual page
+    Man,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// Secrets are replaced
+    Redacted,
+    /// Secrets are printed
+    Unredacted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Yaml,
+    Json,
+}
+
+fn key_value(text: &str) -> Result<String, String> {
+    match text.contains('=') {
+        true => Ok(text.to_owned()),
+        false => Err("missing equal sign".to_owned()),
+    }
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0   ended as asked
+  1   a component failed, could not start, or data could not be delivered before the deadline
+  2   the command line is wrong
+  78  the configuration is wrong";

@@ -1,0 +1,63 @@
+//! Configurations from a web server: `--config https://…` and `${https:…}`.
+//!
+//! Downloads happen while the configuration is read, before anything runs, with the client that the
+//! exporters use (system certificates, `HTTPS_PROXY`) on a runtime of their own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, LOCATION};
+use http::{HeaderMap, HeaderValue, Method};
+use profcol_net::{Compression, HttpCall, HttpClient, HttpClientSettings, HttpReply, Message};
+
+/// A server that has not answered by then will not; a start must not hang on it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where the client cuts answers. No configuration is so long.
+const CUT_AT: usize = 4 << 20;
+
+/// The body at `url`, or why there is none.
+pub fn fetch(url: &str) -> Result<Vec<u8>, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
+    let reply = runtime.block_on(get(url))?;
+    if !reply.status.is_success() {
+        return Err(refused(&reply));
+    }
+    if reply.body.len() >= CUT_AT {
+        return Err(format!("it is longer than {} MiB", CUT_AT >> 20));
+    }
+    Ok(reply.body.into())
+}
+
+async fn get(url: &str) -> Result<HttpReply, String> {
+    let settings = HttpClientSettings {
+        endpoint: url.to_owned(),
+        compression: Compression::None,
+        ..HttpClientSettings::default()
+    };
+    let user_agent = concat!("profcol/", env!("CARGO_PKG_VERSION"));
+    let client =
+        HttpClient::new(&settings, url, None, user_agent).map_err(|error| error.to_string())?;
+    let text = HeaderValue::from_static("application/yaml, text/plain, */*");
+    let call = HttpCall {
+        method: Method::GET,
+        content_type: HeaderValue::from_static("text/plain"),
+        body: &Message::from(Bytes::new()),
+        headers: HeaderMap::from_iter([(ACCEPT, text)]),
+        timeout: Some(PATIENCE),
+    };
+    client.send(call).await.map_err(|error| error.to_string())
+}
+
+fn refused(reply: &HttpReply) -> String {
+    let target = reply.headers.get(LOCATION).map(HeaderValue::to_str);
+    match target {
+        Some(Ok(target)) if reply.status.is_redirection() => format!(
+            "the server answered {} to {target:?}, which is not followed; name that address",
+            reply.status
+        ),
+        _ => format!("the server answered {}", reply.status),
+    }
+}

@@ -1,0 +1,44 @@
+//! From the command line to a document.
+
+use profcol::REGISTRY;
+use profcol_component::{Meter, StatusBoard};
+use profcol_config::{Host, Input, Note, resolve};
+use profcol_engine::{Document, Graph};
+
+use super::{Failure, fetch::fetch};
+use crate::cli::Configuration;
+
+pub struct Loaded {
+    pub document: Document,
+    /// What is worth telling about how the configuration came together.
+    pub notes: Vec<Note>,
+}
+
+/// Reads, merges, expands, checks.
+pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
+    if configuration.uris.is_empty() {
+        return Err(Failure::Usage(
+            "at least one config flag must be provided, such as --config profcol.yaml".to_owned(),
+        ));
+    }
+    let input = Input {
+        configs: configuration.uris.clone(),
+        sets: configuration.sets.clone(),
+    };
+    let resolved = resolve(&input, &Host::default().with_fetch(fetch))
+        .map_err(|error| Failure::Configuration(error.to_string()))?;
+    let document = Document::read(&resolved.root, &REGISTRY).map_err(|mut problems| {
+        problems.explain(&resolved.broken);
+        Failure::Configuration(problems.report(&resolved.sources).to_string())
+    })?;
+    Ok(Loaded {
+        document,
+        notes: resolved.notes,
+    })
+}
+
+/// Connects the components; opens nothing.
+pub fn build(document: &Document, meter: &Meter) -> Result<Graph, Failure> {
+    Graph::build(document, meter, &StatusBoard::default())
+        .map_err(|error| Failure::Configuration(error.to_string()))
+}

@@ -1,0 +1,124 @@
+//! `profcol run`: from a configuration to a running service and back.
+
+use profcol_component::Meter;
+use profcol_config::NoteLevel;
+use profcol_engine::telemetry;
+use profcol_engine::{Service, StopReport};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{Failure, load};
+use crate::cli::Configuration;
+
+pub fn run(configuration: &Configuration) -> Result<(), Failure> {
+    let loaded = load::load(configuration)?;
+    let service = &loaded.document.service;
+    telemetry::init_logs(&service.telemetry.logs)
+        .map_err(|error| Failure::Configuration(error.to_string()))?;
+    for note in &loaded.notes {
+        match note.level {
+            NoteLevel::Warning => tracing::warn!("{}", note.message),
+            NoteLevel::Info => tracing::info!("{}", note.message),
+        }
+    }
+    for note in loaded.document.deprecations() {
+        tracing::warn!("{note}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("profcol")
+        .build()
+        .map_err(|error| Failure::Runtime(format!("failed to start threads: {error}")))?;
+    let result = runtime.block_on(serve(&loaded));
+    // What still blocks a thread after the deadline must not hold up the end of the process.
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(loaded: &load::Loaded) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let meter = Meter::default();
+    let document = &loaded.document;
+    let graph = load::build(document, &meter)?;
+    let metrics = telemetry::MetricsServer::start(&document.service.telemetry, &meter)
+        .await
+        .map_err(|error| Failure::Runtime(error.to_string()))?;
+    let mut service = Service::start(graph, &meter)
+        .await
+        .map_err(|error| Failure::Runtime(error.to_string()))?;
+    tracing::info!("Everything is ready. Begin running and processing data.");
+
+    let failure = tokio::select! {
+        name = signals.stop() => {
+            tracing::info!(signal = name, "Received a signal. Stopping.");
+            None
+        }
+        failure = service.failed() => {
+            tracing::error!(error = %failure, "A component failed. Stopping.");
+            Some(failure)
+        }
+    };
+
+    let report = tokio::select! {
+        report = service.stop(document.service.shutdown_timeout.into()) => report,
+        name = signals.stop() => {
+            return Err(Failure::Runtime(format!("stopped at once by a second signal ({name})")));
+        }
+    };
+    metrics.stop().await;
+    match failure {
+        Some(failure) => Err(Failure::Runtime(failure.to_string())),
+        None => verdict(&report),
+    }
+}
+
+fn verdict(report: &StopReport) -> Result<(), Failure> {
+    for failure in &report.failures {
+        tracing::error!(error = %failure, "A component did not end well.");
+    }
+    if report.lost_samples > 0 {
+        let samples = report.lost_samples;
+        return Err(Failure::Runtime(format!(
+            "{samples} samples could not be delivered before the deadline; raise `service::shutdown_timeout` or look at the exporters' errors"
+        )));
+    }
+    match report.failures.first() {
+        Some(failure) => Err(Failure::Runtime(failure.to_string())),
+        None => {
+            tracing::info!("Shutdown complete.");
+            Ok(())
+        }
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::Runtime(format!("failed to listen to signals: {error}")))
+        };
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The name of the next signal that asks to stop.
+    async fn stop(&mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hang_up.recv() => {
+                    tracing::warn!("SIGHUP: this version does not reload its configuration; restart it instead.");
+                }
+            }
+        }
+    }
+}

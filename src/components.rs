@@ -1,0 +1,10 @@
+//! The one place where the component lists meet.
+
+use profcol_component::Registry;
+
+pub const REGISTRY: Registry = Registry {
+    receivers: profcol_receivers::ALL,
+    processors: profcol_processors::ALL,
+    exporters: profcol_exporters::ALL,
+    extensions: profcol_extensions::ALL,
+};

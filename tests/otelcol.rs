@@ -1,0 +1,109 @@
+//! Recorded exports of a real profiler through real Collectors, read at the far end.
+
+mod peers;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use peers::{Process, free_address, otelcol, post_profiles};
+
+/// The recorded exports and the number of samples in each.
+const EXPORTS: [(&str, usize); 8] = [
+    ("export-01.pb", 19),
+    ("export-02.pb", 79),
+    ("export-03.pb", 127),
+    ("export-04.pb", 47),
+    ("export-05.pb", 39),
+    ("export-06.pb", 41),
+    ("export-07.pb", 29),
+    ("export-08.pb", 28),
+];
+
+#[test]
+#[ignore = "needs the peers, see cargo xtask test"]
+fn recorded_exports_pass_from_collector_to_collector() {
+    let Some(folder) = recordings() else { return };
+    let (from, between) = (free_address(), free_address());
+    let last = collector_that_prints(between);
+    let first = collector_that_forwards(from, between);
+    let printed = send_all(&folder, from, last);
+    let due: usize = EXPORTS.iter().map(|(_, samples)| samples).sum();
+    let arrived = printed
+        .lines()
+        .filter(|line| line.starts_with("    Sample #"))
+        .count();
+    assert_eq!(arrived, due, "{printed}");
+    assert!(first.stop().0.success());
+}
+
+/// Posts each export to `from`, one after the other has arrived at `last`, and returns what that has printed in the end.
+fn send_all(folder: &Path, from: SocketAddr, mut last: Process) -> String {
+    for (sent, (name, samples)) in EXPORTS.iter().enumerate() {
+        let body = fs::read(folder.join(name)).expect("the recording is there");
+        let answer = post_profiles(from, "application/x-protobuf", &body);
+        assert_eq!(answer, "HTTP/1.1 200 OK", "{name}");
+        let due = format!("\"sample records\": {samples}}}");
+        last.wait_for_output(&format!("to print {name}"), |printed| {
+            let arrived: Vec<&str> = printed
+                .lines()
+                .filter(|line| line.starts_with("Profiles\t"))
+                .collect();
+            arrived.len() == sent + 1 && arrived.last().is_some_and(|line| line.ends_with(&due))
+        });
+    }
+    let (status, printed) = last.stop();
+    assert!(status.success(), "{printed}");
+    printed
+}
+
+/// OTLP over HTTP in, OTLP over gRPC to `to` out.
+fn collector_that_forwards(listen: SocketAddr, to: SocketAddr) -> Process {
+    otelcol(&format!(
+        "\
+receivers:
+  otlp: {{protocols: {{http: {{endpoint: {listen}}}}}}}
+exporters:
+  otlp_grpc: {{endpoint: {to}, tls: {{insecure: true}}}}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{level: error}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+"
+    ))
+    .listens_on(listen)
+}
+
+/// OTLP over gRPC in, everything there is to know about each sample out.
+fn collector_that_prints(listen: SocketAddr) -> Process {
+    otelcol(&format!(
+        "\
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: {listen}}}}}}}
+exporters:
+  debug: {{verbosity: detailed, use_internal_logger: false}}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{level: error}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [debug]}}
+"
+    ))
+    .listens_on(listen)
+}
+
+#[expect(clippy::print_stderr, reason = "a test that cannot run says so")]
+fn recordings() -> Option<PathBuf> {
+    let folder = PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../shared/golden/otlp/profiler"
+    ));
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("skipped: no recordings in {}", folder.display());
+    assert!(
+        std::env::var("CI").as_deref() != Ok("true"),
+        "CI skips nothing"
+    );
+    None
+}

@@ -1,0 +1,49 @@
+//! `cargo xtask check`: everything beside the tests that must hold, cheapest first.
+
+use anyhow::{Result, bail};
+
+use crate::report::Report;
+use crate::workspace::Workspace;
+use crate::{cross, deny, features, layers as direction, process, siblings};
+
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    fmt(workspace)?;
+    layers(workspace)?;
+    clippy(workspace)?;
+    deny::run(workspace)?;
+    features::run(workspace)?;
+    cross::run(workspace, report)
+}
+
+pub fn fmt(workspace: &Workspace) -> Result<()> {
+    process::run(&mut workspace.cargo(&["fmt", "--all", "--check"]))?;
+    let fuzz = ["fmt", "--manifest-path", "fuzz/Cargo.toml", "--", "--check"];
+    process::run(&mut workspace.cargo(&fuzz))
+}
+
+pub fn clippy(workspace: &Workspace) -> Result<()> {
+    process::run(&mut workspace.cargo(&[
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+pub fn layers(workspace: &Workspace) -> Result<()> {
+    println!("$ dependency direction, and no component that names a sibling");
+    let mut problems = direction::violations(&direction::edges(workspace));
+    problems.extend(siblings::violations(&workspace.root.join("components"))?);
+    for problem in &problems {
+        println!("  {problem}");
+    }
+    if !problems.is_empty() {
+        bail!(
+            "{} violation(s) of the layout (docs/architecture.md says why it is so)",
+            problems.len()
+        );
+    }
+    Ok(())
+}

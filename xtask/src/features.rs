@@ -1,0 +1,28 @@
+//! Each crate builds alone without default features, and with each of its features alone. A build of the whole
+//! workspace would hide a missing feature of a dependency, because another crate asks for it.
+
+use anyhow::Result;
+
+use crate::process;
+use crate::workspace::Workspace;
+
+pub fn run(workspace: &Workspace) -> Result<()> {
+    for package in &workspace.packages {
+        let base = [
+            "check",
+            "--quiet",
+            "--no-default-features",
+            "--package",
+            &package.name,
+        ];
+        process::run(&mut workspace.cargo(&base))?;
+        for feature in package
+            .features
+            .keys()
+            .filter(|feature| *feature != "default")
+        {
+            process::run(workspace.cargo(&base).args(["--features", feature]))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Runs the fuzz targets of `fuzz/` for a while each, from the seeds that are committed there.
+//!
+//! libFuzzer wants code that reports which branches were taken. LLVM's pass for that can be had from a stable compiler
+//! by flags, so neither a nightly one nor cargo-fuzz is needed. What the fuzzer finds new and interesting stays in
+//! `target/fuzz/corpus` for the next run; an input that breaks something is left in `target/fuzz/artifacts`.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::process;
+use crate::workspace::Workspace;
+
+const MANIFEST: &str = "fuzz/Cargo.toml";
+const SEEDS: &str = "fuzz/seeds";
+
+/// One input may take this long and the process this much memory before that counts as a finding: inputs come from
+/// outside, and none may cost more than its size justifies.
+const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=512", "-max_len=65536"];
+
+const FLAGS: &str = "--cfg fuzzing \
+    -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares";
+
+pub struct Options {
+    seconds: u32,
+    /// All of them, where none is named.
+    target: Option<String>,
+}
+
+impl Options {
+    pub fn parse(words: &[&str]) -> Result<Self> {
+        let mut options = Self {
+            seconds: 20,
+            target: None,
+        };
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            match word {
+                "--seconds" => {
+                    let number = words.next().context("--seconds needs a number")?;
+                    options.seconds = number
+                        .parse()
+                        .with_context(|| format!("--seconds {number}: no number"))?;
+                }
+                target if options.target.is_none() && !target.starts_with('-') => {
+                    options.target = Some(target.to_owned());
+                }
+                other => bail!("unexpected argument `{other}`"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let mut targets = targets(workspace)?;
+    if let Some(wanted) = &options.target {
+        targets.retain(|target| target == wanted);
+        if targets.is_empty() {
+            bail!("no fuzz target `{wanted}` in {MANIFEST}");
+        }
+    }
+    let home = workspace.target.join("fuzz");
+    // Named even though it is this machine's: then the flags are not for build scripts and macros.
+    let machine = process::output(Command::new("rustc").args(["--print", "host-tuple"]))?;
+    let machine = machine.trim();
+    let build = ["build", "--quiet", "--release", "--manifest-path", MANIFEST];
+    process::run(
+        workspace
+            .cargo(&build)
+            .args(["--target", machine, "--target-dir"])
+            .arg(&home)
+            .env("RUSTFLAGS", FLAGS),
+    )?;
+    let artifacts = home.join("artifacts");
+    for target in targets {
+        let corpus = home.join("corpus").join(&target);
+        for folder in [&artifacts, &corpus] {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("failed to create {}", folder.display()))?;
+        }
+        process::run(
+            Command::new(home.join(machine).join("release").join(&target))
+                .args(LIMITS)
+                .arg(format!("-max_total_time={}", options.seconds))
+                .arg(format!(
+                    "-artifact_prefix={}/{target}-",
+                    artifacts.display()
+                ))
+                .args(["-print_final_stats=1", "-verbosity=0"])
+                .arg(corpus)
+                .arg(workspace.root.join(SEEDS).join(&target)),
+        )?;
+    }
+    Ok(())
+}
+
+/// The programs of the fuzz crate.
+fn targets(workspace: &Workspace) -> Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+    }
+    #[derive(Deserialize)]
+    struct Package {
+        targets: Vec<Target>,
+    }
+    #[derive(Deserialize)]
+    struct Target {
+        name: String,
+    }
+    let arguments = [
+        "metadata",
+        "--format-version=1",
+        "--no-deps",
+        "--manifest-path",
+        MANIFEST,
+    ];
+    let text = process::output(&mut workspace.cargo(&arguments))?;
+    let metadata: Metadata =
+        serde_json::from_str(&text).context("failed to read the answer of `cargo metadata`")?;
+    let targets = metadata
+        .packages
+        .into_iter()
+        .flat_map(|package| package.targets);
+    Ok(targets.map(|target| target.name).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_in_any_order_and_nothing_else_is() {
+        for (words, expected) in [
+            (&[][..], Some((20, None))),
+            (&["--seconds", "5"], Some((5, None))),
+            (&["pprof", "--seconds", "5"], Some((5, Some("pprof")))),
+            (&["--seconds"], None),
+            (&["--seconds", "soon"], None),
+            (&["pprof", "config"], None),
+            (&["--fast"], None),
+        ] {
+            let options = Options::parse(words).ok();
+            let read = options
+                .as_ref()
+                .map(|options| (options.seconds, options.target.as_deref()));
+            assert_eq!(read, expected, "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The dependency direction between the crates of the workspace:
+//!
+//! ```text
+//! profile ◄─ component ◄─ engine, components/* ◄─ profcol (the binary)
+//! config  ◄─ component, net                       net ◄─ engine, components/*
+//! ```
+//!
+//! The engine names no component crate and no component crate names the engine or another kind: they meet in the binary
+//! alone. A crate that is not in the table fails the check, so that whoever adds one decides where it stands.
+//! Dependencies for tests are held to the same rule.
+
+use crate::workspace::Workspace;
+
+/// Each crate with the crates that it may use; `*` is all.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("profcol-profile", &[]),
+    ("profcol-config", &[]),
+    ("profcol-component", &["profcol-profile", "profcol-config"]),
+    ("profcol-net", &["profcol-config"]),
+    ("profcol-engine", BELOW_COMPONENTS),
+    ("profcol-receivers", BELOW_COMPONENTS),
+    ("profcol-processors", BELOW_COMPONENTS),
+    ("profcol-exporters", BELOW_COMPONENTS),
+    ("profcol-extensions", BELOW_COMPONENTS),
+    ("profcol", &["*"]),
+    ("profcol-benches", &["*"]),
+    ("xtask", &[]),
+];
+
+const BELOW_COMPONENTS: &[&str] = &[
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-net",
+];
+
+/// `(user, used)`.
+pub type Edge<'a> = (&'a str, &'a str);
+
+/// Every dependency between two crates of the workspace, and each crate on itself so that none goes unseen.
+pub fn edges(workspace: &Workspace) -> Vec<Edge<'_>> {
+    let mut edges = Vec::new();
+    for package in &workspace.packages {
+        edges.push((package.name.as_str(), package.name.as_str()));
+        for dependency in &package.dependencies {
+            if dependency.path.is_some() {
+                edges.push((package.name.as_str(), dependency.name.as_str()));
+            }
+        }
+    }
+    edges
+}
+
+pub fn violations(edges: &[Edge<'_>]) -> Vec<String> {
+    edges
+        .iter()
+        .filter_map(|&(user, used)| violation(user, used))
+        .collect()
+}
+
+fn violation(user: &str, used: &str) -> Option<String> {
+    let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == user) else {
+        return Some(format!(
+            "crate `{user}` has no place in the table of xtask/src/layers.rs"
+        ));
+    };
+    let fine = user == used || allowed.contains(&"*") || allowed.contains(&used);
+    (!fine).then(|| format!("crate `{user}` depends on `{used}`, which is not below it"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allows_what_is_below_and_refuses_the_rest() {
+        for (user, used, fine) in [
+            ("profcol-component", "profcol-profile", true),
+            ("profcol-exporters", "profcol-net", true),
+            ("profcol", "profcol-engine", true),
+            ("profcol-profile", "profcol-component", false),
+            ("profcol-config", "profcol-profile", false),
+            ("profcol-engine", "profcol-exporters", false),
+            ("profcol-exporters", "profcol-engine", false),
+            ("profcol-exporters", "profcol-receivers", false),
+            ("profcol-net", "profcol-component", false),
+            ("profcol-unheard-of", "profcol-unheard-of", false),
+        ] {
+            assert_eq!(
+                violations(&[(user, used)]).is_empty(),
+                fine,
+                "{user} -> {used}"
+            );
+        }
+    }
+}

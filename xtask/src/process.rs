@@ -1,0 +1,63 @@
+//! Running other programs: echoed before, timed after, and an error that repeats the command line.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+/// Runs `command` with its output on the terminal.
+pub fn run(command: &mut Command) -> Result<()> {
+    let line = command_line(command);
+    println!("$ {line}");
+    let started = Instant::now();
+    let status = command
+        .status()
+        .with_context(|| format!("failed to start `{line}`"))?;
+    if !status.success() {
+        bail!("`{line}` failed ({status})");
+    }
+    println!("  done in {:.1} s", started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Runs `command` and returns what it printed.
+pub fn output(command: &mut Command) -> Result<String> {
+    let line = command_line(command);
+    let output = command
+        .output()
+        .with_context(|| format!("failed to start `{line}`"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{line}` failed ({}): {}", output.status, said.trim());
+    }
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("`{line}` printed text that is not UTF-8"))
+}
+
+/// Whether `command` can be started and says yes.
+pub fn succeeds(command: &mut Command) -> bool {
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+fn command_line(command: &Command) -> String {
+    let mut words: Vec<String> = command
+        .get_envs()
+        .filter_map(|(key, value)| {
+            Some(format!(
+                "{}={}",
+                key.to_string_lossy(),
+                value?.to_string_lossy()
+            ))
+        })
+        .collect();
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(command.get_program());
+    words.push(name.to_string_lossy().into_owned());
+    words.extend(
+        command
+            .get_args()
+            .map(|word| word.to_string_lossy().into_owned()),
+    );
+    words.join(" ")
+}

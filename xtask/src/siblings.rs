@@ -1,0 +1,145 @@
+//! A component names no sibling: what two of them need moves to `shared/` of their kind, or below into `pipeline/`.
+//! Cargo cannot hold this inside one crate, so the text of the sources is read.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// The folder of a kind that every component of it may use.
+const SHARED: &str = "shared";
+
+/// Looks through `components/<kind>/<component>/**/*.rs`.
+pub fn violations(components: &Path) -> Result<Vec<String>> {
+    let mut problems = Vec::new();
+    for kind in folders(components)? {
+        let components = folders(&kind)?;
+        let names: BTreeSet<&str> = components
+            .iter()
+            .filter_map(|path| path.file_name()?.to_str())
+            .collect();
+        for component in &components {
+            let own = component
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            for file in sources(component)? {
+                let text = fs::read_to_string(&file)
+                    .with_context(|| format!("failed to read {}", file.display()))?;
+                for named in crate_names(&text) {
+                    if named != own && named != SHARED && names.contains(named) {
+                        problems.push(format!("{} names its sibling `{named}`", file.display()));
+                    }
+                }
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// The first name after each `crate::`, and those after `crate::{`. A path by `super::` out of the own folder would get
+/// past this, so such a path counts as naming what follows, too.
+fn crate_names(text: &str) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    for root in ["crate::", "super::"] {
+        for (at, _) in text.match_indices(root) {
+            let rest = text.get(at + root.len()..).unwrap_or_default();
+            match rest.strip_prefix('{') {
+                Some(group) => names.extend(group_names(group)),
+                None => names.extend(identifier(rest)),
+            }
+        }
+    }
+    names
+}
+
+/// The first name of each member of `a::b, c::{d, e}, f}`.
+fn group_names(group: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let (mut depth, mut start) = (0_usize, 0);
+    for (at, character) in group.char_indices() {
+        let ends_member = depth == 0 && matches!(character, ',' | '}');
+        if ends_member {
+            names.extend(
+                group
+                    .get(start..at)
+                    .and_then(|member| identifier(member.trim())),
+            );
+            start = at + 1;
+        }
+        match character {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    names
+}
+
+fn identifier(text: &str) -> Option<&str> {
+    let end = text
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(text.len());
+    text.get(..end).filter(|name| !name.is_empty())
+}
+
+fn folders(path: &Path) -> Result<Vec<PathBuf>> {
+    Ok(entries(path)?
+        .into_iter()
+        .filter(|entry| entry.is_dir())
+        .collect())
+}
+
+fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in entries(folder)? {
+        if entry.is_dir() {
+            found.extend(sources(&entry)?);
+        } else if entry.extension().is_some_and(|extension| extension == "rs") {
+            found.push(entry);
+        }
+    }
+    Ok(found)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let list = || -> std::io::Result<Vec<PathBuf>> {
+        let mut paths = fs::read_dir(folder)?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        paths.sort();
+        Ok(paths)
+    };
+    list().with_context(|| format!("failed to list {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two receivers, `otlp` and `pprof`, and `shared`; `text` is a file of `otlp`.
+    fn check(text: &str, allowed: bool) {
+        let components = tempfile::tempdir().unwrap();
+        for folder in ["receivers/otlp", "receivers/pprof", "receivers/shared"] {
+            fs::create_dir_all(components.path().join(folder)).unwrap();
+        }
+        fs::write(components.path().join("receivers/otlp/grpc.rs"), text).unwrap();
+        let problems = violations(components.path()).unwrap();
+        assert_eq!(problems.is_empty(), allowed, "{text}: {problems:?}");
+    }
+
+    #[test]
+    fn a_component_may_use_itself_and_shared_but_no_sibling() {
+        check("use crate::shared::listen;", true);
+        check("use crate::otlp::config::Config;", true);
+        check("use crate::{otlp, shared::{listen, pprof}};", true);
+        check("use pprof_format::pprof;", true);
+        check("use crate::pprof::decode;", false);
+        check("let x = crate::pprof::decode(b);", false);
+        check("use crate::{shared::{a, b}, pprof};", false);
+        check("use crate::{\n    pprof::{a, b},\n    shared,\n};", false);
+        check("use super::super::pprof::decode;", false);
+    }
+}
