@@ -2,6 +2,7 @@
 
 mod basicauth;
 mod bearertokenauth;
+mod health_check;
 #[cfg(test)]
 mod testing;
 mod watched_file;
@@ -11,4 +12,5 @@ use profcol_component::{Entry, Extension, entry};
 pub const ALL: &[Entry<dyn Extension>] = &[
     entry::<basicauth::BasicAuth>(),
     entry::<bearertokenauth::BearerTokenAuth>(),
+    entry::<health_check::HealthCheck>(),
 ];
