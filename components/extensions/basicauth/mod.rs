@@ -20,7 +20,9 @@ use self::client::Client;
 pub use self::config::BasicAuthConfig;
 use self::server::Server;
 
-pub enum BasicAuth {
+pub struct BasicAuth(Side);
+
+enum Side {
     Server(Arc<Server>),
     Client(Arc<Client>),
 }
@@ -39,8 +41,8 @@ impl Factory for BasicAuth {
 impl BasicAuth {
     fn new(config: &BasicAuthConfig) -> Result<Self, String> {
         match (&*config.htpasswd, &*config.client_auth) {
-            (Some(settings), _) => Ok(Self::Server(Arc::new(Server::new(settings)?))),
-            (None, Some(settings)) => Ok(Self::Client(Arc::new(Client::new(settings)))),
+            (Some(settings), _) => Ok(Self(Side::Server(Arc::new(Server::new(settings)?)))),
+            (None, Some(settings)) => Ok(Self(Side::Client(Arc::new(Client::new(settings))))),
             (None, None) => Err("no credential source provided".to_owned()),
         }
     }
@@ -49,16 +51,16 @@ impl BasicAuth {
 #[async_trait]
 impl Extension for BasicAuth {
     fn offer(self: Arc<Self>, handles: &mut Handles) {
-        match &*self {
-            Self::Server(server) => handles.add::<Arc<dyn ServerAuth>>(Arc::clone(server) as _),
-            Self::Client(client) => handles.add::<Arc<dyn ClientAuth>>(Arc::clone(client) as _),
+        match &self.0 {
+            Side::Server(server) => handles.add::<Arc<dyn ServerAuth>>(Arc::clone(server) as _),
+            Side::Client(client) => handles.add::<Arc<dyn ClientAuth>>(Arc::clone(client) as _),
         }
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        match self {
-            Self::Server(server) => server.start(),
-            Self::Client(client) => client.start(),
+        match &self.0 {
+            Side::Server(server) => server.start(),
+            Side::Client(client) => client.start(),
         }
         .map_err(StartError)
     }

@@ -53,7 +53,7 @@ fn with_file(content: &str) -> (tempfile::TempDir, String) {
 async fn server(options: &str) -> Arc<Server> {
     let auth = BasicAuth::new(&load(options).unwrap()).unwrap();
     auth.start().await.unwrap();
-    let BasicAuth::Server(server) = auth else {
+    let Side::Server(server) = auth.0 else {
         panic!("{options} is no server's");
     };
     server
@@ -176,7 +176,7 @@ fn refuses_hashes_that_it_does_not_know_without_showing_them() {
 async fn sent(options: &str) -> Result<String, String> {
     let auth = BasicAuth::new(&load(options).unwrap()).unwrap();
     auth.start().await.map_err(|error| error.to_string())?;
-    let BasicAuth::Client(client) = auth else {
+    let Side::Client(client) = auth.0 else {
         panic!("{options} is no client's");
     };
     let headers = client.headers().await.map_err(|error| error.to_string())?;

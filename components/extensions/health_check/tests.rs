@@ -2,7 +2,7 @@ use profcol_component::Status as ComponentState;
 use profcol_component::testkit::context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::testing::load;
@@ -11,7 +11,7 @@ use crate::testing::load;
 struct Running {
     address: String,
     context: BuildContext,
-    _task: JoinHandle<Result<(), RunError>>,
+    _task: JoinSet<Result<(), RunError>>,
 }
 
 impl Running {
@@ -26,11 +26,12 @@ impl Running {
             .unwrap()
             .local_addr()
             .to_string();
-        let _task = tokio::spawn(extension.run(Stop::new()));
+        let mut task = JoinSet::new();
+        task.spawn(extension.run(Stop::new()));
         Self {
             address,
             context,
-            _task,
+            _task: task,
         }
     }
 
@@ -141,9 +142,10 @@ async fn an_address_in_use_is_an_error_at_start_and_a_stop_gives_it_back() {
     let error = second.start().await.unwrap_err().to_string();
     assert!(error.contains(&path), "{error}");
     let stop = Stop::new();
-    let running = tokio::spawn(first.run(stop.clone()));
+    let mut running = JoinSet::new();
+    running.spawn(first.run(stop.clone()));
     stop.cancel();
-    running.await.unwrap().unwrap();
+    running.join_next().await.unwrap().unwrap().unwrap();
     second.start().await.unwrap();
 }
 
