@@ -27,7 +27,8 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
     };
     let resolved = resolve(&input, &Host::default().with_fetch(fetch))
         .map_err(|error| Failure::Configuration(error.to_string()))?;
-    let document = Document::read(&resolved.root, &REGISTRY).map_err(|problems| {
+    let document = Document::read(&resolved.root, &REGISTRY).map_err(|mut problems| {
+        problems.explain(&resolved.broken);
         Failure::Configuration(problems.report(&resolved.sources).to_string())
     })?;
     Ok(Loaded {

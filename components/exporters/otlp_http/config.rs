@@ -56,6 +56,12 @@ impl AttributeEncoding {
     }
 }
 
+fn is_http_url(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|url| {
+        matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some()
+    })
+}
+
 #[expect(
     clippy::trivially_copy_pass_by_ref,
     reason = "the signature is serde's"
@@ -79,6 +85,16 @@ impl Config for OtlpHttpConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.client.endpoint.is_empty() && self.profiles_endpoint.is_empty() {
             problems.add("", "at least one endpoint must be specified");
+        }
+        let endpoints = [
+            ("endpoint", &self.client.endpoint),
+            ("profiles_endpoint", &self.profiles_endpoint),
+        ];
+        for (key, url) in endpoints {
+            if !url.is_empty() && !is_http_url(url) {
+                let message = format!("{url:?} is no URL such as http://host:port or https://host");
+                problems.add(key, message);
+            }
         }
         if self.resource_attr_encoding == AttributeEncoding::Dictionary
             && self.encoding == HttpEncoding::Proto

@@ -7,6 +7,12 @@ use serde::{Deserialize, Serialize};
 /// Refuses batches while this process uses too much memory.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
+#[schemars(extend("x-refused" = {
+    "max_gc_interval_when_hard_limited": "there is no garbage collector to run, remove it",
+    "max_gc_interval_when_soft_limited": "there is no garbage collector to run, remove it",
+    "min_gc_interval_when_hard_limited": "there is no garbage collector to run, remove it",
+    "min_gc_interval_when_soft_limited": "there is no garbage collector to run, remove it",
+}))]
 pub struct MemoryLimiterConfig {
     /// How old a reading of the memory in use may be; `1s` is a good value.
     pub check_interval: Duration,

@@ -88,6 +88,10 @@ pub struct QueueBatchSettings {
 /// Which clients' batches are kept apart.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
+#[schemars(extend("x-refused" = {
+    "cache_size": "clients of whom nothing is held cost nothing, remove it",
+    "idle_timeout": "clients of whom nothing is held cost nothing, remove it",
+}))]
 pub struct PartitionSettings {
     /// Batches whose values of these metadata keys differ are never merged.
     pub metadata_keys: Vec<String>,

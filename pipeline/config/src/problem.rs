@@ -124,6 +124,21 @@ impl Problems {
         }
     }
 
+    /// Adds to each problem with a text that came from a reference why that text is no YAML, where that is so.
+    pub fn explain(&mut self, broken: &[Problem]) {
+        let start = |at: Location| (at.line, at.column) == (1, 1);
+        for problem in &mut self.found {
+            let Some(at) = problem.at.filter(|at| start(*at)) else {
+                continue;
+            };
+            let same = |cause: &&Problem| cause.at.is_some_and(|cause| cause.source == at.source);
+            if let Some((cause, place)) = broken.iter().find(same).and_then(|c| Some((c, c.at?))) {
+                problem.related.push((place, cause.message.clone()));
+                problem.help = problem.help.take().or_else(|| cause.help.clone());
+            }
+        }
+    }
+
     /// Remembers that the text there must not be shown in a report.
     pub(crate) fn hide(&mut self, at: Location) {
         self.secrets.push(at);

@@ -167,7 +167,10 @@ impl Expander<'_, '_> {
                     ..too_many_rounds()
                 },
             }),
-            Err(_) => Ok(None),
+            Err(problem) => {
+                self.reader.note_broken(problem);
+                Ok(None)
+            }
         }
     }
 

@@ -33,6 +33,9 @@ pub struct Resolved {
     pub sources: Sources,
     /// For the log.
     pub notes: Vec<Note>,
+    /// What keeps the texts of references from being YAML. They are plain text then, which is an answer only where
+    /// something else is expected: see [`Problems::explain`].
+    pub broken: Vec<Problem>,
 }
 
 /// Something the user should know that is no mistake.
@@ -99,12 +102,13 @@ pub fn resolve(input: &Input, world: &dyn World) -> Result<Resolved, Unresolved>
         Some(root) if problems.is_empty() => Some(expand::expand(root, &mut reader, &mut problems)),
         _ => None,
     };
-    let (sources, notes) = reader.finish();
+    let (sources, notes, broken) = reader.finish();
     match expanded {
         Some(root) if problems.is_empty() => Ok(Resolved {
             root,
             sources,
             notes,
+            broken,
         }),
         _ => Err(Unresolved { problems, sources }),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::world::World;
 use super::{Note, NoteLevel, empty_map};
 use crate::node::{Location, Node};
-use crate::problem::Problem;
+use crate::problem::{MAX_PROBLEMS, Problem};
 use crate::sources::{SourceId, Sources, TooMuch};
 use crate::suggest::did_you_mean;
 use crate::yaml::{self, Budget};
@@ -17,6 +17,8 @@ pub(super) struct Reader<'w> {
     world: &'w dyn World,
     sources: Sources,
     pub(super) notes: Vec<Note>,
+    /// Why texts of references are no YAML, which makes plain text of them.
+    broken: Vec<Problem>,
     pub(super) budget: Budget,
     /// What was read already: each file and address is asked once, and a variable is one text however often it is used.
     read: HashMap<String, Arc<str>>,
@@ -39,13 +41,20 @@ impl<'w> Reader<'w> {
             world,
             sources: Sources::default(),
             notes: Vec::new(),
+            broken: Vec::new(),
             budget: Budget::default(),
             read: HashMap::new(),
         }
     }
 
-    pub(super) fn finish(self) -> (Sources, Vec<Note>) {
-        (self.sources, self.notes)
+    pub(super) fn finish(self) -> (Sources, Vec<Note>, Vec<Problem>) {
+        (self.sources, self.notes, self.broken)
+    }
+
+    pub(super) fn note_broken(&mut self, problem: Problem) {
+        if self.broken.len() < MAX_PROBLEMS {
+            self.broken.push(problem);
+        }
     }
 
     /// What one `--config` names. A path needs no scheme.
@@ -167,9 +176,16 @@ impl<'w> Reader<'w> {
             None => (body, None),
         };
         if !is_variable_name(name) {
-            return Err(Problem::new(format!(
+            let mut problem = Problem::new(format!(
                 "environment variable {name:?} has invalid name: must match regex ^[a-zA-Z_][a-zA-Z0-9_]*$"
-            )));
+            ));
+            problem.help = match name.split_once('-') {
+                Some((name, default)) if is_variable_name(name) => {
+                    Some(format!("a default is written `${{env:{name}:-{default}}}`"))
+                }
+                _ => None,
+            };
+            return Err(problem);
         }
         let value = self.world.env(name).map_err(Problem::new)?;
         let text = match (value, default) {

@@ -268,8 +268,12 @@ impl<'s> Checker<'s, '_> {
                 .and_then(Json::as_str)
                 .unwrap_or("unknown value");
             let problem = Problem::new(format!("{what} {text:?}")).at(node.at);
+            // Nothing at all is a word too, for "as if not set".
+            let words = words.iter().filter(|word| !word.is_empty());
+            let words: Vec<String> = words.map(|word| shown(word, ignore_case)).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
             self.problems
-                .push(advise(problem, text, words, "expected one of"));
+                .push(advise(problem, text, &words, "expected one of"));
         }
         Node::new(Value::Str(canonical.unwrap_or(text).to_owned()), node.at)
     }
@@ -348,6 +352,14 @@ impl<'s> Checker<'s, '_> {
         let root = self.root;
         self.problems
             .nested_key(key, |problems| check(&mut Checker { root, problems }))
+    }
+}
+
+/// A word as users write it: where case does not matter, in lower case.
+pub(super) fn shown(word: &str, ignore_case: bool) -> String {
+    match ignore_case {
+        true => word.to_ascii_lowercase(),
+        false => word.to_owned(),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde_json::Value as Json;
 
-use super::{alternatives, follow};
+use super::check::shown;
+use super::{IGNORE_CASE, alternatives, follow};
 
 /// One key that a user may write.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,9 +81,11 @@ fn kind(root: &Json, schema: &Json, depth: usize) -> String {
             .map_or_else(|| word.to_string(), str::to_owned);
     }
     if let Some(words) = schema.get("enum").and_then(Json::as_array) {
+        let ignore_case = schema.get(IGNORE_CASE).is_some_and(|mark| *mark == true);
+        let words = words.iter().filter_map(Json::as_str);
         return words
-            .iter()
-            .filter_map(Json::as_str)
+            .filter(|word| !word.is_empty())
+            .map(|word| shown(word, ignore_case))
             .collect::<Vec<_>>()
             .join(" | ");
     }

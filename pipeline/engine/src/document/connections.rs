@@ -62,14 +62,18 @@ impl Document {
 }
 
 fn has_pipelines(root: &Node) -> bool {
-    let pipelines = root
-        .get("service")
-        .and_then(|service| service.get("pipelines"));
-    pipelines.is_some_and(|pipelines| match pipelines.as_map() {
-        Some(map) => !map.is_empty(),
-        // What is no map at all has its own problem.
-        None => !pipelines.is_null(),
-    })
+    let mut node = root;
+    for key in ["service", "pipelines"] {
+        let Some(map) = node.as_map() else {
+            // What is no map at all has its own problem.
+            return !node.is_null();
+        };
+        match map.get(key) {
+            Some(entry) => node = &entry.node,
+            None => return key == "service" && !has_only_sections(map),
+        }
+    }
+    node.as_map().map_or(!node.is_null(), |map| !map.is_empty())
 }
 
 // === impl Declarations ===

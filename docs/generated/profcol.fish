@@ -1,0 +1,93 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_profcol_global_optspecs
+    string join \n config= set= feature-gates= h/help V/version
+end
+
+function __fish_profcol_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_profcol_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_profcol_using_subcommand
+    set -l cmd (__fish_profcol_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c profcol -n "__fish_profcol_needs_command" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_needs_command" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_needs_command" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c profcol -n "__fish_profcol_needs_command" -s V -l version -d 'Print version'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it; opens nothing'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "components" -d 'List the components that this binary has'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "featuregate" -d 'List feature gates, of which there are none: all that profcol can do is on'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "version" -d 'Print the version'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "man" -d 'Print the manual page'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l mode -r -f -a "redacted\t'Secrets are replaced'
+unredacted\t'Secrets are printed'"
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l format -r -f -a "yaml\t''
+json\t''"
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l validate -d 'Also check that its components can be built' -r -f -a "true\t''
+false\t''"
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it; opens nothing'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "components" -d 'List the components that this binary has'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "featuregate" -d 'List feature gates, of which there are none: all that profcol can do is on'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "version" -d 'Print the version'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "man" -d 'Print the manual page'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

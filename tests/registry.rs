@@ -1,0 +1,432 @@
+//! Rules that hold for every component, whoever writes it.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use profcol::REGISTRY;
+use profcol_component::{
+    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory, Kind, Meter,
+    Output, Receiver, Refusal, Registry, RunError, StatusBoard, Stop, entry, testkit,
+};
+use profcol_config::{
+    Config, Host, Input, Node, Problems, Resolved, Sources, print, resolve, yaml,
+};
+use profcol_engine::{Document, Graph, Service};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use support::{path, root, run};
+
+/// What the examples name and a test must not touch. Applied where the component is there.
+const OVERRIDES: &[(&str, &str, &str)] = &[
+    ("receivers", "otlp", "protocols.grpc.endpoint=127.0.0.1:0"),
+    ("receivers", "otlp", "protocols.http.endpoint=127.0.0.1:0"),
+    ("receivers", "otlp_file", "include=[FOLDER/*.jsonl]"),
+    ("exporters", "file", "path=FOLDER/profiles.jsonl"),
+    ("exporters", "otlp_grpc", "endpoint=http://127.0.0.1:GRPC"),
+    ("exporters", "otlp_http", "endpoint=http://127.0.0.1:HTTP"),
+    ("exporters", "pprof_file", "directory=FOLDER"),
+    ("extensions", "health_check", "endpoint=127.0.0.1:0"),
+];
+
+/// Long enough for any stop that works; one that hangs is found all the same.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// One component, without its type.
+struct Component {
+    kind: Kind,
+    name: &'static str,
+    names: Vec<&'static str>,
+    schema: Value,
+    load: Box<dyn Fn(&Node, &mut Problems) -> Option<Value>>,
+}
+
+fn components() -> Vec<Component> {
+    let mut all = of(Kind::Receiver, REGISTRY.receivers);
+    all.extend(of(Kind::Processor, REGISTRY.processors));
+    all.extend(of(Kind::Exporter, REGISTRY.exporters));
+    all.extend(of(Kind::Extension, REGISTRY.extensions));
+    all
+}
+
+fn of<C: ?Sized>(kind: Kind, entries: &'static [Entry<C>]) -> Vec<Component> {
+    let component = |entry: &'static Entry<C>| Component {
+        kind,
+        name: entry.name,
+        names: [&[entry.name], entry.aliases].concat(),
+        schema: (entry.schema)(),
+        load: Box::new(|node, problems| {
+            let config = (entry.load)(node, problems)?;
+            Some(config.resolved().expect("configurations can be printed"))
+        }),
+    };
+    entries.iter().map(component).collect()
+}
+
+impl Component {
+    fn folder(&self) -> PathBuf {
+        root().join(format!("components/{}s/{}", self.kind, self.name))
+    }
+
+    fn read(&self, file: &str) -> String {
+        let path = self.folder().join(file);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+}
+
+fn parse(text: &str) -> Node {
+    let mut sources = Sources::default();
+    let id = sources.add("test", text, None).expect("small");
+    yaml::parse(&sources, id).unwrap_or_else(|problem| panic!("{problem}:\n{text}"))
+}
+
+/// A place for a test to work in: a folder, and ports where somebody listens or nobody does.
+struct Place {
+    folder: tempfile::TempDir,
+    grpc: u16,
+    http: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = |free: &std::net::TcpListener| free.local_addr().expect("bound").port();
+        let (grpc, http) = (free(), free());
+        Self {
+            folder: tempfile::tempdir().expect("a temporary folder"),
+            grpc: port(&grpc),
+            http: port(&http),
+        }
+    }
+
+    /// What `configs` come to, changed so that it touches nothing outside of this place.
+    fn resolve(&self, configs: &[&str]) -> Resolved {
+        let mut input = Input {
+            configs: configs.iter().map(ToString::to_string).collect(),
+            sets: Vec::new(),
+        };
+        let read = |input: &Input| {
+            resolve(input, &Host::default()).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let written = read(&input).root;
+        for (section, component, set) in OVERRIDES {
+            let option = set.split('=').next().unwrap_or_default();
+            let protocol = option
+                .strip_suffix(".endpoint")
+                .and_then(|o| o.strip_prefix("protocols."));
+            let component_there = written.get(section).and_then(|s| s.get(component));
+            let there = component_there.is_some_and(|component| {
+                let protocols = || component.get("protocols")?.as_map();
+                protocol
+                    .is_none_or(|protocol| protocols().is_some_and(|p| p.contains_key(protocol)))
+            });
+            if there {
+                let set = set.replace("FOLDER", path(self.folder.path()));
+                let set = set.replace("GRPC", &self.grpc.to_string());
+                let set = set.replace("HTTP", &self.http.to_string());
+                input.sets.push(format!("{section}.{component}.{set}"));
+            }
+        }
+        read(&input)
+    }
+}
+
+fn document(resolved: &Resolved, registry: &Registry) -> Document {
+    Document::read(&resolved.root, registry)
+        .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)))
+}
+
+#[test]
+fn names_are_unique_and_valid() {
+    let mut seen = BTreeSet::new();
+    for Component { kind, names, .. } in components() {
+        for name in names {
+            assert!(seen.insert((kind, name)), "two {kind}s are called {name}");
+            let id = name.parse::<profcol_config::ComponentId>().expect(name);
+            assert_eq!((id.kind(), id.name()), (name, None));
+        }
+    }
+}
+
+#[test]
+fn unknown_keys_are_refused_with_a_suggestion() {
+    for Component {
+        kind,
+        name,
+        schema,
+        load,
+        ..
+    } in components()
+    {
+        let known = schema.get("properties").and_then(Value::as_object);
+        let key = known.and_then(|known| known.keys().find(|key| key.len() > 4));
+        let (text, help) = match key {
+            Some(key) => (format!("{key}s: "), format!("did you mean \"{key}\"?")),
+            None => ("nobody_knows: ".to_owned(), "it takes no keys".to_owned()),
+        };
+        let mut problems = Problems::default();
+        assert_eq!(
+            load(&parse(&text), &mut problems),
+            None,
+            "{kind} {name} takes {text}"
+        );
+        let refused = problems.iter().any(|problem| {
+            problem.message.starts_with("has invalid keys:") && problem.help.as_ref() == Some(&help)
+        });
+        assert!(refused, "{kind} {name} and {text}: {problems}");
+    }
+}
+
+/// What is printed for an option that is off is `null`, as the Collector prints it; written, some of
+/// those keys mean "on, with defaults".
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let there = map.iter().filter(|(_, value)| !value.is_null());
+            there
+                .map(|(key, value)| (key.clone(), without_nulls(value)))
+                .collect()
+        }
+        Value::Array(items) => items.iter().map(without_nulls).collect(),
+        leaf => leaf.clone(),
+    }
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    for Component {
+        kind, name, load, ..
+    } in components()
+    {
+        let example = root().join(format!("components/{kind}s/{name}/example.yaml"));
+        let example = parse(&std::fs::read_to_string(example).unwrap_or_default());
+        let section = example.get(&format!("{kind}s"));
+        let written = section.and_then(|section| {
+            section
+                .as_map()?
+                .iter()
+                .find(|(id, _)| id.split('/').next() == Some(name))
+        });
+        let (_, written) = written.unwrap_or_else(|| panic!("{kind} {name}: not in its example"));
+        let mut problems = Problems::default();
+        for start in [&written.node, &parse("{}")] {
+            // Some components have nothing that works by default.
+            let Some(first) = load(start, &mut problems) else {
+                assert!(
+                    start.as_map().is_some_and(profcol_config::Map::is_empty),
+                    "{problems}"
+                );
+                continue;
+            };
+            let mut problems = Problems::default();
+            let again = parse(&print::to_yaml(&without_nulls(&first)));
+            assert_eq!(
+                load(&again, &mut problems),
+                Some(first),
+                "{kind} {name}: {problems}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_readme_has_its_chapters() {
+    for component in components() {
+        let text = component.read("README.md");
+        let headings: Vec<_> = text.lines().filter(|line| line.starts_with('#')).collect();
+        let title = format!("# {}", component.name);
+        let expected = [
+            title.as_str(),
+            "## Configuration",
+            "## Example",
+            "## Telemetry",
+            "## Limits",
+        ];
+        assert_eq!(headings, expected, "{} {}", component.kind, component.name);
+    }
+}
+
+#[test]
+fn every_example_is_valid() {
+    let examples = components();
+    let examples = examples.iter().map(|c| c.folder().join("example.yaml"));
+    all_are_valid(examples.collect());
+}
+
+fn all_are_valid(files: Vec<PathBuf>) {
+    let answers = files
+        .iter()
+        .map(|file| run(&["validate", "--config", path(file)]));
+    let wrong: Vec<_> = answers
+        .filter(|answer| answer.code != Some(0))
+        .map(|a| a.stderr)
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_starts_and_stops() {
+    for component in components() {
+        let example = Place::new().resolve(&[path(&component.folder().join("example.yaml"))]);
+        let what = format!("{} {}", component.kind, component.name);
+        let service = start(&document(&example, &REGISTRY), &Meter::default(), &what).await;
+        let stopped = tokio::time::timeout(DEADLINE, service.stop(DEADLINE / 2)).await;
+        let report = stopped.unwrap_or_else(|_| panic!("{what} does not stop"));
+        assert!(report.failures.is_empty(), "{what}: {:?}", report.failures);
+    }
+}
+
+async fn start(document: &Document, meter: &Meter, what: &str) -> Service {
+    let graph = Graph::build(document, meter, &StatusBoard::default())
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    Service::start(graph, meter)
+        .await
+        .unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+/// How many samples [`Source`] brings.
+const SAMPLES: usize = 4 * 25;
+
+/// Pushes [`SAMPLES`] samples in four batches, insisting on each, then waits for the end.
+struct Source;
+
+/// Takes everything.
+struct Sink;
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct Nothing {}
+
+impl Config for Nothing {}
+
+impl Factory for Source {
+    const NAME: &'static str = "source";
+    type Config = Nothing;
+    type Component = dyn Receiver;
+
+    fn build(_: &Nothing, _: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
+        Ok(Box::new(Source))
+    }
+}
+
+#[async_trait]
+impl Receiver for Source {
+    async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
+        for _ in 0..4 {
+            while let Err(refusal) = output.push(testkit::batch(SAMPLES / 4)).await {
+                if !refusal.is_retryable() {
+                    return Err(RunError(refusal.to_string()));
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+impl Factory for Sink {
+    const NAME: &'static str = "sink";
+    type Config = Nothing;
+    type Component = dyn Exporter;
+
+    fn build(_: &Nothing, _: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {
+        Ok(Box::new(Sink))
+    }
+}
+
+#[async_trait]
+impl Exporter for Sink {
+    fn delivery(&self) -> Delivery {
+        Delivery::inline()
+    }
+
+    async fn export(&self, _: &Batch) -> Result<Delivered, Refusal> {
+        Ok(Delivered::default())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_at_a_stop() {
+    const SOURCES: &[Entry<dyn Receiver>] = &[entry::<Source>()];
+    const SINKS: &[Entry<dyn Exporter>] = &[entry::<Sink>()];
+    let place = Place::new();
+    let backend = backend(&place).await;
+    for component in components() {
+        let Component { kind, name, .. } = component;
+        let (registry, cleared, ends) = match kind {
+            Kind::Processor => (
+                Registry {
+                    receivers: SOURCES,
+                    exporters: SINKS,
+                    ..REGISTRY
+                },
+                "{receivers: , exporters: , service: }",
+                format!(
+                    "exporters: {{sink: }}, service: {{pipelines: {{profiles: {{receivers: [source], processors: [{name}], exporters: [sink]}}}}}}"
+                ),
+            ),
+            Kind::Exporter => (
+                Registry {
+                    receivers: SOURCES,
+                    ..REGISTRY
+                },
+                "{receivers: , processors: , service: }",
+                format!(
+                    "service: {{pipelines: {{profiles: {{receivers: [source], exporters: [{name}]}}}}}}"
+                ),
+            ),
+            Kind::Receiver | Kind::Extension => continue,
+        };
+        let resolved = place.resolve(&[
+            path(&component.folder().join("example.yaml")),
+            &format!("yaml:{cleared}"),
+            &format!("yaml:{{receivers: {{source: }}, {ends}}}"),
+        ]);
+        let meter = Meter::default();
+        let what = format!("{kind} {name}");
+        let service = start(&document(&resolved, &registry), &meter, &what).await;
+        let report = service.stop(DEADLINE).await;
+        assert!(report.failures.is_empty(), "{what}: {:?}", report.failures);
+        assert_eq!(report.lost_samples, 0, "{what}");
+        assert_eq!(sent(&meter), SAMPLES, "{what}:\n{}", text(&meter));
+    }
+    backend.stop(DEADLINE).await;
+}
+
+/// Where network exporters send to.
+async fn backend(place: &Place) -> Service {
+    let config = format!(
+        "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{}'}}, http: {{endpoint: '127.0.0.1:{}'}}}}}}}}, exporters: {{nop: }}, service: {{pipelines: {{profiles: {{receivers: [otlp], exporters: [nop]}}}}}}}}",
+        place.grpc, place.http
+    );
+    let input = Input {
+        configs: vec![config],
+        sets: Vec::new(),
+    };
+    let resolved = resolve(&input, &Host::default()).expect("valid");
+    start(
+        &document(&resolved, &REGISTRY),
+        &Meter::default(),
+        "backend",
+    )
+    .await
+}
+
+fn text(meter: &Meter) -> String {
+    String::from_utf8(meter.render().expect("rendered")).expect("UTF-8")
+}
+
+fn sent(meter: &Meter) -> usize {
+    let text = text(meter);
+    let counts = text
+        .lines()
+        .filter(|line| line.starts_with("otelcol_exporter_sent_profile_samples{"));
+    counts
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok())
+        .sum()
+}
