@@ -7,6 +7,8 @@
 mod connections;
 mod print;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
