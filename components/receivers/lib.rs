@@ -2,7 +2,14 @@
 
 mod nop;
 mod otlp;
+mod otlp_file;
+#[cfg(test)]
+mod testing;
 
 use profcol_component::{Entry, Receiver, entry};
 
-pub const ALL: &[Entry<dyn Receiver>] = &[entry::<nop::Nop>(), entry::<otlp::Otlp>()];
+pub const ALL: &[Entry<dyn Receiver>] = &[
+    entry::<nop::Nop>(),
+    entry::<otlp::Otlp>(),
+    entry::<otlp_file::OtlpFile>(),
+];

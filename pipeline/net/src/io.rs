@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
+
+use crate::socket::Socket;
 
 /// Where a peer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,13 +29,6 @@ impl std::fmt::Display for PeerAddr {
     }
 }
 
-/// A connection before TLS.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
 /// A connection as HTTP sees it.
 #[derive(Debug)]
 pub(crate) enum Stream {
@@ -50,46 +44,6 @@ macro_rules! inner {
             $($variant($stream) => { let $stream = Pin::new($stream); $call })+
         }
     };
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_read(cx, buf), Socket::Tcp, Socket::Unix)
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        inner!(self, stream => stream.poll_write(cx, buf), Socket::Tcp, Socket::Unix)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        inner!(self, stream => stream.poll_write_vectored(cx, bufs), Socket::Tcp, Socket::Unix)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_flush(cx), Socket::Tcp, Socket::Unix)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_shutdown(cx), Socket::Tcp, Socket::Unix)
-    }
 }
 
 impl AsyncRead for Stream {

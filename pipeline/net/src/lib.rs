@@ -15,6 +15,7 @@ mod pace;
 pub mod retry;
 mod server;
 mod settings;
+mod socket;
 pub mod tls;
 
 pub use client::{

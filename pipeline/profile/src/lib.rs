@@ -5,8 +5,8 @@
 //! each thing stands once, and samples are columns of indices into them.
 //!
 //! ```text
-//! Profiles ── cheap handle: clone = one reference count
-//!   └ Model
+//! Profiles ── cheap handle: clone = one reference count; wire bytes as they came
+//!   └ Model                  decoded when somebody asks
 //!       ├ Dictionary          tables, shared by all resources of the batch
 //!       │   strings  functions  mappings  locations  stacks  attributes  links
 //!       └ ResourceProfiles*   one process or container

@@ -10,7 +10,8 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::proxy::{Proxy, tunnel};
-use crate::io::{Socket, Stream};
+use crate::io::Stream;
+use crate::socket::{Buffers, Socket};
 use crate::tls::ClientSide;
 
 /// How long a connection may take, all addresses and handshakes together.
@@ -72,9 +73,10 @@ pub(super) async fn connect(
     address: &Address,
     endpoint: &str,
     tls: Option<(&ClientSide, &str)>,
+    buffers: Buffers,
 ) -> Result<Stream, ConnectError> {
     within_limit(endpoint, async {
-        let socket = open(address)
+        let socket = open(address, buffers)
             .await
             .map_err(|error| refused(endpoint, &error))?;
         secure(socket, endpoint, tls).await
@@ -88,8 +90,9 @@ pub(super) async fn connect_host(
     port: u16,
     endpoint: &str,
     tls: Option<(&ClientSide, &str)>,
+    buffers: Buffers,
 ) -> Result<Stream, ConnectError> {
-    let socket = within_limit(endpoint, open_any(host, port, endpoint)).await?;
+    let socket = within_limit(endpoint, open_any(host, port, endpoint, buffers)).await?;
     within_limit(endpoint, secure(socket, endpoint, tls)).await
 }
 
@@ -99,6 +102,7 @@ pub(super) async fn connect_through(
     endpoint: &str,
     forwarding: bool,
     tls: Option<(&ClientSide, &str)>,
+    buffers: Buffers,
 ) -> Result<Stream, ConnectError> {
     let name = format!("{}:{}", proxy.host, proxy.port);
     let failed = |error: String| ConnectError::Proxy {
@@ -107,7 +111,7 @@ pub(super) async fn connect_through(
         error,
     };
     within_limit(endpoint, async {
-        let mut socket = open_any(&proxy.host, proxy.port, &name)
+        let mut socket = open_any(&proxy.host, proxy.port, &name, buffers)
             .await
             .map_err(|error| failed(error.to_string()))?;
         if forwarding {
@@ -129,7 +133,12 @@ async fn within_limit<T>(
     timeout(LIMIT, work).await.unwrap_or(Err(late))
 }
 
-async fn open_any(host: &str, port: u16, endpoint: &str) -> Result<Socket, ConnectError> {
+async fn open_any(
+    host: &str,
+    port: u16,
+    endpoint: &str,
+    buffers: Buffers,
+) -> Result<Socket, ConnectError> {
     let addresses = look_up(host, port).await?;
     // A silent address must leave time for the others.
     let share = LIMIT / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
@@ -137,7 +146,12 @@ async fn open_any(host: &str, port: u16, endpoint: &str) -> Result<Socket, Conne
         endpoint: endpoint.to_owned(),
     };
     for address in addresses {
-        match timeout_at(Instant::now() + share, open(&Address::Tcp(address))).await {
+        match timeout_at(
+            Instant::now() + share,
+            open(&Address::Tcp(address), buffers),
+        )
+        .await
+        {
             Ok(Ok(socket)) => return Ok(socket),
             Ok(Err(error)) => last = refused(endpoint, &error),
             Err(_) => {}
@@ -146,9 +160,11 @@ async fn open_any(host: &str, port: u16, endpoint: &str) -> Result<Socket, Conne
     Err(last)
 }
 
-async fn open(address: &Address) -> io::Result<Socket> {
+async fn open(address: &Address, buffers: Buffers) -> io::Result<Socket> {
     match address {
-        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
+        Address::Unix(path) => UnixStream::connect(path)
+            .await
+            .map(|stream| Socket::unix(stream, buffers)),
         Address::Tcp(address) => {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
@@ -156,7 +172,7 @@ async fn open(address: &Address) -> io::Result<Socket> {
                 .with_time(TCP_KEEPALIVE)
                 .with_interval(TCP_KEEPALIVE);
             SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
-            Ok(Socket::Tcp(stream))
+            Ok(Socket::tcp(stream, buffers))
         }
     }
 }

@@ -3,12 +3,11 @@
 //! This stands on `h2` itself: a call is one stream, sent and awaited by the caller's own task, with
 //! no dispatcher in between.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use h2::{Reason, RecvStream, SendStream};
+use bytes::Bytes;
+use h2::{Reason, RecvStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
@@ -26,6 +25,7 @@ use crate::grpc::{self, Code, Status, timeout as grpc_timeout};
 use crate::message::Message;
 use crate::server::GRPC_ENCODING;
 use crate::settings::header_map;
+use crate::socket::Buffers;
 use crate::tls::ClientSide;
 
 /// How often a call is made again that reached no server.
@@ -62,7 +62,6 @@ pub struct GrpcClient {
     authority: Authority,
     headers: HeaderMap,
     compression: Option<(Encoding, &'static str)>,
-    chunk: usize,
     wait_for_ready: bool,
     auth: Option<Arc<dyn ClientAuth>>,
 }
@@ -98,10 +97,7 @@ impl GrpcClient {
             .for_grpc()
             .map_err(ClientError::Settings)?;
         let http2 = Http2Options {
-            window: match settings.read_buffer_size {
-                0 => 1 << 20,
-                size => size.clamp(64 << 10, i32::MAX as u32),
-            },
+            buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
             keepalive: settings.keepalive.0.clone(),
         };
         Ok(GrpcClient {
@@ -113,10 +109,6 @@ impl GrpcClient {
             authority,
             headers: fixed_headers(settings, user_agent)?,
             compression: compression.and_then(|encoding| Some((encoding, encoding.to_grpc()?))),
-            chunk: match settings.write_buffer_size {
-                0 => 32 << 10,
-                size => size.max(16 << 10),
-            },
             wait_for_ready: settings.wait_for_ready,
             auth,
             channel: Channel::new(
@@ -192,19 +184,10 @@ impl GrpcClient {
                 ..Failure::from(error)
             }
         })?;
-        let (answer, sending) = send.send_request(request, false)?;
-        let mut answer = std::pin::pin!(answer);
-        let head = tokio::select! {
-            biased;
-            // A server may answer before it has read everything, usually with a refusal.
-            head = &mut answer => head,
-            sent = send_message(sending, message, self.chunk) => match sent {
-                Ok(_sending) => answer.await,
-                // The answer, if there is one, says more than the broken stream.
-                Err(error) => Err(answer.await.err().unwrap_or(error)),
-            },
-        };
-        let (head, body) = head?.into_parts();
+        let (answer, mut sending) = send.send_request(request, false)?;
+        // `h2` holds the message, by reference, and sends it as the peer's windows allow.
+        sending.send_data(message, true)?;
+        let (head, body) = answer.await?.into_parts();
         read_reply(head.status, head.headers, body).await
     }
 
@@ -289,29 +272,6 @@ fn is_reserved(name: &HeaderName) -> bool {
     ]
     .contains(name)
         || name.as_str().starts_with("grpc-")
-}
-
-/// Sends a message piece by piece as the stream takes it, so that calls which share a connection take
-/// turns. The stream is given back: dropping it before the answer is there would cancel the call.
-async fn send_message(
-    mut sending: SendStream<Framed>,
-    mut message: Framed,
-    chunk: usize,
-) -> Result<SendStream<Framed>, h2::Error> {
-    while message.remaining() > chunk {
-        sending.reserve_capacity(chunk);
-        while sending.capacity() == 0 {
-            match poll_fn(|cx| sending.poll_capacity(cx)).await {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error),
-                None => return Err(Reason::CANCEL.into()),
-            }
-        }
-        let count = sending.capacity().min(chunk);
-        sending.send_data(message.split_to(count), false)?;
-    }
-    sending.send_data(message, true)?;
-    Ok(sending)
 }
 
 async fn read_reply(

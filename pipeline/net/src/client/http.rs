@@ -29,6 +29,7 @@ use crate::compress::{Encoding, Level, compress_async, decompress_async};
 use crate::io::Stream;
 use crate::message::Message;
 use crate::settings::{header_map, limit};
+use crate::socket::Buffers;
 use crate::tls::ClientSide;
 
 /// A request to be made.
@@ -114,7 +115,11 @@ impl HttpClient {
             .and_then(|proxies| proxies.for_target(https, host, port))
             .map_err(ClientError::Settings)?;
         let authorization = proxy.as_ref().and_then(|proxy| proxy.authorization.clone());
-        let connector = Connector(Arc::new(Way { tls, proxy }));
+        let connector = Connector(Arc::new(Way {
+            tls,
+            proxy,
+            buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
+        }));
         let keepalive = settings
             .resolved_keepalive()
             .map_err(ClientError::Settings)?;
@@ -282,12 +287,8 @@ fn pool(
         .pool_timer(TokioTimer::new())
         .pool_max_idle_per_host(idle)
         .pool_idle_timeout(limit(keepalive.idle_conn_timeout))
-        .http2_max_send_buf_size(settings.write_buffer_size.max(16 << 10))
         .http2_initial_stream_window_size(1 << 20)
         .http2_initial_connection_window_size(4 << 20);
-    if settings.read_buffer_size > 0 {
-        builder.http1_max_buf_size(settings.read_buffer_size.max(8 << 10));
-    }
     if let Some(interval) = limit(settings.http2_read_idle_timeout) {
         builder
             .http2_keep_alive_interval(interval)
@@ -321,6 +322,7 @@ struct Connector(Arc<Way>);
 struct Way {
     tls: Option<ClientSide>,
     proxy: Option<Proxy>,
+    buffers: Buffers,
 }
 
 impl tower_service::Service<Uri> for Connector {
@@ -348,8 +350,10 @@ impl tower_service::Service<Uri> for Connector {
                 false => format!("{host}:{port}"),
             };
             let stream = match &way.proxy {
-                None => dial::connect_host(host, port, &endpoint, tls).await?,
-                Some(proxy) => dial::connect_through(proxy, &endpoint, tls.is_none(), tls).await?,
+                None => dial::connect_host(host, port, &endpoint, tls, way.buffers).await?,
+                Some(proxy) => {
+                    dial::connect_through(proxy, &endpoint, tls.is_none(), tls, way.buffers).await?
+                }
             };
             Ok(TokioIo::new(stream))
         })

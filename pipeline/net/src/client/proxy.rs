@@ -4,7 +4,7 @@ use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::io::Socket;
+use crate::socket::Socket;
 
 /// A longer answer to CONNECT is no answer of a proxy.
 const MAX_HEAD: usize = 8 << 10;

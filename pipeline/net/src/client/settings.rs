@@ -26,12 +26,11 @@ pub struct GrpcClientSettings {
     /// Probe the connection while it is silent; without this section it is not probed.
     #[serde(skip_serializing_if = "is_default")]
     pub keepalive: Present<GrpcClientKeepalive>,
-    /// How much of an answer the server may send ahead of our reading it, in bytes (HTTP/2's
-    /// flow-control window); 0 means 1 MiB.
+    /// Most bytes to read from a connection at a time; 0 means 64 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
-    pub read_buffer_size: u32,
-    /// How much of one call is queued on the connection at a time, in bytes, so that calls which share
-    /// it take turns.
+    pub read_buffer_size: usize,
+    /// Most bytes to gather before they are written; 0 means 64 KiB. Held only while there are some.
+    #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
     /// While there is no connection, let calls wait for one, up to their timeout, instead of failing.
     #[serde(skip_serializing_if = "is_default")]
@@ -61,7 +60,7 @@ impl Default for GrpcClientSettings {
             tls: ClientTls::default(),
             keepalive: Present(None),
             read_buffer_size: 0,
-            write_buffer_size: 512 << 10,
+            write_buffer_size: 0,
             wait_for_ready: false,
             headers: Headers::default(),
             user_agent: String::new(),
@@ -152,10 +151,11 @@ pub struct HttpClientSettings {
     /// Whom to trust, where the URL begins with `https://`.
     #[serde(skip_serializing_if = "is_default")]
     pub tls: ClientTls,
-    /// Most bytes to hold of what an HTTP/1 server sends ahead of our reading; 0 means 400 KiB.
+    /// Most bytes to read from a connection at a time; 0 means 64 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
     pub read_buffer_size: usize,
-    /// Most bytes of one request to queue on an HTTP/2 connection at a time.
+    /// Most bytes to gather before they are written; 0 means 64 KiB. Held only while there are some.
+    #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
     /// How long one request may take, with its answer; 0 means for ever.
     pub timeout: Duration,
@@ -203,7 +203,7 @@ impl Default for HttpClientSettings {
             proxy_url: String::new(),
             tls: ClientTls::default(),
             read_buffer_size: 0,
-            write_buffer_size: 512 << 10,
+            write_buffer_size: 0,
             timeout: Duration::from_secs(30),
             headers: Headers::default(),
             auth: None,

@@ -46,21 +46,6 @@ impl Framed {
     }
 }
 
-impl Framed {
-    /// Takes the first bytes off: about `count`, but never less than the whole prefix.
-    pub fn split_to(&mut self, count: usize) -> Framed {
-        let count = count.clamp(PREFIX, self.remaining().max(PREFIX));
-        let payload = self.payload.split_to(count - (PREFIX - self.sent));
-        let head = Framed {
-            prefix: self.prefix,
-            sent: self.sent,
-            payload,
-        };
-        self.sent = PREFIX;
-        head
-    }
-}
-
 impl Buf for Framed {
     fn remaining(&self) -> usize {
         PREFIX - self.sent + self.payload.len()

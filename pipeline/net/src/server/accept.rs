@@ -12,7 +12,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
 use super::listen::Listener;
-use crate::io::{PeerAddr, Socket, Stream};
+use crate::io::{PeerAddr, Stream};
+use crate::socket::{Buffers, Socket};
 use crate::tls::ServerSide;
 
 /// How long to wait when the process or the system is out of file descriptors or memory.
@@ -70,6 +71,7 @@ pub(super) trait Driver: Send + Sync + 'static {
 pub(super) struct Acceptor {
     pub listener: Listener,
     pub tls: Option<Arc<ServerSide>>,
+    pub buffers: Buffers,
     pub max_connections: usize,
     pub stats: Arc<ServerStats>,
 }
@@ -87,7 +89,7 @@ impl Acceptor {
                 biased;
                 deadline = &mut stop => break deadline,
                 Some(_) = connections.join_next() => {}
-                accepted = self.listener.accept() => match accepted {
+                accepted = self.listener.accept(self.buffers) => match accepted {
                     Ok((socket, peer)) => {
                         self.stats.accepted.fetch_add(1, Relaxed);
                         if connections.len() >= self.max_connections {

@@ -23,7 +23,7 @@ use super::guard::{Guarded, Patience};
 use super::lifetime::{Activity, Lifetime, ProbeLimit};
 use super::listen::{BoundAddr, Listener};
 use super::settings::{GrpcServerKeepalive, GrpcServerSettings, ServerParameters};
-use super::{ServerError, WINDOW_LIMIT};
+use super::{ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_async};
 use crate::grpc::frame::{AnswerBody, Framed, Received, read_unary};
@@ -31,6 +31,7 @@ use crate::grpc::{self, Code, Status, timeout};
 use crate::io::Stream;
 use crate::message::{Compressed, Message};
 use crate::settings::limit;
+use crate::socket::Buffers;
 use crate::tls::ServerSide;
 
 pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
@@ -112,6 +113,7 @@ impl GrpcServer {
         let acceptor = Acceptor {
             listener,
             tls: tls.map(Arc::new),
+            buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
             max_connections: settings.max_connections,
             stats: Arc::default(),
         };
@@ -177,27 +179,21 @@ fn lifetime(settings: &GrpcServerSettings) -> Lifetime {
 
 fn http2_builder(settings: &GrpcServerSettings) -> http2::Builder<TokioExecutor> {
     let ServerParameters { time, timeout, .. } = settings.keepalive.server_parameters;
-    let window = settings.read_buffer_size.clamp(64 << 10, WINDOW_LIMIT);
     let streams = if settings.max_concurrent_streams == 0 {
         100
     } else {
         settings.max_concurrent_streams
     };
-    let answers = if settings.write_buffer_size == 0 {
-        64 << 10
-    } else {
-        settings.write_buffer_size
-    };
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .auto_date_header(false)
-        .initial_stream_window_size(window)
-        .initial_connection_window_size(window.saturating_mul(4).min(WINDOW_LIMIT))
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(4 * WINDOW)
         .max_frame_size(MAX_FRAME)
         .max_header_list_size(64 << 10)
         .max_concurrent_streams(streams)
-        .max_send_buf_size(answers as usize)
+        .max_send_buf_size(64 << 10)
         .keep_alive_interval(limit(time).unwrap_or(TWO_HOURS))
         .keep_alive_timeout(limit(timeout).unwrap_or(Duration::from_secs(20)));
     builder

@@ -26,7 +26,7 @@ use super::guard::{Guarded, Patience};
 use super::lifetime::{Activity, Lifetime};
 use super::listen::{BoundAddr, Listener};
 use super::settings::HttpServerSettings;
-use super::{ServerError, WINDOW_LIMIT};
+use super::{ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::body::{BodyError, read_body};
 use crate::compress::{DecompressError, Encoding, decompress_async};
@@ -34,6 +34,7 @@ use crate::grpc::{Code, Status};
 use crate::io::Stream;
 use crate::message::{Compressed, Message};
 use crate::settings::{header_map, limit};
+use crate::socket::Buffers;
 use crate::tls::ServerSide;
 
 /// A request, received whole.
@@ -98,6 +99,7 @@ impl HttpServer {
         let acceptor = Acceptor {
             listener,
             tls: tls.map(Arc::new),
+            buffers: Buffers::default(),
             max_connections: settings.max_connections,
             stats: Arc::default(),
         };
@@ -168,8 +170,8 @@ fn builder(keep_alive: bool) -> auto::Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .initial_stream_window_size(1 << 20)
-        .initial_connection_window_size(WINDOW_LIMIT.min(4 << 20))
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(4 * WINDOW)
         .max_header_list_size(64 << 10)
         .max_concurrent_streams(100)
         .keep_alive_interval(Duration::from_secs(2 * 3600))

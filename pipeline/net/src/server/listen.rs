@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
 use tokio::net::{TcpListener, UnixListener};
 
-use crate::io::{PeerAddr, Socket};
+use crate::io::PeerAddr;
+use crate::socket::{Buffers, Socket};
 
 /// Connections that the kernel holds for us until we accept them; it caps this by
 /// `net.core.somaxconn`, 4096 by default.
@@ -85,17 +86,17 @@ impl Listener {
         }
     }
 
-    pub async fn accept(&self) -> io::Result<(Socket, PeerAddr)> {
+    pub async fn accept(&self, buffers: Buffers) -> io::Result<(Socket, PeerAddr)> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, addr) = listener.accept().await?;
                 // Answers are small and are waited for.
                 stream.set_nodelay(true)?;
-                Ok((Socket::Tcp(stream), PeerAddr::Tcp(addr)))
+                Ok((Socket::tcp(stream, buffers), PeerAddr::Tcp(addr)))
             }
             Listener::Unix(listener, path) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Socket::Unix(stream), PeerAddr::Unix(path.clone())))
+                Ok((Socket::unix(stream, buffers), PeerAddr::Unix(path.clone())))
             }
         }
     }

@@ -26,12 +26,12 @@ pub struct GrpcServerSettings {
     /// How many calls one connection may have open at a time; 0 means 100.
     #[serde(skip_serializing_if = "is_default")]
     pub max_concurrent_streams: u32,
-    /// How much a client may send on one call ahead of our reading it, in bytes (HTTP/2's
-    /// flow-control window); four times as much on one connection. At least 64 KiB.
-    pub read_buffer_size: u32,
-    /// How many bytes of one answer are held for a client that reads slowly; 0 means 64 KiB.
+    /// Most bytes to read from a connection at a time; 0 means 64 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
-    pub write_buffer_size: u32,
+    pub read_buffer_size: usize,
+    /// Most bytes of answers to gather before they are written; 0 means 64 KiB.
+    #[serde(skip_serializing_if = "is_default")]
+    pub write_buffer_size: usize,
     /// When connections are probed, renewed and closed.
     pub keepalive: GrpcServerKeepalive,
     /// The extension that decides who may call.
@@ -52,7 +52,7 @@ impl Default for GrpcServerSettings {
             tls: Present(None),
             max_recv_msg_size_mib: 64,
             max_concurrent_streams: 0,
-            read_buffer_size: 512 << 10,
+            read_buffer_size: 0,
             write_buffer_size: 0,
             keepalive: GrpcServerKeepalive::default(),
             auth: None,

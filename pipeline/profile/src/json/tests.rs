@@ -400,7 +400,8 @@ fn reads_the_same_from_json_as_from_protobuf() {
         "/../../../shared/golden/otlp/profiler"
     );
     if !Path::new(folder).is_dir() {
-        assert!(std::env::var("CI").is_err(), "{folder} is missing");
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        assert!(!is_ci, "{folder} is missing");
         eprintln!("skipped: {folder} is missing");
         return;
     }

@@ -164,13 +164,11 @@ impl Walk {
         table: &'static str,
         check: impl Fn(&mut Self, &'a [u8], usize) -> Result<(), Invalid>,
     ) -> Result<(), Invalid> {
-        let mut row = 0;
-        for message in rows {
+        for (row, message) in rows.enumerate() {
             if let Err(invalid) = check(self, message?, row).item(table, row) {
                 let why = self.note_fault(invalid)?;
                 self.mark_bad(table, row, why);
             }
-            row += 1;
         }
         Ok(())
     }

@@ -1,0 +1,240 @@
+//! Which files there are to read, and how far each has been read.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use glob::Pattern;
+use profcol_profile::Received;
+
+use super::config::{OtlpFileConfig, StartAt};
+use super::record::{Damage, decode};
+use super::tail::{End, FileId, Tail};
+
+/// Files beyond this are closed whenever they are read to their end.
+const MAX_OPEN: usize = 128;
+
+/// So long a file that matches no longer, because it was renamed or deleted, is still watched: its
+/// writer may not have noticed yet.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Records are handed over in portions of about this size.
+const PORTION: usize = 1 << 20;
+
+pub(super) struct Files {
+    config: OtlpFileConfig,
+    exclude: Vec<Pattern>,
+    tails: HashMap<FileId, Tail>,
+    /// Those with something to read, the next one last.
+    due: Vec<FileId>,
+    /// Paths that could not be read at the last look, which the user knows of.
+    unreadable: HashSet<PathBuf>,
+}
+
+/// A record that was read.
+pub(super) struct Record {
+    pub(super) path: PathBuf,
+    pub(super) offset: u64,
+    pub(super) content: Result<Received, Damage>,
+}
+
+struct Candidate {
+    path: PathBuf,
+    id: FileId,
+    length: u64,
+    modified: SystemTime,
+}
+
+impl Files {
+    pub(super) fn new(config: &OtlpFileConfig) -> Self {
+        let exclude = config
+            .exclude
+            .iter()
+            .filter_map(|glob| Pattern::new(glob).ok());
+        Self {
+            exclude: exclude.collect(),
+            config: config.clone(),
+            tails: HashMap::new(),
+            due: Vec::new(),
+            unreadable: HashSet::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tails.is_empty()
+    }
+
+    pub(super) fn open_files(&self) -> usize {
+        self.tails.values().filter(|tail| tail.is_open()).count()
+    }
+
+    /// The first look: decides where to begin.
+    pub(super) fn begin(&mut self) {
+        let at_end = self.config.start_at == StartAt::End;
+        let format = self.config.format;
+        self.look();
+        if at_end {
+            for tail in self.tails.values_mut() {
+                if let Err(error) = tail.skip_to_end(format) {
+                    complain(&mut self.unreadable, &tail.path, &error);
+                }
+            }
+        }
+    }
+
+    /// Looks for new, grown, renamed and vanished files.
+    pub(super) fn look(&mut self) {
+        let mut candidates = self.candidates();
+        // Files that were rotated are older than those that took their place.
+        candidates.sort_by(|a, b| (b.modified, &b.path).cmp(&(a.modified, &a.path)));
+        let present: HashSet<FileId> = candidates.iter().map(|found| found.id).collect();
+        let paths: HashSet<&Path> = candidates
+            .iter()
+            .map(|found| found.path.as_path())
+            .collect();
+        self.unreadable
+            .retain(|path| paths.contains(path.as_path()));
+
+        self.due.clear();
+        for found in candidates {
+            match self.tails.get_mut(&found.id) {
+                Some(tail) => {
+                    tail.path = found.path;
+                    if tail.differs_from(found.length) {
+                        self.due.push(found.id);
+                    }
+                }
+                None => match Tail::open(&found.path) {
+                    Ok(tail) => {
+                        self.due.push(tail.id);
+                        self.tails.insert(tail.id, tail);
+                    }
+                    Err(error) => complain(&mut self.unreadable, &found.path, &error),
+                },
+            }
+        }
+        self.tails
+            .retain(|id, tail| present.contains(id) || tail.is_open());
+        let vanished = self.tails.keys().filter(|id| !present.contains(id));
+        self.due.extend(vanished);
+    }
+
+    /// Some of the records that are there; none at the end of all files.
+    pub(super) fn read(&mut self) -> Vec<Record> {
+        let mut records = Vec::new();
+        let mut size = 0;
+        while let Some(&id) = self.due.last() {
+            match self.next_of(id) {
+                Ok(Some((record, bytes))) => {
+                    records.push(record);
+                    size += bytes;
+                    if size >= PORTION {
+                        break;
+                    }
+                }
+                Ok(None) => self.leave(id),
+                Err(error) => {
+                    if let Some(tail) = self.tails.get(&id) {
+                        complain(&mut self.unreadable, &tail.path, &error);
+                    }
+                    self.due.pop();
+                }
+            }
+        }
+        records
+    }
+
+    /// The next record, and its size in the file.
+    fn next_of(&mut self, id: FileId) -> io::Result<Option<(Record, usize)>> {
+        let end = self.end_of(id);
+        let (format, limit) = (self.config.format, self.config.max_record_size);
+        let Some(tail) = self.tails.get_mut(&id) else {
+            return Ok(None);
+        };
+        let Some(found) = tail.next(format, limit, end)? else {
+            return Ok(None);
+        };
+        let size = found.record.as_ref().map_or(0, Bytes::len);
+        let record = Record {
+            path: tail.path.clone(),
+            offset: found.offset,
+            content: found.record.and_then(|bytes| decode(bytes, format, limit)),
+        };
+        Ok(Some((record, size)))
+    }
+
+    /// When nothing is added any more, what is left at the end of a file is all there is.
+    fn end_of(&self, id: FileId) -> End {
+        match self.tails.get(&id) {
+            _ if !self.config.follow => End::Final,
+            Some(tail) if self.is_gone(tail) => End::Final,
+            _ => End::Open,
+        }
+    }
+
+    fn is_gone(&self, tail: &Tail) -> bool {
+        let at_its_path = fs::metadata(&tail.path).is_ok_and(|found| FileId::of(&found) == tail.id);
+        !at_its_path && tail.grew.elapsed() >= FAREWELL
+    }
+
+    /// The file was read to its end.
+    fn leave(&mut self, id: FileId) {
+        self.due.pop();
+        let gone = self.tails.get(&id).is_some_and(|tail| self.is_gone(tail));
+        if gone {
+            self.tails.remove(&id);
+        } else if self.open_files() > MAX_OPEN
+            && let Some(tail) = self.tails.get_mut(&id)
+        {
+            tail.close();
+        }
+    }
+
+    fn candidates(&mut self) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        let mut seen = HashSet::new();
+        for include in &self.config.include {
+            // Validation has read the same pattern.
+            let Ok(paths) = glob::glob(include) else {
+                continue;
+            };
+            for path in paths.flatten() {
+                if self
+                    .exclude
+                    .iter()
+                    .any(|pattern| pattern.matches_path(&path))
+                {
+                    continue;
+                }
+                let metadata = match fs::metadata(&path) {
+                    Ok(metadata) => metadata,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => {
+                        complain(&mut self.unreadable, &path, &error);
+                        continue;
+                    }
+                };
+                let id = FileId::of(&metadata);
+                if metadata.is_file() && seen.insert(id) {
+                    candidates.push(Candidate {
+                        path,
+                        id,
+                        length: metadata.len(),
+                        modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                    });
+                }
+            }
+        }
+        candidates
+    }
+}
+
+/// Says once what is wrong with a file.
+fn complain(unreadable: &mut HashSet<PathBuf>, path: &Path, error: &io::Error) {
+    if unreadable.insert(path.to_owned()) {
+        tracing::warn!(path = %path.display(), %error, "Failed to read the file. Trying again.");
+    }
+}

@@ -1,0 +1,64 @@
+//! What a record holds: JSON or protobuf, perhaps compressed.
+
+use std::io::{self, Read};
+
+use bytes::Bytes;
+use profcol_profile::{Profiles, Received, Validation, json};
+
+use super::config::Format;
+
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+
+/// Why a record cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Damage {
+    #[error("longer than `max_record_size`, which is {0} bytes")]
+    TooLong(usize),
+    #[error("cut short: the file ends within it")]
+    Torn,
+    #[error("failed to decompress: {0}")]
+    Compressed(io::Error),
+    #[error("not JSON, which `format` asks for")]
+    NotJson,
+    #[error(transparent)]
+    Json(#[from] json::JsonError),
+    #[error(transparent)]
+    Proto(#[from] profcol_profile::Invalid),
+}
+
+/// Reads one record; samples that break the rules are dropped from it and counted.
+pub(super) fn decode(record: Bytes, format: Format, limit: usize) -> Result<Received, Damage> {
+    let body = if record.starts_with(ZSTD_MAGIC) {
+        decompress(&record, limit)?
+    } else {
+        record
+    };
+    let looks_like_json = first_word(&body) == Some(b'{');
+    match format {
+        Format::Json if !looks_like_json => Err(Damage::NotJson),
+        Format::Json => Ok(json::receive(&body, Validation::Repair)?),
+        Format::Auto if looks_like_json => Ok(json::receive(&body, Validation::Repair)?),
+        Format::Auto | Format::Proto => Ok(Profiles::from_wire(body, Validation::Repair)?),
+    }
+}
+
+/// The first byte that is no white space.
+pub(super) fn first_word(bytes: &[u8]) -> Option<u8> {
+    bytes
+        .iter()
+        .copied()
+        .find(|byte| !byte.is_ascii_whitespace())
+}
+
+fn decompress(record: &[u8], limit: usize) -> Result<Bytes, Damage> {
+    let mut plain = Vec::new();
+    let decoder = zstd::Decoder::with_buffer(record).map_err(Damage::Compressed)?;
+    let mut bounded = decoder.take(limit as u64 + 1);
+    bounded
+        .read_to_end(&mut plain)
+        .map_err(Damage::Compressed)?;
+    if plain.len() > limit {
+        return Err(Damage::TooLong(limit));
+    }
+    Ok(plain.into())
+}

@@ -1,0 +1,363 @@
+//! One file, from a position on: finds where each record ends.
+//!
+//! Records are lines, or preceded by their length (four bytes, the most significant first). Which of
+//! the two is told by the first byte: JSON begins with `{`, which as a length would be 2 GB.
+//!
+//! A record whose end is not there yet stays where it is until the file grows.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use memchr::{memchr, memrchr};
+
+use super::config::Format;
+use super::record::Damage;
+
+const BLOCK: usize = 64 << 10;
+const LENGTH: usize = 4;
+
+/// A file by what it is, not by its name: stays the same when the file is renamed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+pub(super) struct Tail {
+    pub(super) path: PathBuf,
+    pub(super) id: FileId,
+    /// `None` for a file that was read to its end and closed, so that not too many are open.
+    file: Option<File>,
+    /// Of the next record.
+    offset: u64,
+    /// How far the file reached when its last look ended: further than `offset` where a record is
+    /// not whole.
+    seen: u64,
+    /// What was read from `offset` on; empty between two looks at the file.
+    buffer: BytesMut,
+    framing: Option<Framing>,
+    /// Within a line that is too long.
+    skipping: bool,
+    /// The user was told that the rest of the file has to wait.
+    told_to_wait: bool,
+    pub(super) grew: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Lines,
+    Lengths,
+}
+
+/// Where a record stands, and its bytes.
+pub(super) struct Found {
+    pub(super) offset: u64,
+    pub(super) record: Result<Bytes, Damage>,
+}
+
+/// Whether a record that is cut short may still be completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Open,
+    Final,
+}
+
+impl FileId {
+    pub(super) fn of(metadata: &std::fs::Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
+    }
+}
+
+impl Tail {
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            id: FileId::of(&file.metadata()?),
+            file: Some(file),
+            offset: 0,
+            seen: 0,
+            buffer: BytesMut::new(),
+            framing: None,
+            skipping: false,
+            told_to_wait: false,
+            grew: Instant::now(),
+        })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.file.is_some()
+    }
+
+    pub(super) fn close(&mut self) {
+        self.file = None;
+        self.buffer = BytesMut::new();
+    }
+
+    /// Passes over all records that are there; one that is being written is read when it is whole.
+    pub(super) fn skip_to_end(&mut self, format: Format) -> io::Result<()> {
+        let length = self.length()?;
+        self.offset = match self.framing(format)? {
+            None => 0,
+            Some(Framing::Lines) => self.last_line_end(length)?,
+            Some(Framing::Lengths) => self.last_record_end(length)?,
+        };
+        self.buffer.clear();
+        self.seen = self.offset;
+        Ok(())
+    }
+
+    /// Whether a file of this length has something new.
+    pub(super) fn differs_from(&self, length: u64) -> bool {
+        self.seen != length
+    }
+
+    /// The next record; `None` where there is none yet.
+    pub(super) fn next(
+        &mut self,
+        format: Format,
+        limit: usize,
+        end: End,
+    ) -> io::Result<Option<Found>> {
+        self.notice_truncation()?;
+        let found = match self.framing(format)? {
+            None => None,
+            Some(Framing::Lines) => self.next_line(limit, end)?,
+            Some(Framing::Lengths) => self.next_length(limit, end)?,
+        };
+        if found.is_none() {
+            self.seen = self.offset + self.buffer.len() as u64;
+            self.buffer = BytesMut::new();
+        } else {
+            self.grew = Instant::now();
+        }
+        Ok(found)
+    }
+
+    /// A file that is shorter than what was read of it was emptied and begins anew.
+    fn notice_truncation(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() && self.length()? < self.offset {
+            tracing::info!(path = %self.path.display(), "The file was emptied. Reading it from the beginning.");
+            self.offset = 0;
+            self.framing = None;
+            self.skipping = false;
+        }
+        Ok(())
+    }
+
+    fn framing(&mut self, format: Format) -> io::Result<Option<Framing>> {
+        if self.framing.is_none() {
+            let mut first = [0];
+            let read = self.file()?.read_at(&mut first, 0)?;
+            self.framing = match first {
+                _ if read == 0 => None,
+                _ if format == Format::Proto => Some(Framing::Lengths),
+                [b'{' | b' ' | b'\t' | b'\r' | b'\n'] => Some(Framing::Lines),
+                _ => Some(Framing::Lengths),
+            };
+        }
+        Ok(self.framing)
+    }
+
+    fn next_line(&mut self, limit: usize, end: End) -> io::Result<Option<Found>> {
+        let mut searched = 0;
+        loop {
+            let rest = self.buffer.get(searched..).unwrap_or_default();
+            if let Some(position) = memchr(b'\n', rest) {
+                let line = self.take(searched + position + 1);
+                searched = 0;
+                let ended_long_line = std::mem::take(&mut self.skipping);
+                if !ended_long_line && !line.is_blank() {
+                    return Ok(Some(line.bounded(limit)));
+                }
+                continue;
+            }
+            searched = self.buffer.len();
+            if searched > limit || (self.skipping && searched > 0) {
+                let part = self.take(searched);
+                searched = 0;
+                if !std::mem::replace(&mut self.skipping, true) {
+                    let record = Err(Damage::TooLong(limit));
+                    return Ok(Some(Found { record, ..part }));
+                }
+            }
+            if self.fill(BLOCK)? == 0 {
+                let last = (end == End::Final).then(|| self.take(searched));
+                return Ok(last.filter(|line| !line.is_blank()));
+            }
+        }
+    }
+
+    fn next_length(&mut self, limit: usize, end: End) -> io::Result<Option<Found>> {
+        if !self.fill_to(LENGTH)? {
+            return self.torn(end);
+        }
+        let Some(prefix) = self.buffer.first_chunk::<LENGTH>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(*prefix) as usize;
+        if length > limit {
+            return self.too_long(length, limit, end);
+        }
+        if !self.fill_to(LENGTH + length)? {
+            return self.torn(end);
+        }
+        let mut found = self.take(LENGTH + length);
+        found.record = found.record.map(|mut bytes| bytes.split_off(LENGTH));
+        Ok(Some(found))
+    }
+
+    /// A length that is too large is passed over when so much is there. Until then it may also be
+    /// no length at all, and there is no telling where the next record begins.
+    fn too_long(&mut self, length: usize, limit: usize, end: End) -> io::Result<Option<Found>> {
+        let next = self.offset + (LENGTH + length) as u64;
+        if self.length()? < next {
+            if !std::mem::replace(&mut self.told_to_wait, true) {
+                tracing::warn!(
+                    path = %self.path.display(),
+                    offset = self.offset,
+                    length,
+                    max_record_size = limit,
+                    "The record is too long and not whole yet, or the file is damaged. Waiting for its end."
+                );
+            }
+            return self.torn(end);
+        }
+        let found = Found {
+            offset: self.offset,
+            record: Err(Damage::TooLong(limit)),
+        };
+        self.offset = next;
+        self.buffer.clear();
+        Ok(Some(found))
+    }
+
+    /// What is left at the end of a file.
+    fn torn(&mut self, end: End) -> io::Result<Option<Found>> {
+        if end == End::Open || self.buffer.is_empty() {
+            return Ok(None);
+        }
+        let found = Found {
+            offset: self.offset,
+            record: Err(Damage::Torn),
+        };
+        // Also what was not read: nothing after it can be understood.
+        self.offset = self.length()?;
+        self.buffer.clear();
+        Ok(Some(found))
+    }
+
+    fn take(&mut self, bytes: usize) -> Found {
+        let found = Found {
+            offset: self.offset,
+            record: Ok(self.buffer.split_to(bytes).freeze()),
+        };
+        self.offset += bytes as u64;
+        found
+    }
+
+    /// Reads until the buffer holds so many bytes; `false` where the file ends before.
+    fn fill_to(&mut self, bytes: usize) -> io::Result<bool> {
+        while let Some(missing) = bytes.checked_sub(self.buffer.len())
+            && missing > 0
+        {
+            // Never reserves more than the file has, whatever a length claims.
+            if self.fill(missing.clamp(BLOCK, 16 * BLOCK))? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn fill(&mut self, bytes: usize) -> io::Result<usize> {
+        let old = self.buffer.len();
+        self.buffer.resize(old + bytes, 0);
+        let position = self.offset + old as u64;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let read = match buffer.get_mut(old..) {
+            Some(room) => self.file().and_then(|file| file.read_at(room, position)),
+            None => Ok(0),
+        };
+        buffer.truncate(old + *read.as_ref().unwrap_or(&0));
+        self.buffer = buffer;
+        read
+    }
+
+    fn last_line_end(&mut self, length: u64) -> io::Result<u64> {
+        let mut block = vec![0; BLOCK];
+        let mut end = length;
+        while end > 0 {
+            let start = end.saturating_sub(BLOCK as u64);
+            let part = &mut block[..(end - start) as usize];
+            self.file()?.read_exact_at(part, start)?;
+            if let Some(position) = memrchr(b'\n', part) {
+                return Ok(start + position as u64 + 1);
+            }
+            end = start;
+        }
+        Ok(0)
+    }
+
+    fn last_record_end(&mut self, length: u64) -> io::Result<u64> {
+        let mut position = 0;
+        while position + LENGTH as u64 <= length {
+            let mut prefix = [0; LENGTH];
+            self.file()?.read_exact_at(&mut prefix, position)?;
+            let next = position + (LENGTH as u64) + u64::from(u32::from_be_bytes(prefix));
+            if next > length {
+                break;
+            }
+            position = next;
+        }
+        Ok(position)
+    }
+
+    fn length(&mut self) -> io::Result<u64> {
+        Ok(self.file()?.metadata()?.len())
+    }
+
+    /// The file, opened again if it was closed.
+    fn file(&mut self) -> io::Result<&File> {
+        match &mut self.file {
+            Some(file) => Ok(file),
+            closed => {
+                let file = File::open(&self.path)?;
+                if FileId::of(&file.metadata()?) != self.id {
+                    let message = "another file stands in its place";
+                    return Err(io::Error::new(io::ErrorKind::NotFound, message));
+                }
+                Ok(closed.insert(file))
+            }
+        }
+    }
+}
+
+impl Found {
+    /// The same, or the news that it is longer than `limit`.
+    fn bounded(self, limit: usize) -> Self {
+        let bounded = |line: Bytes| {
+            let content = line.len() - usize::from(line.ends_with(b"\n"));
+            if content > limit {
+                return Err(Damage::TooLong(limit));
+            }
+            Ok(line)
+        };
+        Self {
+            record: self.record.and_then(bounded),
+            ..self
+        }
+    }
+
+    fn is_blank(&self) -> bool {
+        self.record
+            .as_ref()
+            .is_ok_and(|line| super::record::first_word(line).is_none())
+    }
+}

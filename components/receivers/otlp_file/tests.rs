@@ -1,0 +1,412 @@
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Mutex;
+
+use profcol_component::testkit::{context, profiles};
+use profcol_component::{Answer, Consumer, Meter};
+use profcol_profile::json::{self, ResourceAttrEncoding};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::testing::load;
+
+/// Takes batches, or refuses them as told, and remembers the samples of each that it took.
+#[derive(Default)]
+struct Consumed {
+    samples: watch::Sender<Vec<usize>>,
+    refusals: Mutex<Vec<Refusal>>,
+    /// Finalizers are kept here instead of being settled.
+    held: Option<Mutex<Vec<Finalizers>>>,
+}
+
+#[async_trait]
+impl Consumer for Consumed {
+    async fn consume(&self, batch: Batch) -> Answer {
+        if let Some(refusal) = self.refusals.lock().unwrap().pop() {
+            return batch.refuse(refusal);
+        }
+        let samples = batch.profiles.sample_count();
+        match &self.held {
+            Some(held) => held.lock().unwrap().push(batch.finalizers),
+            None => batch.finalizers.settle(Outcome::Delivered),
+        }
+        self.samples.send_modify(|all| all.push(samples));
+        Ok(())
+    }
+}
+
+impl Consumed {
+    async fn wait_for(&self, expected: &[usize]) {
+        let mut samples = self.samples.subscribe();
+        let long_enough = samples.wait_for(|all| all.len() >= expected.len());
+        assert_eq!(*long_enough.await.unwrap(), expected);
+    }
+}
+
+/// A receiver that runs over a directory of its own.
+struct Running {
+    directory: TempDir,
+    consumed: Arc<Consumed>,
+    meter: Meter,
+    stop: Stop,
+    task: JoinHandle<Result<(), RunError>>,
+}
+
+impl Running {
+    async fn start(directory: TempDir, options: &str, consumed: Consumed) -> Self {
+        let root = directory.path().display();
+        let options = format!("{{include: ['{root}/in*'], poll_interval: 1ms, {options}}}");
+        let context = context("otlp_file");
+        let mut receiver = OtlpFile::new(&load(&options).unwrap(), &context);
+        receiver.start().await.unwrap();
+        let consumed = Arc::new(consumed);
+        let next = Arc::clone(&consumed) as Arc<dyn Consumer>;
+        let output = Output::new(next, context.meter.clone(), "otlp_file");
+        let stop = Stop::new();
+        let task = tokio::spawn(Box::new(receiver).run(output, stop.clone()));
+        Self {
+            directory,
+            consumed,
+            meter: context.meter,
+            stop,
+            task,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn append(&self, name: &str, bytes: &[u8]) {
+        append(&self.path(name), bytes);
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap().unwrap();
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let labels = &[("receiver", "otlp_file")];
+        let name = format!("otelcol_receiver_otlp_file_{name}_records");
+        self.meter.counter(&name, "", labels).get()
+    }
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    let file = fs::OpenOptions::new().create(true).append(true).open(path);
+    file.unwrap().write_all(bytes).unwrap();
+}
+
+fn json(samples: usize) -> Vec<u8> {
+    json::encode(profiles(samples).model(), ResourceAttrEncoding::Plain)
+}
+
+fn line(samples: usize) -> Vec<u8> {
+    [json(samples), b"\n".to_vec()].concat()
+}
+
+fn with_length(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u32).to_be_bytes(), bytes].concat()
+}
+
+fn proto(samples: usize) -> Vec<u8> {
+    with_length(&profiles(samples).to_wire())
+}
+
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    with_length(&zstd::bulk::compress(bytes, 1).unwrap())
+}
+
+const ONCE: &str = "start_at: beginning, follow: false";
+
+/// Reads a file once; the damaged records are counted.
+async fn read_once(bytes: &[u8], options: &str) -> (Vec<usize>, u64) {
+    let directory = directory();
+    append(&directory.path().join("in"), bytes);
+    let options = format!("{ONCE}, {options}");
+    let mut running = Running::start(directory, &options, Consumed::default()).await;
+    (&mut running.task).await.unwrap().unwrap();
+    let samples = running.consumed.samples.borrow().clone();
+    (samples, running.count("damaged"))
+}
+
+#[tokio::test]
+async fn finds_out_how_records_are_written() {
+    let check = async |records: [Vec<u8>; 2]| {
+        assert_eq!(read_once(&records.concat(), "").await, (vec![3, 2], 0));
+    };
+    check([line(3), line(2)]).await;
+    check([line(3), json(2)]).await;
+    check([[b"\n \r\n".to_vec(), line(3)].concat(), line(2)]).await;
+    check([proto(3), proto(2)]).await;
+    check([zstd(&profiles(3).to_wire()), zstd(&profiles(2).to_wire())]).await;
+    check([zstd(&json(3)), zstd(&json(2))]).await;
+    check([with_length(&json(3)), proto(2)]).await;
+}
+
+#[tokio::test]
+async fn takes_nothing_but_the_format_that_is_asked_for() {
+    let both = [with_length(&json(3)), proto(2)].concat();
+    assert_eq!(read_once(&both, "format: json").await, (vec![3], 1));
+    assert_eq!(read_once(&both, "format: proto").await, (vec![2], 1));
+}
+
+#[tokio::test]
+async fn skips_and_counts_damaged_records() {
+    let check = async |records: &[Vec<u8>], expected: &[usize], damaged| {
+        let read = read_once(&records.concat(), "max_record_size: 4000").await;
+        assert_eq!(
+            read,
+            (expected.to_vec(), damaged),
+            "{:?}",
+            String::from_utf8_lossy(&records.concat())
+        );
+    };
+    let bad = b"{\"resourceProfiles\": [}\n".to_vec();
+    check(&[line(1), bad, line(2)], &[1, 2], 1).await;
+    check(&[line(1), line(2)[..50].to_vec()], &[1], 1).await;
+    check(&[line(1), line(200), line(2)], &[1, 2], 1).await;
+    check(&[line(1), line(200)], &[1], 1).await;
+    check(&[proto(1), with_length(&[0xff; 9]), proto(2)], &[1, 2], 1).await;
+    check(&[proto(1), proto(200), proto(2)], &[1, 2], 1).await;
+    check(&[proto(1), proto(2)[..50].to_vec()], &[1], 1).await;
+    check(&[proto(1), vec![0, 0]], &[1], 1).await;
+    check(
+        &[proto(1), vec![0x7f, 0xff, 0xff, 0xff, 1, 2, 3], proto(2)],
+        &[1],
+        1,
+    )
+    .await;
+    check(&[zstd(&[b' '; 10_000]), proto(1)], &[1], 1).await;
+    check(&[zstd(&profiles(1).to_wire())[..40].to_vec()], &[], 1).await;
+    check(
+        &[with_length(&[0x28, 0xb5, 0x2f, 0xfd, 0xff]), proto(1)],
+        &[1],
+        1,
+    )
+    .await;
+    check(&[], &[], 0).await;
+    check(&[vec![0, 0, 0, 0], proto(1)], &[1], 0).await;
+}
+
+#[tokio::test]
+async fn follows_what_is_added_also_a_line_in_parts() {
+    let directory = directory();
+    append(&directory.path().join("in"), &line(1));
+    let running = Running::start(directory, "start_at: beginning", Consumed::default()).await;
+    running.consumed.wait_for(&[1]).await;
+    let added = line(2);
+    let (first, rest) = added.split_at(100);
+    running.append("in", first);
+    running.append("in2", &proto(3));
+    running.consumed.wait_for(&[1, 3]).await;
+    running.append("in", rest);
+    running.consumed.wait_for(&[1, 3, 2]).await;
+    assert_eq!(running.count("damaged"), 0);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn begins_at_the_end_with_the_first_record_that_is_not_whole() {
+    let check = async |whole: Vec<u8>, next: Vec<u8>| {
+        let directory = directory();
+        let (first, rest) = next.split_at(60);
+        append(&directory.path().join("in"), &[&whole, first].concat());
+        let running = Running::start(directory, "", Consumed::default()).await;
+        running.append("in", rest);
+        running.append("in-new", &line(5));
+        let mut samples = running.consumed.samples.subscribe();
+        let mut both = samples
+            .wait_for(|all| all.len() >= 2)
+            .await
+            .unwrap()
+            .clone();
+        both.sort_unstable();
+        assert_eq!(both, [2, 5]);
+        running.stop().await;
+    };
+    check([line(1), line(1)].concat(), line(2)).await;
+    check([proto(1), proto(1)].concat(), proto(2)).await;
+    check(Vec::new(), line(2)).await;
+}
+
+#[tokio::test]
+async fn reads_on_in_a_renamed_file_and_in_the_one_that_takes_its_place() {
+    let check = async |renamed: &str| {
+        let directory = directory();
+        append(&directory.path().join("in"), &line(1));
+        let running = Running::start(directory, "start_at: beginning", Consumed::default()).await;
+        running.consumed.wait_for(&[1]).await;
+        fs::rename(running.path("in"), running.path(renamed)).unwrap();
+        running.append(renamed, &line(2));
+        running.consumed.wait_for(&[1, 2]).await;
+        running.append("in", &line(3));
+        running.consumed.wait_for(&[1, 2, 3]).await;
+        running.stop().await;
+    };
+    check("in-2026-08-01").await;
+    check("out-of-the-pattern").await;
+}
+
+#[tokio::test]
+async fn reads_an_emptied_file_from_its_beginning() {
+    let directory = directory();
+    append(&directory.path().join("in"), &[line(1), line(2)].concat());
+    let running = Running::start(directory, "start_at: beginning", Consumed::default()).await;
+    running.consumed.wait_for(&[1, 2]).await;
+    fs::write(running.path("in"), proto(3)).unwrap();
+    running.consumed.wait_for(&[1, 2, 3]).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn offers_a_refused_record_again_until_it_is_taken() {
+    let directory = directory();
+    append(&directory.path().join("in"), &[line(1), line(2)].concat());
+    let consumed = Consumed::default();
+    let later = Refusal::retry_after("later", Duration::from_secs(60));
+    *consumed.refusals.lock().unwrap() =
+        vec![Refusal::retry("full"), later, Refusal::retry("full")];
+    let mut running = Running::start(directory, ONCE, consumed).await;
+    (&mut running.task).await.unwrap().unwrap();
+    running.consumed.wait_for(&[1, 2]).await;
+    assert_eq!(running.count("undelivered"), 0);
+}
+
+#[tokio::test]
+async fn skips_and_counts_a_record_that_is_refused_for_ever() {
+    let directory = directory();
+    append(&directory.path().join("in"), &[line(1), line(2)].concat());
+    let consumed = Consumed::default();
+    *consumed.refusals.lock().unwrap() = vec![Refusal::permanent("no")];
+    let mut running = Running::start(directory, ONCE, consumed).await;
+    (&mut running.task).await.unwrap().unwrap();
+    running.consumed.wait_for(&[2]).await;
+    assert_eq!(running.count("undelivered"), 1);
+}
+
+#[tokio::test]
+async fn stops_while_a_record_is_refused() {
+    let directory = directory();
+    append(&directory.path().join("in"), &line(1));
+    let consumed = Consumed::default();
+    let later = Refusal::retry_after("later", Duration::from_secs(3600));
+    *consumed.refusals.lock().unwrap() = vec![later];
+    let running = Running::start(directory, ONCE, consumed).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn once_ends_when_all_was_delivered_and_not_before() {
+    let directory = directory();
+    append(&directory.path().join("in"), &[line(1), line(2)].concat());
+    let consumed = Consumed {
+        held: Some(Mutex::default()),
+        ..Consumed::default()
+    };
+    let mut running = Running::start(directory, ONCE, consumed).await;
+    running.consumed.wait_for(&[1, 2]).await;
+    let held = std::mem::take(&mut *running.consumed.held.as_ref().unwrap().lock().unwrap());
+    let [first, second] = held.try_into().unwrap();
+    first.settle(Outcome::Delivered);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!running.task.is_finished());
+    second.settle(Outcome::Undelivered);
+    (&mut running.task).await.unwrap().unwrap();
+    assert_eq!(running.count("undelivered"), 1);
+}
+
+#[tokio::test]
+async fn leaves_out_what_is_excluded_and_reads_no_file_twice() {
+    let directory = directory();
+    let root = directory.path().display().to_string();
+    append(&directory.path().join("in"), &line(1));
+    append(&directory.path().join("in.tmp"), &line(2));
+    fs::create_dir(directory.path().join("in-directory")).unwrap();
+    fs::hard_link(
+        directory.path().join("in"),
+        directory.path().join("in-again"),
+    )
+    .unwrap();
+    let options = format!("{ONCE}, exclude: ['{root}/*.tmp']");
+    let mut running = Running::start(directory, &options, Consumed::default()).await;
+    (&mut running.task).await.unwrap().unwrap();
+    running.consumed.wait_for(&[1]).await;
+    assert_eq!(running.consumed.samples.borrow().len(), 1);
+}
+
+#[test]
+fn closes_files_that_were_read_when_there_are_many() {
+    let directory = directory();
+    let config: OtlpFileConfig = load(&format!(
+        "{{include: ['{}/*'], start_at: beginning}}",
+        directory.path().display()
+    ))
+    .unwrap();
+    for number in 0..200 {
+        append(&directory.path().join(number.to_string()), &line(1));
+    }
+    let mut files = Files::new(&config);
+    files.begin();
+    let read = |files: &mut Files| {
+        let mut count = 0;
+        loop {
+            match files.read().len() {
+                0 => return count,
+                some => count += some,
+            }
+        }
+    };
+    assert_eq!(read(&mut files), 200);
+    assert!(files.open_files() <= 128, "{}", files.open_files());
+    for number in 0..200 {
+        append(&directory.path().join(number.to_string()), &line(2));
+    }
+    files.look();
+    assert_eq!(read(&mut files), 200);
+}
+
+#[test]
+fn has_the_collectors_defaults() {
+    let config = load::<OtlpFileConfig>("include: [a]").unwrap();
+    assert_eq!(
+        serde_json::to_value(config).unwrap(),
+        serde_json::json!({
+            "include": ["a"],
+            "exclude": [],
+            "start_at": "end",
+            "follow": true,
+            "poll_interval": "200ms",
+            "format": "auto",
+            "max_record_size": 67_108_864,
+        })
+    );
+}
+
+#[test]
+fn says_what_is_wrong_with_the_options() {
+    let check = |options: &str, expected: &str| {
+        assert_eq!(load::<OtlpFileConfig>(options).unwrap_err(), expected);
+    };
+    check("", "include: required argument `include` is empty");
+    check(
+        "{include: [a], start_at: now}",
+        "start_at: invalid start_at location \"now\"",
+    );
+    check(
+        "{include: ['a***'], poll_interval: 0s, follow: false, max_record_size: 0}",
+        "include: parse include glob \"a***\": Pattern syntax error near position 3: wildcards are either regular `*` or recursive `**`\n\
+         poll_interval: `poll_interval` must be positive\n\
+         start_at: with `follow: false` nothing would be read: set `start_at: beginning`\n\
+         max_record_size: must be between 1 and 4294967295",
+    );
+}
