@@ -302,6 +302,48 @@ fn the_schema_knows_every_component_by_all_its_names() {
         schema["$defs"]["receiver_source"]["additionalProperties"],
         false
     );
-    let logs = "/$defs/service.LogSettings/properties/level";
-    assert!(schema.pointer(logs).is_some(), "{schema:#}");
+    let connectors = &schema["properties"]["connectors"];
+    assert_eq!(connectors["maxProperties"], 0, "{connectors}");
+}
+
+#[test]
+fn every_reference_of_the_schema_leads_somewhere() {
+    fn references(schema: &serde_json::Value, found: &mut Vec<String>) {
+        match schema {
+            serde_json::Value::Object(map) => {
+                found.extend(map.get("$ref").and_then(|r| r.as_str()).map(str::to_owned));
+                map.values().for_each(|inner| references(inner, found));
+            }
+            serde_json::Value::Array(items) => {
+                items.iter().for_each(|inner| references(inner, found));
+            }
+            _ => {}
+        }
+    }
+    let schema = schema(&REGISTRY);
+    let mut found = Vec::new();
+    references(&schema, &mut found);
+    assert!(found.contains(&"#/$defs/pipeline".to_owned()), "{found:?}");
+    for reference in found {
+        let target = reference
+            .strip_prefix('#')
+            .and_then(|path| schema.pointer(path));
+        assert!(target.is_some(), "{reference}");
+    }
+}
+
+#[test]
+fn the_schema_suits_editors() {
+    let schema = schema(&REGISTRY);
+    let part = |path: &str| {
+        schema
+            .pointer(path)
+            .unwrap_or_else(|| panic!("{path}: {schema:#}"))
+    };
+    let size = part("/$defs/receiver_source/properties/size");
+    assert_eq!(size["type"], serde_json::json!(["integer", "string"]));
+    assert_eq!(size["pattern"], "\\$\\{");
+    let level = part("/$defs/service.MetricLevel/anyOf/0/enum");
+    assert_eq!(level[3], "detailed");
+    assert!(!schema.to_string().contains("\"x-"), "{schema:#}");
 }
