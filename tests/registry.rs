@@ -42,8 +42,11 @@ struct Component {
     name: &'static str,
     names: Vec<&'static str>,
     schema: Value,
-    load: Box<dyn Fn(&Node, &mut Problems) -> Option<Value>>,
+    load: Load,
 }
+
+/// Reads a configuration and prints it with its defaults.
+type Load = Box<dyn Fn(&Node, &mut Problems) -> Option<Value>>;
 
 fn components() -> Vec<Component> {
     let mut all = of(Kind::Receiver, REGISTRY.receivers);
