@@ -29,8 +29,8 @@ pub(crate) struct Buffers {
 impl Default for Buffers {
     fn default() -> Buffers {
         Buffers {
-            read: 64 << 10,
-            write: 64 << 10,
+            read: 128 << 10,
+            write: 128 << 10,
         }
     }
 }

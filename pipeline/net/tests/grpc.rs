@@ -1,5 +1,10 @@
 //! Our gRPC client against our gRPC server, over loopback.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
 mod support;
 
 use std::sync::Arc;

@@ -54,8 +54,8 @@ pub struct HttpRequest {
 
 /// Answers requests.
 pub trait HttpService: Send + Sync + 'static {
-    /// Decides by method, path and headers, before the body is read.
-    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>>;
+    /// Refuses by method, path and headers, before the body is read; `None` lets the request in.
+    fn turn_away(&self, head: &Parts) -> Option<Response<Bytes>>;
 
     /// Handles one request. Dropped halfway if the client hangs up.
     fn call(&self, request: HttpRequest) -> impl Future<Output = Response<Bytes>> + Send;
@@ -265,7 +265,7 @@ impl<S: HttpService> Requests<S> {
             },
             None => None,
         };
-        if let Err(refusal) = self.service.admit(head) {
+        if let Some(refusal) = self.service.turn_away(head) {
             return refusal;
         }
         let body = match self.receive(&head.headers, body).await {
