@@ -107,11 +107,11 @@ impl Answers {
 }
 
 impl HttpService for Answers {
-    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
+    fn turn_away(&self, head: &Parts) -> Option<Response<Bytes>> {
         if self.answers_to(head.uri.path()) {
-            return Ok(());
+            return None;
         }
-        Err(answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"))
+        Some(answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"))
     }
 
     async fn call(&self, _: HttpRequest) -> Response<Bytes> {
