@@ -264,6 +264,17 @@ fn every_example_is_valid() {
     all_are_valid(examples.collect());
 }
 
+#[test]
+fn every_whole_configuration_is_valid() {
+    let files = std::fs::read_dir(root().join("config-examples")).expect("the folder is there");
+    let files = files.map(|entry| entry.expect("readable").path());
+    let configs: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
+        .collect();
+    assert!(configs.len() >= 4, "{configs:?}");
+    all_are_valid(configs);
+}
+
 fn all_are_valid(files: Vec<PathBuf>) {
     let answers = files
         .iter()
