@@ -32,7 +32,8 @@ impl HttpService for Service {
             return Err(plain(StatusCode::METHOD_NOT_ALLOWED, message));
         }
         if Format::of(&head.headers).is_none() {
-            let message = "415 unsupported media type, supported: [application/json, application/x-protobuf]";
+            let message =
+                "415 unsupported media type, supported: [application/json, application/x-protobuf]";
             return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
         Ok(())
