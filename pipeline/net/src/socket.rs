@@ -1,9 +1,15 @@
 //! A socket that makes few system calls.
 //!
-//! Go's gRPC sends frames of 16 KiB and takes no larger ones, and `h2` reads and writes frame by frame:
-//! a message of 182 KB costs 20 reads and 12 writes. Here reads run ahead and large writes are
-//! gathered, which costs a copy within the cache and saves more: passing such a message from a Go
-//! client to a Go server takes a fifth less CPU, most of it the kernel's work per segment.
+//! Go's gRPC sends frames of 16 KiB and takes no larger ones, and `h2` reads and writes frame by frame.
+//! Here reads run ahead and large writes are gathered, which costs a copy within the cache and saves
+//! more. Passing messages from a Go client to a Go server, 4 connections, medians of one run:
+//!
+//! ```text
+//!                                  frame by frame    with this
+//! system calls, 182 KB message           37.6            7.1      (14.0 -> 4.3 writes, 23 -> 2 reads)
+//! CPU, 182 KB message                    0.26 ms         0.22 ms
+//! CPU, 791 KB message                    0.92 ms         0.79 ms
+//! ```
 //!
 //! A connection at rest holds no buffer.
 
