@@ -257,9 +257,9 @@ mod tests {
         let check = |kind, group, expected| check(&template, kind, group, expected);
         check("samples.cpu", "shop-7", "samples.cpu-shop-7");
         check("cpu", "", "cpu-none");
-        check("cpu", "../../etc/passwd", "cpu-_._.._etc_passwd-b77dc0d2");
-        check("..", "a\0b\nc", "_.-6d5ad2ec-a_b_c-e0ce4e69");
-        check("/", "ä/ß", "_-2a0c975e-___-6b3d1ed0");
+        check("cpu", "../../etc/passwd", "cpu-_._.._etc_passwd-6fadc99a");
+        check("..", "a\0b\nc", "_.-a3d4a70d-a_b_c-de870771");
+        check("/", "ä/ß", "_-2a0c975e-___-f7f738b9");
         check("20260801T123000Z-000001", "9", "20260801T123000Z-000001-9");
     }
 
@@ -293,11 +293,16 @@ mod tests {
             "cpu-all-20260801-123000Z-000007.pb.gz",
             "cpu-äll-20260801T123000Z-000007.pb.gz",
             ".cpu-all-20260801T123000Z-000007.pb.gz.partial",
+            "-20260801T123000Z-000007.pb.gz",
+            "cpu-20260801T123000Z-000007.pb.gz",
         ] {
-            let found = template.sequence_in(foreign);
-            assert!(found.is_none() || foreign.starts_with('.'), "{foreign}");
+            assert_eq!(template.sequence_in(foreign), None, "{foreign}");
+            assert_eq!(
+                template.is_temporary(foreign),
+                foreign.starts_with('.'),
+                "{foreign}"
+            );
         }
-        assert_eq!(template.sequence_in("-20260801T123000Z-000007.pb.gz"), None);
     }
 
     #[test]
