@@ -29,24 +29,16 @@ impl HttpService for Service {
         }
         if head.method != Method::POST {
             let message = "405 method not allowed, supported: [POST]";
-<<<<<<< HEAD
-            return Err(plain(StatusCode::METHOD_NOT_ALLOWED, message));
-=======
             let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, message);
             response
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static("POST"));
-            return Some(response);
->>>>>>> faults
+            return Err(response);
         }
         if Format::of(&head.headers).is_none() {
             let message =
                 "415 unsupported media type, supported: [application/json, application/x-protobuf]";
-<<<<<<< HEAD
             return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-=======
-            return Some(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
->>>>>>> faults
         }
         Ok(())
     }
