@@ -94,24 +94,26 @@ impl Directory {
         self.lock = None;
     }
 
-    /// Writes a file; when this returns it is on the disk, or nothing of it is.
+    /// Writes a file: all of it or nothing. Its name is safe after the next [`sync`](Self::sync).
     pub(super) fn write(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
         let (path, temporary) = self.free_name(file)?;
         let written = write_and_sync(&temporary, &file.bytes)
             .map_err(|error| failed("write", &temporary, error))
             .and_then(|()| {
                 fs::rename(&temporary, &path).map_err(|error| failed("rename", &temporary, error))
-            })
-            .and_then(|()| self.sync());
+            });
         if let Err(error) = written {
-            // It is written again under another number, so nothing may stay of it.
-            for path in [&temporary, &path] {
-                remove_if_there(path);
-            }
+            remove_if_there(&temporary);
             return Err(error);
         }
         self.sequence += 1;
         Ok(path)
+    }
+
+    /// Forces the names of the files to the disk.
+    pub(super) fn sync(&self) -> Result<(), DirectoryError> {
+        let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| self.failed("force to the disk the directory", error))
     }
 
     /// Removes what is too old or too much; returns how many files. Failure is not worth losing
@@ -164,11 +166,6 @@ impl Directory {
             self.sequence += 1;
         }
         Err(DirectoryError::NoFreeName(self.path.clone()))
-    }
-
-    fn sync(&self) -> Result<(), DirectoryError> {
-        let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| self.failed("force to the disk the directory", error))
     }
 
     /// Our files, oldest first.

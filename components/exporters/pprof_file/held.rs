@@ -58,27 +58,72 @@ pub(super) struct Finished {
     pub(super) samples: u64,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AddError {
+    #[error("there would be more than {MAX_FILES} profile types and groups to write at once")]
+    TooManyFiles,
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// A batch, and where it goes.
+struct Plan<'a> {
+    sets: Vec<(FileKey, ProfileSet<'a>)>,
+    new_groups: HashSet<Group>,
+}
+
 /// What an open file takes beside what it holds.
 const BYTES_PER_FILE: usize = 1024 + size_of::<Open>();
-/// More files than that are written early, however small: sample types may be anything.
+/// Sample types may be anything, so somebody could ask for as many files as a batch has profiles.
 const MAX_FILES: usize = 4096;
 
 impl Held {
-    /// Adds a batch; returns how many of its samples had to go to the group of all others.
-    pub(super) fn add(&mut self, model: &Model, grouping: &Grouping) -> Result<u64, Refused> {
+    /// Adds a batch; returns how many of its samples had to go to the group of all others. Where
+    /// there would be too many files nothing is added.
+    pub(super) fn add(&mut self, model: &Model, grouping: &Grouping) -> Result<u64, AddError> {
+        let plan = self.plan(model, grouping);
+        let keys = plan.sets.iter().map(|(key, _)| key);
+        let new_keys: HashSet<&FileKey> =
+            keys.filter(|key| !self.files.contains_key(key)).collect();
+        if self.files.len() + new_keys.len() > MAX_FILES {
+            return Err(AddError::TooManyFiles);
+        }
+        for group in plan.new_groups {
+            self.bytes += group.text_len();
+            self.groups.insert(group);
+        }
         let mut others = 0;
-        for set in sets(model) {
-            let samples = set.sample_count() as u64;
-            if samples == 0 {
-                continue;
+        for (key, set) in plan.sets {
+            if key.group == Group::Other {
+                others += set.sample_count() as u64;
             }
-            let group = self.group_of(set.resource(), grouping);
-            if group == Group::Other {
-                others += samples;
-            }
-            self.add_set(&set, FileKey::new(group, &set), grouping)?;
+            self.add_set(&set, key, grouping)?;
         }
         Ok(others)
+    }
+
+    fn plan<'a>(&self, model: &'a Model, grouping: &Grouping) -> Plan<'a> {
+        let mut plan = Plan {
+            sets: Vec::new(),
+            new_groups: HashSet::new(),
+        };
+        for set in sets(model).filter(|set| set.sample_count() > 0) {
+            let values = grouping
+                .keys
+                .iter()
+                .map(|key| value_of(set.resource(), key));
+            let mut group = Group::Values(values.collect());
+            let is_known = self.groups.contains(&group) || plan.new_groups.contains(&group);
+            if !is_known {
+                if self.groups.len() + plan.new_groups.len() < grouping.max_groups {
+                    plan.new_groups.insert(group.clone());
+                } else {
+                    group = Group::Other;
+                }
+            }
+            plan.sets.push((FileKey::new(group, &set), set));
+        }
+        plan
     }
 
     fn add_set(
@@ -102,26 +147,8 @@ impl Held {
         Ok(())
     }
 
-    fn group_of(&mut self, resource: &ResourceProfiles, grouping: &Grouping) -> Group {
-        let values = grouping.keys.iter().map(|key| value_of(resource, key));
-        let group = Group::Values(values.collect());
-        if self.groups.contains(&group) {
-            return group;
-        }
-        if self.groups.len() >= grouping.max_groups {
-            return Group::Other;
-        }
-        self.bytes += group.text_len();
-        self.groups.insert(group.clone());
-        group
-    }
-
     pub(super) fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    pub(super) fn has_too_many_files(&self) -> bool {
-        self.files.len() >= MAX_FILES
     }
 
     /// When the first profiles came.

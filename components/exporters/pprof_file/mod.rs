@@ -21,6 +21,7 @@ mod telemetry;
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,14 +32,13 @@ use profcol_component::{
     Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
-use profcol_profile::pprof::Refused;
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 pub use self::config::PprofFileConfig;
 use self::directory::{Directory, DirectoryError};
-use self::held::{Grouping, Held};
+use self::held::{AddError, Grouping, Held};
 use self::name::Template;
 use self::outbox::Outbox;
 use self::telemetry::Telemetry;
@@ -57,6 +57,8 @@ struct Shared {
     /// How many bytes may be held, in builders and in the outbox.
     limit: usize,
     state: Mutex<State>,
+    /// Lets as many batches be decoded at once as can be; the others wait without a thread.
+    adders: Arc<Semaphore>,
     /// Tells [`Exporter::run`] that there is something to write, or more than enough.
     work: Notify,
     telemetry: Telemetry,
@@ -68,6 +70,8 @@ struct State {
     held: Held,
     /// Bytes of what is being written or waits in the outbox.
     unwritten: usize,
+    /// How often was written, to know whether somebody else has done so.
+    writes: u64,
     failure: Option<Failure>,
 }
 
@@ -79,8 +83,10 @@ struct Failure {
 
 enum Offer {
     Taken,
-    /// There is no room before something has been written.
-    Full,
+    /// There is no room before something has been written, for the next time after `writes`.
+    Full {
+        writes: u64,
+    },
 }
 
 impl Factory for PprofFile {
@@ -106,6 +112,7 @@ impl PprofFile {
         let directory = Directory::new(path, template, config.retention.as_ref());
         let telemetry = Telemetry::new(context);
         let outbox = Outbox::new(directory, telemetry.clone());
+        let parallelism = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let shared = Shared {
             grouping: Grouping {
                 keys: config.group_by.clone(),
@@ -115,6 +122,7 @@ impl PprofFile {
             interval: config.interval.to_std(),
             limit: config.max_buffered_mib << 20,
             state: Mutex::default(),
+            adders: Arc::new(Semaphore::new(parallelism)),
             work: Notify::new(),
             telemetry,
             status: context.status.clone(),
@@ -127,16 +135,20 @@ impl PprofFile {
 
     async fn offer(&self, profiles: &Profiles) -> Result<Offer, Refusal> {
         let (shared, profiles) = (Arc::clone(&self.shared), profiles.clone());
-        let adding = spawn_blocking(move || shared.offer(&profiles));
+        let adder = Arc::clone(&shared.adders).acquire_owned().await;
+        let adding = spawn_blocking(move || {
+            let _adder = adder;
+            shared.offer(&profiles)
+        });
         adding.await.map_err(|error| broken(&error))?
     }
 
-    /// Writes if there is no room, unless somebody else has done so meanwhile.
-    async fn make_room(&self) -> Result<(), Refusal> {
+    /// Writes, unless somebody else has done so since there were `writes`.
+    async fn make_room(&self, writes: u64) -> Result<(), Refusal> {
         let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
         let shared = Arc::clone(&self.shared);
         let writing = spawn_blocking(move || {
-            let is_full = shared.state.blocking_lock().is_full(shared.limit);
+            let is_full = shared.state.blocking_lock().writes == writes;
             if is_full {
                 shared.write(&mut outbox);
             }
@@ -193,9 +205,9 @@ impl Exporter for PprofFile {
         if self.shared.interval.is_zero() {
             return self.write_through(&batch.profiles).await;
         }
-        if let Offer::Full = self.offer(&batch.profiles).await? {
-            self.make_room().await?;
-            if let Offer::Full = self.offer(&batch.profiles).await? {
+        if let Offer::Full { writes } = self.offer(&batch.profiles).await? {
+            self.make_room(writes).await?;
+            if let Offer::Full { .. } = self.offer(&batch.profiles).await? {
                 let reason = "profiles come faster than they can be written to files";
                 return Err(Refusal::retry(reason));
             }
@@ -225,13 +237,15 @@ impl Shared {
         let mut state = self.state.blocking_lock();
         let was_empty = state.is_empty();
         if state.is_full(self.limit) {
-            return match &state.failure {
-                Some(failure) => Err(refusal_of_full(self.limit, &failure.reason)),
-                None => Ok(Offer::Full),
-            };
+            return state.refuse_or_wait(self.limit);
         }
-        let others = state.held.add(model, &self.grouping);
-        let others = others.map_err(|error| refusal_of_add(&error))?;
+        let others = match state.held.add(model, &self.grouping) {
+            Ok(others) => others,
+            Err(AddError::TooManyFiles) if state.held.since().is_some() => {
+                return state.refuse_or_wait(self.limit);
+            }
+            Err(error) => return Err(refusal_of_add(&error, profiles)),
+        };
         self.telemetry.ungrouped_samples.inc_by(others);
         self.telemetry.set_buffered(state.bytes());
         if was_empty || state.is_full(self.limit) {
@@ -247,7 +261,7 @@ impl Shared {
     ) -> Result<Delivered, Refusal> {
         let mut held = Held::default();
         let others = held.add(profiles.model(), &self.grouping);
-        let others = others.map_err(|error| refusal_of_add(&error))?;
+        let others = others.map_err(|error| refusal_of_add(&error, profiles))?;
         let written = outbox.write_all(held.finish());
         self.note(&mut self.state.blocking_lock(), &written);
         match written {
@@ -269,6 +283,7 @@ impl Shared {
         let written = outbox.write(held.finish());
         let mut state = self.state.blocking_lock();
         state.unwritten = outbox.waiting_bytes();
+        state.writes += 1;
         self.telemetry.set_buffered(state.bytes());
         self.note(&mut state, &written);
     }
@@ -334,7 +349,18 @@ impl State {
     }
 
     fn is_full(&self, limit: usize) -> bool {
-        self.bytes() >= limit || self.held.has_too_many_files()
+        self.bytes() >= limit
+    }
+
+    /// The answer where there is no room: waiting helps only while files can be written.
+    fn refuse_or_wait(&self, limit: usize) -> Result<Offer, Refusal> {
+        let Some(failure) = &self.failure else {
+            let writes = self.writes;
+            return Ok(Offer::Full { writes });
+        };
+        let (reason, mib) = (&failure.reason, limit >> 20);
+        let reason = format!("profiles wait to be written, at most {mib} MiB: {reason}");
+        Err(Refusal::retry(reason))
     }
 }
 
@@ -345,16 +371,16 @@ async fn sleep_until(due: Option<Instant>) {
     }
 }
 
-fn refusal_of_full(limit: usize, reason: &str) -> Refusal {
-    let mib = limit >> 20;
-    Refusal::retry(format!(
-        "{mib} MiB of profiles wait to be written: {reason}"
-    ))
-}
-
-/// Types decide on the file, and a file ends long before it is too large, so this is a defect.
-fn refusal_of_add(error: &Refused) -> Refusal {
-    Refusal::permanent(format!("failed to add profiles to a file: {error}"))
+fn refusal_of_add(error: &AddError, profiles: &Profiles) -> Refusal {
+    let reason = error.to_string();
+    match error {
+        AddError::TooManyFiles => Refusal::TooLarge {
+            reason,
+            limit_bytes: profiles.encoded_len() / 2,
+        },
+        // Types decide on the file, and a file ends long before it is too large: a defect.
+        AddError::Refused(_) => Refusal::permanent(reason),
+    }
 }
 
 fn broken(error: &tokio::task::JoinError) -> Refusal {

@@ -41,8 +41,9 @@ impl Outbox {
                 written = self.write_waiting();
             }
         }
+        let synced = self.directory.sync();
         self.prune();
-        written
+        written.and(synced)
     }
 
     /// Writes all of `files` or none.
@@ -50,28 +51,33 @@ impl Outbox {
         &mut self,
         files: impl Iterator<Item = Finished>,
     ) -> Result<(), DirectoryError> {
-        let mut written: Vec<(PathBuf, usize)> = Vec::new();
-        for file in files {
-            match self.directory.write(&file) {
-                Ok(path) => written.push((path, file.bytes.len())),
-                Err(error) => {
-                    self.telemetry.failed_writes.inc();
-                    // They are sent again as a whole.
-                    written.iter().for_each(|(path, _)| remove_if_there(path));
-                    return Err(error);
-                }
-            }
+        let mut written = Vec::new();
+        if let Err(error) = self.try_write_all(files, &mut written) {
+            self.telemetry.failed_writes.inc();
+            // They are sent again as a whole.
+            written.iter().for_each(|(path, _)| remove_if_there(path));
+            return Err(error);
         }
         for (_, bytes) in written {
             self.telemetry.wrote(bytes);
         }
-        if self
-            .pruned
-            .is_none_or(|pruned| pruned.elapsed() >= PRUNE_INTERVAL)
-        {
+        let pruned = self.pruned;
+        if pruned.is_none_or(|pruned| pruned.elapsed() >= PRUNE_INTERVAL) {
             self.prune();
         }
         Ok(())
+    }
+
+    fn try_write_all(
+        &mut self,
+        files: impl Iterator<Item = Finished>,
+        written: &mut Vec<(PathBuf, usize)>,
+    ) -> Result<(), DirectoryError> {
+        for file in files {
+            let path = self.directory.write(&file)?;
+            written.push((path, file.bytes.len()));
+        }
+        self.directory.sync()
     }
 
     pub(super) fn prune(&mut self) {

@@ -11,7 +11,7 @@ use profcol_component::testkit::{batch, context};
 use profcol_profile::pprof::{Limits, read};
 use profcol_profile::{KeyValue, Model};
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::testing::load;
@@ -46,17 +46,20 @@ impl Started {
         }
     }
 
-    fn run(&self) -> (Stop, JoinHandle<Result<(), RunError>>) {
+    fn run(&self) -> Running {
         let stop = Stop::new();
-        let running = Arc::clone(&self.exporter).run(stop.clone());
-        (stop, tokio::spawn(running))
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&self.exporter).run(stop.clone()));
+        Running { stop, tasks }
     }
 
-    /// Stops it as the engine does.
     async fn stop(&self) -> Result<(), RunError> {
-        let (stop, running) = self.run();
-        stop.cancel();
-        running.await.unwrap()
+        self.run().stop().await
+    }
+
+    /// Waits until the write is over that has begun.
+    async fn written(&self) {
+        drop(self.exporter.outbox.lock().await);
     }
 
     async fn is_idle(&self) -> bool {
@@ -70,6 +73,20 @@ impl Started {
         line.unwrap_or_else(|| panic!("{series} is not in\n{text}"))
             .parse()
             .unwrap()
+    }
+}
+
+/// The exporter's own task.
+struct Running {
+    stop: Stop,
+    tasks: JoinSet<Result<(), RunError>>,
+}
+
+impl Running {
+    /// Stops it as the engine does.
+    async fn stop(mut self) -> Result<(), RunError> {
+        self.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap()
     }
 }
 
@@ -165,20 +182,18 @@ async fn one_file_holds_the_sum_of_all_batches() {
 async fn writes_when_the_interval_is_over_and_sleeps_while_there_is_nothing() {
     let directory = directory();
     let exporter = Started::at(directory.path(), "interval: 1m").await.unwrap();
-    let (stop, running) = exporter.run();
+    let running = exporter.run();
     assert!(exporter.is_idle().await);
     for written in 0..3 {
         exporter.export(2).await.unwrap();
         tokio::time::sleep(Duration::from_secs(59)).await;
         assert_eq!(totals(&exporter.path), vec![2; written]);
         tokio::time::sleep(Duration::from_secs(2)).await;
-        // The lock of the outbox is free when the write is over.
-        drop(exporter.exporter.outbox.lock().await);
+        exporter.written().await;
         assert_eq!(totals(&exporter.path), vec![2; written + 1]);
         assert!(exporter.is_idle().await);
     }
-    stop.cancel();
-    running.await.unwrap().unwrap();
+    running.stop().await.unwrap();
     assert_eq!(names(&exporter.path).len(), 3);
 }
 
@@ -225,13 +240,12 @@ async fn a_full_buffer_is_written_even_if_no_batch_follows() {
     let exporter = Started::at(directory.path(), "interval: 1h, max_buffered_mib: 1")
         .await
         .unwrap();
-    let (stop, running) = exporter.run();
+    let running = exporter.run();
     exporter.export(20_000).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    drop(exporter.exporter.outbox.lock().await);
+    exporter.written().await;
     assert_eq!(totals(directory.path()), [20_000]);
-    stop.cancel();
-    running.await.unwrap().unwrap();
+    running.stop().await.unwrap();
 }
 
 // === groups, names ===
@@ -281,6 +295,45 @@ async fn too_many_groups_share_a_file_and_are_counted() {
     found.sort();
     assert_eq!(found, [('a', 17), ('b', 2), ('o', 12)]);
     assert_eq!(exporter.count("ungrouped_profile_samples"), 12);
+}
+
+/// A batch with as many profile types as it has profiles.
+fn types(names: std::ops::Range<usize>) -> Batch {
+    let batch = batch(1);
+    let mut model = batch.profiles.model().clone();
+    let strings = &mut Arc::make_mut(&mut model.dictionary).strings;
+    let profiles = &mut model.resources[0].scopes[0].profiles;
+    let template = profiles[0].as_ref().clone();
+    *profiles = names
+        .map(|name| {
+            let mut profile = template.clone();
+            let sample_type = profile.sample_type.as_mut().unwrap();
+            sample_type.kind = strings.push(&format!("type_{name}"));
+            // A time of its own keeps it from being taken for one of several types of a file.
+            profile.time_unix_nano += name as u64;
+            Arc::new(profile)
+        })
+        .collect();
+    batch.with_profiles(Profiles::from_model(model))
+}
+
+#[tokio::test]
+async fn no_batch_makes_more_files_than_can_be_held() {
+    // Thousands of files take long where they are forced to a disk.
+    let memory = tempfile::tempdir_in("/dev/shm");
+    let directory = memory.unwrap_or_else(|_| directory());
+    let exporter = Started::at(directory.path(), "interval: 1h").await.unwrap();
+    let refusal = exporter.exporter.export(&types(0..4097)).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::TooLarge { .. }), "{refusal:?}");
+    assert!(exporter.is_idle().await);
+    exporter
+        .export_all([types(0..4000), types(3990..4096)])
+        .await;
+    assert_eq!(names(directory.path()).len(), 0);
+    exporter.export_all([types(5000..5001)]).await;
+    assert_eq!(names(directory.path()).len(), 4096);
+    exporter.stop().await.unwrap();
+    assert_eq!(names(directory.path()).len(), 4097);
 }
 
 #[tokio::test]
@@ -506,7 +559,7 @@ async fn what_cannot_be_written_is_kept_up_to_the_bound_and_written_later() {
     assert!(
         refusal
             .to_string()
-            .starts_with("1 MiB of profiles wait to be written: failed to write ")
+            .starts_with("profiles wait to be written, at most 1 MiB: failed to write ")
     );
     exporter.exporter.write().await;
     assert_eq!(exporter.count("failed_writes"), 2);
@@ -526,18 +579,17 @@ async fn tries_again_by_itself() {
     let parent = directory();
     let path = parent.path().join("profiles");
     let exporter = Started::at(&path, "interval: 1h").await.unwrap();
-    let (stop, running) = exporter.run();
+    let running = exporter.run();
     let outage = Outage::of(&path);
     exporter.export(3).await.unwrap();
     tokio::time::sleep(Duration::from_secs(60 * 60 + 1)).await;
-    drop(exporter.exporter.outbox.lock().await);
+    exporter.written().await;
     assert_eq!(exporter.count("failed_writes"), 1);
     outage.end();
     tokio::time::sleep(MAX_RETRY_INTERVAL).await;
-    drop(exporter.exporter.outbox.lock().await);
+    exporter.written().await;
     assert_eq!(totals(&path), [3]);
-    stop.cancel();
-    running.await.unwrap().unwrap();
+    running.stop().await.unwrap();
 }
 
 #[tokio::test]
