@@ -194,7 +194,8 @@ impl Queue {
                 }
             }
             Some(settings) => {
-                self.accumulate(&mut exit, limits(settings), &mut consumers).await;
+                self.accumulate(&mut exit, limits(settings), &mut consumers)
+                    .await;
             }
         }
         consumers.finish().await;
