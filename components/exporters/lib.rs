@@ -7,8 +7,6 @@ mod otlp_grpc;
 mod otlp_http;
 mod pprof_file;
 mod shared;
-#[cfg(test)]
-mod testing;
 
 use profcol_component::{Entry, Exporter, entry};
 
