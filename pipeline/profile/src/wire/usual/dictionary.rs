@@ -41,38 +41,43 @@ pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<Usual> {
     let mut pass = Pass {
         cursor: Cursor::new(message),
         highest: Highest::default(),
-        keys: Vec::new(),
-        waiting: Vec::new(),
     };
+    let mut lists = Lists::default();
     while let Some(table) = pass.cursor.peek() {
         let before = rows.of(table)?;
         let after;
         (pass, after) = match table {
-            tables::MAPPINGS => pass.rows(table, before, Pass::mapping)?,
-            tables::LOCATIONS => pass.rows(table, before, Pass::location)?,
-            tables::FUNCTIONS => pass.rows(table, before, Pass::function)?,
+            tables::MAPPINGS => pass.rows(table, before, &mut lists, Pass::mapping)?,
+            tables::LOCATIONS => pass.rows(table, before, &mut lists, Pass::location)?,
+            tables::FUNCTIONS => pass.rows(table, before, &mut lists, Pass::function)?,
             tables::LINKS => pass.links(before)?,
             tables::STRINGS => pass.strings(before)?,
-            tables::ATTRIBUTES => pass.rows(table, before, Pass::attribute)?,
-            tables::STACKS => pass.rows(table, before, Pass::stack)?,
+            tables::ATTRIBUTES => pass.rows(table, before, &mut lists, Pass::attribute)?,
+            tables::STACKS => pass.rows(table, before, &mut lists, Pass::stack)?,
             _ => return None,
         };
         rows.set(table, after);
     }
-    pass.finish(rows)
+    pass.finish(rows, lists)
 }
 
-/// Handed on by value, which lets the loop over a table keep it in registers.
+/// Handed on by value and apart from what is in memory anyway, so that the loop over a table can
+/// keep it in registers.
+#[derive(Clone, Copy)]
 struct Pass<'a> {
     cursor: Cursor<'a>,
     highest: Highest,
+}
+
+#[derive(Default)]
+struct Lists {
     keys: Vec<StringIdx>,
     /// Where lists of more than one attribute start and end: their keys may not be known yet.
-    waiting: Vec<(Cursor<'a>, usize)>,
+    waiting: Vec<(usize, usize)>,
 }
 
 /// The highest row of each table to which another row refers.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Highest {
     string: u32,
     function: u32,
@@ -82,9 +87,10 @@ struct Highest {
 }
 
 impl Pass<'_> {
-    fn finish(mut self, rows: RowCounts) -> Option<Usual> {
-        for (mut list, end) in self.waiting {
-            let attribute = distinct_keys(&mut list, end, &self.keys)?;
+    fn finish(mut self, rows: RowCounts, lists: Lists) -> Option<Usual> {
+        for (start, end) in lists.waiting {
+            self.cursor.at = start;
+            let attribute = distinct_keys(&mut self.cursor, end, &lists.keys)?;
             self.highest.attribute = self.highest.attribute.max(attribute.get());
         }
         // A table that was left out has its row 0 nevertheless.
@@ -96,7 +102,7 @@ impl Pass<'_> {
             && holds(tables::ATTRIBUTES, self.highest.attribute);
         complete.then_some(Usual {
             rows,
-            keys: self.keys,
+            keys: lists.keys,
         })
     }
 
@@ -104,24 +110,26 @@ impl Pass<'_> {
     /// inlined: each table gets a loop of its own.
     #[inline(never)]
     fn rows(
-        mut self,
+        self,
         table: u32,
         before: u32,
-        row: impl Fn(&mut Self) -> Option<()>,
+        lists: &mut Lists,
+        row: impl Fn(&mut Self, &mut Lists) -> Option<()>,
     ) -> Option<(Self, u32)> {
+        let mut pass = self;
         let mut rows = before;
-        while self.cursor.next_is(table) {
-            let table_end = self.cursor.enter()?;
+        while pass.cursor.next_is(table) {
+            let outer = pass.cursor.enter()?;
             if rows > 0 {
-                row(&mut self)?;
+                row(&mut pass, lists)?;
             } else if table == tables::ATTRIBUTES {
-                self.keys.push(StringIdx::UNSET);
+                lists.keys.push(StringIdx::UNSET);
             }
             // Row 0 is empty.
-            self.cursor.leave(table_end)?;
+            pass.cursor.leave(outer)?;
             rows += 1;
         }
-        Some((self, rows))
+        Some((pass, rows))
     }
 
     #[inline(never)]
@@ -177,7 +185,7 @@ impl Pass<'_> {
     // === rows that have been entered ===
 
     #[inline(always)]
-    fn mapping(&mut self) -> Option<()> {
+    fn mapping(&mut self, lists: &mut Lists) -> Option<()> {
         let (mut start, mut limit) = (0, 0);
         if self.cursor.next_is(mapping::START) {
             start = self.cursor.number()?;
@@ -195,13 +203,13 @@ impl Pass<'_> {
             self.string()?;
         }
         if self.cursor.next_is(mapping::ATTRIBUTES) {
-            self.attributes()?;
+            self.attributes(lists)?;
         }
         Some(())
     }
 
     #[inline(always)]
-    fn location(&mut self) -> Option<()> {
+    fn location(&mut self, lists: &mut Lists) -> Option<()> {
         if self.cursor.next_is(location::MAPPING) {
             self.highest.mapping = self.highest.mapping.max(self.cursor.small()?);
         }
@@ -214,7 +222,7 @@ impl Pass<'_> {
             self.cursor.leave(location)?;
         }
         if self.cursor.next_is(location::ATTRIBUTES) {
-            self.attributes()?;
+            self.attributes(lists)?;
         }
         Some(())
     }
@@ -238,7 +246,7 @@ impl Pass<'_> {
     }
 
     #[inline(always)]
-    fn function(&mut self) -> Option<()> {
+    fn function(&mut self, _lists: &mut Lists) -> Option<()> {
         let mut named = 0;
         if let Some((name, file)) = self.cursor.pair(function::NAME, function::FILENAME) {
             self.highest.string = self.highest.string.max(name).max(file);
@@ -261,7 +269,7 @@ impl Pass<'_> {
     }
 
     #[inline(always)]
-    fn stack(&mut self) -> Option<()> {
+    fn stack(&mut self, _lists: &mut Lists) -> Option<()> {
         if self.cursor.next_is(stack::LOCATIONS) {
             let location = highest(self.cursor.slice()?)?;
             self.highest.location = self.highest.location.max(location);
@@ -270,12 +278,12 @@ impl Pass<'_> {
     }
 
     #[inline(always)]
-    fn attribute(&mut self) -> Option<()> {
+    fn attribute(&mut self, lists: &mut Lists) -> Option<()> {
         let mut key = 0;
         if self.cursor.next_is(attribute::KEY) {
             key = self.string()?;
         }
-        self.keys.push(key.into());
+        lists.keys.push(key.into());
         if self.cursor.next_is(attribute::VALUE) {
             self.value(0)?;
         }
@@ -293,15 +301,15 @@ impl Pass<'_> {
     }
 
     #[inline(always)]
-    fn attributes(&mut self) -> Option<()> {
+    fn attributes(&mut self, lists: &mut Lists) -> Option<()> {
         let end = self.cursor.end()?;
         if let Some(&[attribute @ 0..0x80]) = self.cursor.slice_to(end) {
             self.highest.attribute = self.highest.attribute.max(u32::from(attribute));
         } else {
-            self.waiting.push((self.cursor, end));
+            lists.waiting.push((self.cursor.at, end));
         }
         self.cursor.at = end;
-        (self.waiting.len() < MAX_WAITING).then_some(())
+        (lists.waiting.len() < MAX_WAITING).then_some(())
     }
 
     // === values ===
