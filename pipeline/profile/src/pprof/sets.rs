@@ -107,7 +107,12 @@ impl<'a> ProfileSet<'a> {
 
     fn lines_up_with(&self, profile: &Profile) -> bool {
         let first = self.profiles[0];
-        let has_type = |other: &&Profile| other.sample_type == profile.sample_type;
+        // By their text: unset and empty are different rows, and rows need not be unique.
+        let kind_and_unit = |profile: &Profile| {
+            let strings = &self.model.dictionary.strings;
+            texts(strings, profile.sample_type)
+        };
+        let has_type = |other: &&Profile| kind_and_unit(other) == kind_and_unit(profile);
         first.samples.len() == profile.samples.len()
             && first.samples.value_count() == first.samples.len()
             && profile.samples.value_count() == profile.samples.len()
