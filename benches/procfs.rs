@@ -69,7 +69,10 @@ pub fn sleeps(pid: u32) -> Result<u64> {
     let mut sum = 0;
     for thread in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
         let status = thread?.path().join("status");
-        sum += status_number(&status.to_string_lossy(), "voluntary_ctxt_switches")?;
+        // A thread that ended since it was listed has no status any more.
+        if let Ok(switches) = status_number(&status.to_string_lossy(), "voluntary_ctxt_switches") {
+            sum += switches;
+        }
     }
     Ok(sum)
 }
@@ -101,8 +104,12 @@ mod tests {
         let resident = resident(pid).unwrap();
         assert!(resident > 4096);
         assert!(peak_resident(pid).unwrap() >= resident);
-        let slept = sleeps(pid).unwrap();
-        std::thread::sleep(Duration::from_millis(1));
-        assert!(sleeps(pid).unwrap() > slept);
+        // The threads of other tests end and take their counts with them.
+        let grows = || {
+            let slept = sleeps(pid).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+            sleeps(pid).unwrap() > slept
+        };
+        assert!((0..100).any(|_| grows()));
     }
 }
