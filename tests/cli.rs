@@ -81,6 +81,7 @@ fn commands_end_with_their_codes() {
         "unsupported scheme on URI \"ftp://x/y\"",
     );
     check(&["components"], 0, "stability:", "");
+    check(&["components"], 0, "scheme: https", "");
     check(&["schema"], 0, "\"$schema\"", "");
     check(
         &["version"],

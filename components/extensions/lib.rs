@@ -3,8 +3,6 @@
 mod basicauth;
 mod bearertokenauth;
 mod health_check;
-#[cfg(test)]
-mod testing;
 mod watched_file;
 
 use profcol_component::{Entry, Extension, entry};

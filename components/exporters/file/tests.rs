@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// An exporter that was started, and where it writes.
 struct Started {

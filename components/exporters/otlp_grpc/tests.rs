@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::shared::backend::{self, GrpcBackend, context, received, response};
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {
     let options = format!("endpoint: {address}\ntls: {{insecure: true}}\n{options}");

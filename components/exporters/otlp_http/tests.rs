@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::shared::backend::{self, HttpBackend, context, received, response};
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {
     let options = format!("endpoint: http://{address}\n{options}");

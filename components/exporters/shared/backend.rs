@@ -119,8 +119,8 @@ impl GrpcService for GrpcScript {
 struct HttpScript(Arc<Script<Response<Bytes>>>);
 
 impl HttpService for HttpScript {
-    fn turn_away(&self, _: &Parts) -> Option<Response<Bytes>> {
-        None
+    fn admit(&self, _: &Parts) -> Result<(), Response<Bytes>> {
+        Ok(())
     }
 
     async fn call(&self, request: HttpRequest) -> Response<Bytes> {

@@ -7,7 +7,7 @@ use profcol_net::grpc::Code;
 
 use super::htpasswd::{Htpasswd, Memory};
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// `secret`, hashed in each way that is supported.
 const BCRYPT: &str = "$2b$04$";

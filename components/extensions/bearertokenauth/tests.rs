@@ -3,7 +3,7 @@ use std::fs;
 use profcol_component::testkit::context;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 async fn started(options: &str) -> Result<BearerTokenAuth, StartError> {
     let auth = BearerTokenAuth::new(&load(options).unwrap()).unwrap();

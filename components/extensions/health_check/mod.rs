@@ -107,11 +107,11 @@ impl Answers {
 }
 
 impl HttpService for Answers {
-    fn turn_away(&self, head: &Parts) -> Option<Response<Bytes>> {
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
         if self.answers_to(head.uri.path()) {
-            return None;
+            return Ok(());
         }
-        Some(answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"))
+        Err(answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"))
     }
 
     async fn call(&self, _: HttpRequest) -> Response<Bytes> {

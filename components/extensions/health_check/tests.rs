@@ -5,7 +5,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// A health check that runs.
 struct Running {

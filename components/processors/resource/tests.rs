@@ -5,7 +5,7 @@ use profcol_component::{Metadata, Outcome, Refusal};
 use profcol_profile::{Attributes, KeyValue, Profiles, Validation, Value};
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// Keeps what it is given.
 #[derive(Default)]

@@ -22,10 +22,10 @@ enum Format {
 }
 
 impl HttpService for Service {
-    fn turn_away(&self, head: &Parts) -> Option<Response<Bytes>> {
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
         if head.uri.path() != HTTP_PATH {
             let message = format!("404 page not found: profiles are taken at {HTTP_PATH}");
-            return Some(plain(StatusCode::NOT_FOUND, &message));
+            return Err(plain(StatusCode::NOT_FOUND, &message));
         }
         if head.method != Method::POST {
             let message = "405 method not allowed, supported: [POST]";
@@ -33,14 +33,14 @@ impl HttpService for Service {
             response
                 .headers_mut()
                 .insert(ALLOW, HeaderValue::from_static("POST"));
-            return Some(response);
+            return Err(response);
         }
         if Format::of(&head.headers).is_none() {
             let message =
                 "415 unsupported media type, supported: [application/json, application/x-protobuf]";
-            return Some(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+            return Err(plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
-        None
+        Ok(())
     }
 
     async fn call(&self, request: HttpRequest) -> Response<Bytes> {

@@ -19,7 +19,7 @@ use profcol_profile::{Profiles, SampleRef, Samples, StackIdx, Validation};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";

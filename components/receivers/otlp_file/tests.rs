@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// Takes batches, or refuses them as told, and remembers the samples of each that it took.
 #[derive(Default)]

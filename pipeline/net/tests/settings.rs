@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::unwrap_used,
-    reason = "what is unwrapped wrongly fails the test, as it should"
+    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
 )]
 
 use profcol_config::{Config, Duration, Problems, Sources, load, yaml};

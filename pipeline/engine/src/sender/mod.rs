@@ -20,12 +20,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, Consumer, Delivery, Exporter, IntCounter, Meter, Outcome, Refusal, Stop,
+    Answer, Batch, Consumer, Delivery, Exporter, Histogram, IntCounter, Meter, Outcome, Refusal,
+    Stop,
 };
 use profcol_profile::Bound;
 
 use self::queue::Queue;
 use self::retry::Backoff;
+use crate::telemetry::DURATIONS;
 
 /// How often a batch may be split because the other side finds it too large.
 ///
@@ -50,6 +52,7 @@ struct Counters {
     sent: IntCounter,
     send_failed: IntCounter,
     enqueue_failed: IntCounter,
+    duration: Histogram,
 }
 
 // === impl Sender ===
@@ -194,6 +197,7 @@ impl Sender {
     }
 
     async fn try_once(&self, batch: &Batch) -> Answer {
+        let _timer = self.counters.duration.start_timer();
         let export = self.exporter.export(batch);
         let result = match self.delivery.timeout {
             None | Some(Duration::ZERO) => export.await,
@@ -290,6 +294,12 @@ impl Counters {
             enqueue_failed: meter.counter(
                 "otelcol_exporter_enqueue_failed_profile_samples",
                 "Samples that the sending queue did not take.",
+                labels,
+            ),
+            duration: meter.histogram(
+                "otelcol_exporter_send_duration_seconds",
+                "What one try to deliver a batch takes.",
+                DURATIONS,
                 labels,
             ),
         }

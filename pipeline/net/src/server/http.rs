@@ -54,8 +54,12 @@ pub struct HttpRequest {
 
 /// Answers requests.
 pub trait HttpService: Send + Sync + 'static {
-    /// Refuses by method, path and headers, before the body is read; `None` lets the request in.
-    fn turn_away(&self, head: &Parts) -> Option<Response<Bytes>>;
+    /// Decides by method, path and headers, before the body is read.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the refusal is the answer; it is moved once a request"
+    )]
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>>;
 
     /// Handles one request. Dropped halfway if the client hangs up.
     fn call(&self, request: HttpRequest) -> impl Future<Output = Response<Bytes>> + Send;
@@ -265,7 +269,7 @@ impl<S: HttpService> Requests<S> {
             },
             None => None,
         };
-        if let Some(refusal) = self.service.turn_away(head) {
+        if let Err(refusal) = self.service.admit(head) {
             return refusal;
         }
         let body = match self.receive(&head.headers, body).await {

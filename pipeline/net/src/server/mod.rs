@@ -8,7 +8,7 @@
 //!
 //! Binding and serving are separate steps, so that a port in use is known before anything runs.
 //! Memory is bounded by the number of connections, the calls open on each, and the size of a message;
-//! a service can refuse at the door (`admit`, `turn_away`) before a message is read.
+//! a service can refuse at the door (`admit`) before a message is read.
 
 mod accept;
 mod cors;

@@ -78,13 +78,13 @@ pub const LARGE: usize = 50_000_000;
 pub struct Describe;
 
 impl HttpService for Describe {
-    fn turn_away(&self, head: &Parts) -> Option<Response<Bytes>> {
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
         if head.uri.path() == "/missing" {
             let mut response = Response::new(Bytes::from_static(b"nothing here"));
             *response.status_mut() = StatusCode::NOT_FOUND;
-            return Some(response);
+            return Err(response);
         }
-        None
+        Ok(())
     }
 
     async fn call(&self, request: HttpRequest) -> Response<Bytes> {

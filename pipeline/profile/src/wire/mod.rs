@@ -21,6 +21,7 @@ pub(crate) mod tags;
 #[cfg(test)]
 mod tests;
 mod text;
+mod usual;
 mod validate;
 mod value;
 

@@ -1,0 +1,181 @@
+//! Validation: one walk over the received bytes that checks everything which anybody will rely on.
+//!
+//! Tables come first, each after those that it refers to, then resources down to samples. Nothing
+//! is allocated per row or sample. What is written the usual way and valid takes the short way
+//! through (`usual`), everything else the careful one of this module. Beyond the format itself the rules are those of the profiling
+//! SIG's conformance checker:
+//!
+//! * every index is in range, also those in attribute values; a table that is left out has its
+//!   row 0 all the same, and row 0 is the zero value (of a link also 16 and 8 zero bytes);
+//! * no two attributes of one list have the same key;
+//! * link ids are 16 and 8 bytes or empty, profile ids 16 or empty;
+//! * a sample has values or timestamps; of both as many; without timestamps exactly one value;
+//! * timestamps lie within their profile. Its end is allowed: senders close a profile with the
+//!   last sample, and instant profiles have no duration. A profile without a time has no bounds;
+//! * a mapping starts below its limit or has neither; lines are not negative; a function has a
+//!   name, a system name or a file name; an original payload has a format and the other way round.
+//!
+//! A request without samples is valid. In repair the same walk notes what is bad instead of
+//! giving up, and a row that refers to a bad row is bad itself, down to the samples.
+
+mod attributes;
+mod profiles;
+mod resources;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use std::collections::BTreeMap;
+
+use super::decode::Skip;
+use super::invalid::{At, Fault, Invalid, Reason};
+use super::known::Known;
+use super::rows::RowLists;
+use super::tables::{Request, Tables};
+use super::tags::dictionary as tags;
+use super::text::is_text;
+use super::usual::{self, Usual};
+use crate::StringIdx;
+use crate::dictionary::{Attribute, Function, Link, Location, Mapping, Stack};
+use crate::proto::WireError;
+pub(super) use window::Window;
+
+/// What a request holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub resources: usize,
+    pub profiles: usize,
+    pub samples: usize,
+}
+
+/// What repair found.
+pub(crate) struct Verdict {
+    pub skip: Skip,
+    /// Bad samples by what is wrong with them.
+    pub bad: BTreeMap<Reason, usize>,
+    pub counts: Counts,
+}
+
+/// Checks everything, down to the first fault.
+pub(crate) fn validate(wire: &[u8]) -> Result<Counts, Invalid> {
+    Ok(walk(wire, false)?.counts)
+}
+
+/// Checks everything and notes what is bad; fails only if the bytes cannot be read.
+pub(crate) fn repair(wire: &[u8]) -> Result<Verdict, Invalid> {
+    walk(wire, true)
+}
+
+fn walk(wire: &[u8], repair: bool) -> Result<Verdict, Invalid> {
+    let request = Request::read(wire)?;
+    let mut walk = match usual::dictionary(&request.dictionary) {
+        Some(usual) => Walk::after_usual(usual, repair),
+        None => Walk::through_tables(&request.dictionary, repair).field("dictionary")?,
+    };
+    for (position, resource) in request.resources.into_iter().enumerate() {
+        walk.resource_profiles(resource)
+            .item("resource_profiles", position)?;
+    }
+    Ok(Verdict {
+        skip: walk.skip,
+        bad: walk.bad,
+        counts: walk.counts,
+    })
+}
+
+struct Walk {
+    repair: bool,
+    strings: Known<str>,
+    attributes: Known<Attribute>,
+    functions: Known<Function>,
+    links: Known<Link>,
+    mappings: Known<Mapping>,
+    locations: Known<Location>,
+    stacks: Known<Stack>,
+    /// The key of each row of the attribute table.
+    keys: Vec<StringIdx>,
+    /// Keys of a long list and where they stand, to find equal ones.
+    key_order: Vec<(StringIdx, usize)>,
+    lists: RowLists,
+    counts: Counts,
+    skip: Skip,
+    bad: BTreeMap<Reason, usize>,
+}
+
+impl Walk {
+    fn after_usual(usual: Usual, repair: bool) -> Self {
+        let rows = |table| usual.rows.of(table).unwrap_or_default();
+        Self::new(rows, usual.keys, repair)
+    }
+
+    fn through_tables(dictionary: &[u8], repair: bool) -> Result<Self, Invalid> {
+        let tables = Tables::read(dictionary)?;
+        let keys = Vec::with_capacity(tables.len(tags::ATTRIBUTES) as usize);
+        let mut walk = Self::new(|table| tables.len(table), keys, repair);
+        walk.dictionary(&tables)?;
+        Ok(walk)
+    }
+
+    fn new(rows: impl Fn(u32) -> u32, keys: Vec<StringIdx>, repair: bool) -> Self {
+        Self {
+            repair,
+            strings: Known::new("strings", rows(tags::STRINGS)),
+            attributes: Known::new("attributes", rows(tags::ATTRIBUTES)),
+            functions: Known::new("functions", rows(tags::FUNCTIONS)),
+            links: Known::new("links", rows(tags::LINKS)),
+            mappings: Known::new("mappings", rows(tags::MAPPINGS)),
+            locations: Known::new("locations", rows(tags::LOCATIONS)),
+            stacks: Known::new("stacks", rows(tags::STACKS)),
+            keys,
+            key_order: Vec::new(),
+            lists: RowLists::default(),
+            counts: Counts::default(),
+            skip: Skip::default(),
+            bad: BTreeMap::new(),
+        }
+    }
+
+    /// Turns a fault into a note where repair can go on without what is at fault.
+    #[inline(always)]
+    fn note(&self, result: Result<(), Invalid>) -> Result<Option<Reason>, Invalid> {
+        match result {
+            Ok(()) => Ok(None),
+            Err(invalid) => self.note_fault(invalid).map(Some),
+        }
+    }
+
+    #[cold]
+    fn note_fault(&self, invalid: Invalid) -> Result<Reason, Invalid> {
+        if self.repair && !invalid.is_unreadable() {
+            Ok(invalid.reason())
+        } else {
+            Err(invalid)
+        }
+    }
+}
+
+#[inline(always)]
+fn utf8(text: &[u8]) -> Result<(), Fault> {
+    if is_text(text) {
+        Ok(())
+    } else {
+        Err(Fault::Utf8)
+    }
+}
+
+fn id_length(id: &[u8], expected: usize) -> Result<(), Fault> {
+    let len = id.len();
+    if len != 0 && len != expected {
+        return Err(Fault::IdLength { len, expected });
+    }
+    Ok(())
+}
+
+fn once(times: usize, tag: u32) -> Result<(), Invalid> {
+    if times > 1 {
+        let field = crate::proto::tag::field(tag);
+        return Err(WireError::Twice { field }.into());
+    }
+    Ok(())
+}

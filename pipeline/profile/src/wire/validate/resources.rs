@@ -1,0 +1,151 @@
+//! Resources, scopes and the attributes that they hold in full.
+
+use super::{Walk, once, utf8};
+use crate::proto::{Reader, WireError};
+use crate::wire::invalid::{At, Invalid, Reason};
+use crate::wire::tables::fields;
+use crate::wire::tags::{entity_ref, resource, resource_profiles, scope, scope_profiles};
+use crate::wire::value::{AnyValue, MAX_DEPTH, any_value, items, key_value};
+
+impl Walk {
+    pub(super) fn resource_profiles(&mut self, message: &[u8]) -> Result<(), Invalid> {
+        self.counts.resources += 1;
+        let head = self.resource_profiles_head(message);
+        let bad = self.note(head)?;
+        for (position, scope) in fields(message, resource_profiles::SCOPES).enumerate() {
+            self.scope_profiles(scope?, bad)
+                .item("scope_profiles", position)?;
+        }
+        Ok(())
+    }
+
+    fn resource_profiles_head(&self, message: &[u8]) -> Result<(), Invalid> {
+        let mut resources = 0;
+        let mut reader = Reader::new(message);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                resource_profiles::RESOURCE => {
+                    resources += 1;
+                    self.resource(reader.message()?).field("resource")?;
+                }
+                resource_profiles::SCOPES => drop(reader.bytes()?),
+                resource_profiles::SCHEMA_URL => utf8(reader.bytes()?).field("schema_url")?,
+                unknown => reader.skip(unknown, resource_profiles::KNOWN)?,
+            }
+        }
+        once(resources, resource_profiles::RESOURCE)
+    }
+
+    fn resource(&self, mut reader: Reader<'_>) -> Result<(), Invalid> {
+        let mut attributes = 0..;
+        let mut entities = 0..;
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                resource::ATTRIBUTES => self
+                    .key_value(reader.bytes()?, 0)
+                    .item("attributes", attributes.next().unwrap_or(0))?,
+                resource::DROPPED_ATTRIBUTES => drop(reader.varint()?),
+                resource::ENTITY_REFS => {
+                    entity(reader.message()?).item("entity_refs", entities.next().unwrap_or(0))?
+                }
+                unknown => reader.skip(unknown, resource::KNOWN)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn scope_profiles(&mut self, message: &[u8], bad: Option<Reason>) -> Result<(), Invalid> {
+        let head = self.scope_profiles_head(message);
+        let bad = self.note(head)?.or(bad);
+        for (position, profile) in fields(message, scope_profiles::PROFILES).enumerate() {
+            self.profile(profile?, bad).item("profiles", position)?;
+        }
+        Ok(())
+    }
+
+    fn scope_profiles_head(&self, message: &[u8]) -> Result<(), Invalid> {
+        let mut scopes = 0;
+        let mut reader = Reader::new(message);
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                scope_profiles::SCOPE => {
+                    scopes += 1;
+                    self.scope(reader.message()?).field("scope")?;
+                }
+                scope_profiles::PROFILES => drop(reader.bytes()?),
+                scope_profiles::SCHEMA_URL => utf8(reader.bytes()?).field("schema_url")?,
+                unknown => reader.skip(unknown, scope_profiles::KNOWN)?,
+            }
+        }
+        once(scopes, scope_profiles::SCOPE)
+    }
+
+    fn scope(&self, mut reader: Reader<'_>) -> Result<(), Invalid> {
+        let mut attributes = 0..;
+        while let Some(tag) = reader.tag()? {
+            match tag {
+                scope::NAME => utf8(reader.bytes()?).field("name")?,
+                scope::VERSION => utf8(reader.bytes()?).field("version")?,
+                scope::ATTRIBUTES => self
+                    .key_value(reader.bytes()?, 0)
+                    .item("attributes", attributes.next().unwrap_or(0))?,
+                scope::DROPPED_ATTRIBUTES => drop(reader.varint()?),
+                unknown => reader.skip(unknown, scope::KNOWN)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn key_value(&self, message: &[u8], depth: usize) -> Result<(), Invalid> {
+        let pair = key_value(message)?;
+        utf8(pair.key).field("key")?;
+        self.strings.check(pair.key_index).field("key_strindex")?;
+        match pair.value {
+            Some(value) => self.value(value, depth).field("value"),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn value(&self, message: &[u8], depth: usize) -> Result<(), Invalid> {
+        if depth > MAX_DEPTH {
+            return Err(WireError::TooDeep { limit: MAX_DEPTH }.into());
+        }
+        match any_value(message)? {
+            AnyValue::String(text) => utf8(text).field("string_value"),
+            AnyValue::StringIndex(index) => {
+                self.strings.check(index).field("string_value_strindex")
+            }
+            AnyValue::Array(array) => {
+                for (position, item) in items(array).enumerate() {
+                    self.value(item?, depth + 1).item("array_value", position)?;
+                }
+                Ok(())
+            }
+            AnyValue::Map(map) => {
+                for (position, item) in items(map).enumerate() {
+                    self.key_value(item?, depth + 1)
+                        .item("kvlist_value", position)?;
+                }
+                Ok(())
+            }
+            AnyValue::Empty
+            | AnyValue::Bool(_)
+            | AnyValue::Int(_)
+            | AnyValue::Double(_)
+            | AnyValue::Bytes(_) => Ok(()),
+        }
+    }
+}
+
+fn entity(mut reader: Reader<'_>) -> Result<(), Invalid> {
+    while let Some(tag) = reader.tag()? {
+        match tag {
+            entity_ref::SCHEMA_URL => utf8(reader.bytes()?).field("schema_url")?,
+            entity_ref::KIND => utf8(reader.bytes()?).field("type")?,
+            entity_ref::ID_KEYS => utf8(reader.bytes()?).field("id_keys")?,
+            entity_ref::DESCRIPTION_KEYS => utf8(reader.bytes()?).field("description_keys")?,
+            unknown => reader.skip(unknown, entity_ref::KNOWN)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! The short way must let nothing in that the careful walk refuses, and must learn the same.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use profcol_profile::testkit::models;
+use proptest::prelude::*;
+
+use super::{Walk, Window};
+use crate::proto::Writer;
+use crate::wire::rows::{self, RowLists};
+use crate::wire::tables::{Request, Tables, fields};
+use crate::wire::tags::{
+    attribute, dictionary, function, location, profile, resource_profiles, sample, scope_profiles,
+};
+use crate::wire::usual;
+
+/// Whether the short way took the dictionary.
+fn check_dictionary(message: &[u8]) -> bool {
+    let Some(usual) = usual::dictionary(message) else {
+        return false;
+    };
+    let tables = Tables::read(message).unwrap();
+    let careful = Walk::through_tables(message, false).unwrap();
+    assert_eq!(usual.keys, careful.keys);
+    for table in [
+        dictionary::MAPPINGS,
+        dictionary::LOCATIONS,
+        dictionary::FUNCTIONS,
+        dictionary::LINKS,
+        dictionary::STRINGS,
+        dictionary::ATTRIBUTES,
+        dictionary::STACKS,
+    ] {
+        assert_eq!(usual.rows.of(table), Some(tables.len(table)));
+    }
+    true
+}
+
+/// Whether the short way took the sample.
+fn check_sample(message: &[u8], walk: &mut Walk) -> bool {
+    let mut seen = Window::default();
+    let Some(usual) = usual::sample(message, &walk.keys) else {
+        return false;
+    };
+    let mut lists = RowLists::default();
+    let head = rows::sample(message, &mut lists).unwrap();
+    assert!(!head.has_old_attributes);
+    assert_eq!((usual.stack, usual.link), (head.stack, head.link));
+    let highest = lists.attributes.iter().copied().max();
+    assert_eq!(usual.attribute, highest.unwrap_or_default());
+    let in_range = walk.stacks.check(usual.stack).is_ok()
+        && walk.links.check(usual.link).is_ok()
+        && walk.attributes.check(usual.attribute).is_ok();
+    assert_eq!(walk.unusual_sample(message, &mut seen).is_ok(), in_range);
+    assert_eq!((usual.seen.start, usual.seen.end), (seen.start, seen.end));
+    true
+}
+
+fn samples<'a>(request: &Request<'a>) -> Vec<&'a [u8]> {
+    let mut found = Vec::new();
+    for resource in &request.resources {
+        for scope in fields(resource, resource_profiles::SCOPES) {
+            for profile in fields(scope.unwrap(), scope_profiles::PROFILES) {
+                let samples = fields(profile.unwrap(), profile::SAMPLES);
+                found.extend(samples.map(Result::unwrap));
+            }
+        }
+    }
+    found
+}
+
+fn damaged(message: &[u8], damage: &[(usize, u8)]) -> Vec<u8> {
+    let mut message = message.to_vec();
+    for &(at, byte) in damage {
+        if !message.is_empty() {
+            let at = at % message.len();
+            message[at] = byte;
+        }
+    }
+    message
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(2_000)
+    })]
+
+    #[test]
+    fn takes_what_is_written_here_and_nothing_that_is_wrong(
+        model in models(),
+        damage in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4),
+    ) {
+        let wire = profcol_profile::Profiles::from_model(model).to_wire();
+        let request = Request::read(&wire).unwrap();
+        let mut walk = Walk::through_tables(&request.dictionary, false).unwrap();
+        prop_assert!(check_dictionary(&request.dictionary));
+        check_dictionary(&damaged(&request.dictionary, &damage));
+        for sample in samples(&request) {
+            prop_assert!(check_sample(sample, &mut walk));
+            check_sample(&damaged(sample, &damage), &mut walk);
+        }
+    }
+}
+
+#[test]
+fn keys_that_are_hard_to_tell_apart_are_told_apart() {
+    // Keys 1, 65 and 1 again: the first two share a bit.
+    let table = |list: &[u64]| {
+        let mut out = Writer::default();
+        for _ in 0..66 {
+            out.bytes_always(dictionary::STRINGS, b"");
+        }
+        for key in [0, 1, 65, 1] {
+            out.nested(dictionary::ATTRIBUTES, 0, |out| {
+                out.uint(attribute::KEY, key);
+            });
+        }
+        out.nested(dictionary::LOCATIONS, 0, |_| ());
+        out.nested(dictionary::LOCATIONS, 0, |out| {
+            out.packed(location::ATTRIBUTES, list.iter().copied());
+        });
+        out.into_vec()
+    };
+    for (list, fits) in [(&[1, 2][..], true), (&[1, 2, 3], false), (&[1, 3], false)] {
+        assert_eq!(check_dictionary(&table(list)), fits, "{list:?}");
+    }
+    let mut walk = Walk::through_tables(&table(&[]), false).unwrap();
+    for (list, fits) in [(&[1, 2][..], true), (&[1, 2, 3], false), (&[1, 3], false)] {
+        let mut out = Writer::default();
+        out.packed(sample::ATTRIBUTES, list.iter().copied());
+        out.packed(sample::VALUES, [7].into_iter());
+        assert_eq!(check_sample(&out.into_vec(), &mut walk), fits, "{list:?}");
+    }
+}
+
+#[test]
+fn leaves_to_the_walk_what_is_longer_than_it_need_be() {
+    let function = |name: &[u8]| {
+        let mut out = Writer::default();
+        for _ in 0..300 {
+            out.bytes_always(dictionary::STRINGS, b"");
+        }
+        out.nested(dictionary::FUNCTIONS, 0, |_| ());
+        out.nested(dictionary::FUNCTIONS, 0, |out| {
+            out.raw(&[function::NAME as u8]);
+            out.raw(name);
+            out.uint(function::FILENAME, 200);
+        });
+        out.into_vec()
+    };
+    for (name, takes) in [
+        (&[1][..], true),
+        (&[0x81, 0x02], true),
+        (&[0xac, 0x02], false),
+        (&[0x81, 0x80, 0x80, 0x80, 0x00], false),
+        (
+            &[0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01],
+            false,
+        ),
+    ] {
+        assert_eq!(check_dictionary(&function(name)), takes, "{name:?}");
+    }
+}
