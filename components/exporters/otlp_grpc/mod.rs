@@ -12,15 +12,19 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
     StartError,
 };
+use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcCall, GrpcClient, retry};
 use profcol_profile::service::{GRPC_PATH, PartialSuccess};
 
 pub use self::config::OtlpGrpcConfig;
-use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, delivered, message, refusal};
+use crate::shared::otlp::{
+    SizeLimit, USER_AGENT, client_auth, delivered, message, not_started, refusal,
+};
 
 pub struct OtlpGrpc {
+    id: ComponentId,
     config: OtlpGrpcConfig,
     auth: Option<Arc<dyn ClientAuth>>,
     client: OnceLock<GrpcClient>,
@@ -39,6 +43,7 @@ impl Factory for OtlpGrpc {
         context: &BuildContext,
     ) -> Result<Box<dyn Exporter>, BuildError> {
         Ok(Box::new(OtlpGrpc {
+            id: context.id.clone(),
             auth: client_auth(config.client.auth.as_ref(), context)?,
             client: OnceLock::new(),
             limit: SizeLimit::new(config.max_request_size_mib),
@@ -55,7 +60,7 @@ impl Exporter for OtlpGrpc {
 
     async fn start(&self) -> Result<(), StartError> {
         let client = GrpcClient::new(&self.config.client, self.auth.clone(), USER_AGENT)
-            .map_err(|error| StartError(error.to_string()))?;
+            .map_err(|error| not_started(&self.id, error))?;
         self.client.get_or_init(|| client);
         Ok(())
     }

@@ -14,6 +14,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
     StartError,
 };
+use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::Status;
 use profcol_net::{HttpCall, HttpClient, HttpReply, Message, retry};
@@ -22,12 +23,15 @@ use profcol_profile::service::PartialSuccess;
 
 pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};
-use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, delivered, message, refusal};
+use crate::shared::otlp::{
+    SizeLimit, USER_AGENT, client_auth, delivered, message, not_started, refusal,
+};
 
 /// How much of an error page is told.
 const MAX_ERROR_TEXT: usize = 500;
 
 pub struct OtlpHttp {
+    id: ComponentId,
     config: OtlpHttpConfig,
     auth: Option<Arc<dyn ClientAuth>>,
     client: OnceLock<HttpClient>,
@@ -46,6 +50,7 @@ impl Factory for OtlpHttp {
         context: &BuildContext,
     ) -> Result<Box<dyn Exporter>, BuildError> {
         Ok(Box::new(OtlpHttp {
+            id: context.id.clone(),
             auth: client_auth(config.client.auth.as_ref(), context)?,
             client: OnceLock::new(),
             limit: SizeLimit::new(config.max_request_size_mib),
@@ -72,7 +77,7 @@ impl Exporter for OtlpHttp {
     async fn start(&self) -> Result<(), StartError> {
         let config = &self.config;
         let client = HttpClient::new(&config.client, &config.url(), self.auth.clone(), USER_AGENT)
-            .map_err(|error| StartError(error.to_string()))?;
+            .map_err(|error| not_started(&self.id, error))?;
         self.client.get_or_init(|| client);
         Ok(())
     }

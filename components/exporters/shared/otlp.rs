@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use profcol_component::{Batch, BuildContext, BuildError, Delivered, Refusal};
+use profcol_component::{Batch, BuildContext, BuildError, Delivered, Refusal, StartError};
+use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::Verdict;
-use profcol_net::{AuthSettings, Compressed, Encoding, Message};
+use profcol_net::{AuthSettings, ClientError, Compressed, Encoding, Message};
 use profcol_profile::service::PartialSuccess;
 
 /// How we introduce ourselves.
@@ -22,6 +23,15 @@ pub(crate) fn client_auth(
     };
     let auth = context.extension::<Arc<dyn ClientAuth>>(&settings.authenticator)?;
     Ok(Some(Arc::clone(&auth)))
+}
+
+/// Why a client could not be set up, with the path of the setting.
+pub(crate) fn not_started(id: &ComponentId, error: ClientError) -> StartError {
+    StartError(match error {
+        ClientError::Endpoint(error) => format!("exporters::{id}::endpoint: {error}"),
+        ClientError::Tls(error) => format!("exporters::{id}::tls: {error}"),
+        ClientError::Settings(error) => format!("exporters::{id}: {error}"),
+    })
 }
 
 /// The batch in protobuf, with the compressed bytes that it came in where nothing changed it.

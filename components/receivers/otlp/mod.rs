@@ -18,7 +18,7 @@ use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
-use profcol_net::{AuthSettings, BoundAddr, GrpcServer, HttpServer};
+use profcol_net::{AuthSettings, BoundAddr, GrpcServer, HttpServer, ServerError};
 use tokio::time::Instant;
 
 use self::config::AnswerWhen;
@@ -30,6 +30,8 @@ const GRACE: Duration = Duration::from_secs(5);
 
 pub struct Otlp {
     config: OtlpConfig,
+    /// Where `config` stands in the configuration.
+    path: String,
     grpc_auth: Option<Arc<dyn ServerAuth>>,
     http_auth: Option<Arc<dyn ServerAuth>>,
     grpc: Option<GrpcServer>,
@@ -48,12 +50,22 @@ impl Factory for Otlp {
 }
 
 impl Otlp {
+    fn not_started(&self, protocol: &str, error: ServerError) -> StartError {
+        let path = format!("{}::protocols::{protocol}", self.path);
+        StartError(match error {
+            ServerError::Bind(error) => format!("{path}::endpoint: {error}"),
+            ServerError::Tls(error) => format!("{path}::tls: {error}"),
+            ServerError::Settings(error) => format!("{path}: {error}"),
+        })
+    }
+
     fn new(config: &OtlpConfig, context: &BuildContext) -> Result<Self, BuildError> {
         let protocols = &config.protocols;
         let grpc_auth = protocols.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref());
         let http_auth = protocols.http.as_ref().and_then(|http| http.auth.as_ref());
         Ok(Otlp {
             config: config.clone(),
+            path: format!("receivers::{}", context.id),
             grpc_auth: authenticator(grpc_auth, context)?,
             http_auth: authenticator(http_auth, context)?,
             grpc: None,
@@ -79,13 +91,13 @@ impl Receiver for Otlp {
         let protocols = &self.config.protocols;
         if let Some(settings) = &*protocols.grpc {
             let server = GrpcServer::bind(settings, self.grpc_auth.clone())
-                .map_err(|error| StartError(format!("protocols::grpc: {error}")))?;
+                .map_err(|error| self.not_started("grpc", error))?;
             listening("grpc", server.local_addr());
             self.grpc = Some(server);
         }
         if let Some(settings) = &*protocols.http {
             let server = HttpServer::bind(settings, self.http_auth.clone())
-                .map_err(|error| StartError(format!("protocols::http: {error}")))?;
+                .map_err(|error| self.not_started("http", error))?;
             listening("http", server.local_addr());
             self.http = Some(server);
         }

@@ -649,10 +649,8 @@ async fn a_port_in_use_is_named_with_the_path_of_its_setting() {
             .start()
             .await;
         let error = error.unwrap_err().to_string();
-        assert!(
-            error.starts_with(&format!("protocols::{protocol}")),
-            "{error}"
-        );
+        let path = format!("receivers::otlp::protocols::{protocol}::endpoint: listen tcp ");
+        assert!(error.starts_with(&path), "{error}");
         assert!(error.contains(&address.to_string()), "{error}");
     }
 }

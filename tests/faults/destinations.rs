@@ -1,0 +1,278 @@
+//! Destinations that refuse, hang, hang up, come back; disks that are full; stops in the middle of all that.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use profcol_component::testkit::profiles;
+use profcol_net::grpc::{Code, Status};
+use profcol_profile::service::PartialSuccess;
+use profcol_profile::{Profiles, Validation};
+
+use crate::Rig;
+use crate::backend::{Client, Destination, Mode, Nobody};
+
+/// An exporter that tries again soon.
+fn exporter(name: &str, address: impl std::fmt::Display, more: &str) -> String {
+    format!(
+        "  {name}: {{endpoint: \"{address}\", tls: {{insecure: true}}, compression: none, retry_on_failure: {{initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}}{more}}}\n"
+    )
+}
+
+/// Ten batches, 55 samples.
+fn send_ten(rig: &Rig) {
+    let client = Client::new(rig.grpc);
+    for samples in 1..=10 {
+        client.send(&profiles(samples)).unwrap();
+    }
+}
+
+/// What a destination that at first behaves like `mode` gets once it behaves well.
+fn survives(mode: Mode, more: &str) {
+    let destination = Destination::new(mode);
+    let rig = Rig::new(
+        &exporter("otlp_grpc", destination.address, more),
+        "otlp_grpc",
+    );
+    send_ten(&rig);
+    destination.wait_until_asked(20);
+    assert_eq!(destination.samples(), 0);
+    destination.set(Mode::Take);
+    destination.wait_for_samples(55);
+    rig.stop();
+    assert_eq!(destination.samples(), 55);
+}
+
+#[test]
+fn a_destination_that_refuses_for_a_while_gets_everything_later() {
+    survives(Mode::Refuse(Status::new(Code::Unavailable, "not now")), "");
+    let throttled = Status::new(Code::ResourceExhausted, "slow down");
+    survives(
+        Mode::Refuse(throttled.with_retry_delay(Duration::from_millis(50))),
+        "",
+    );
+}
+
+#[test]
+fn a_destination_that_hangs_for_a_while_gets_everything_later() {
+    survives(Mode::Hang, ", timeout: 100ms");
+}
+
+#[test]
+fn a_destination_that_comes_late_or_back_gets_everything() {
+    let place = Nobody::new();
+    let address = place.address;
+    let rig = Rig::new(&exporter("otlp_grpc", address, ""), "otlp_grpc");
+    send_ten(&rig);
+    let first = Destination::on(address, Mode::Take);
+    first.wait_for_samples(55);
+    drop(first);
+    send_ten(&rig);
+    let second = Destination::on(address, Mode::Take);
+    second.wait_for_samples(55);
+    rig.stop();
+    assert_eq!(second.samples(), 55);
+}
+
+#[test]
+fn a_destination_that_hangs_up_in_the_middle_gets_everything_later() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let rig = Rig::new(&exporter("otlp_grpc", address, ""), "otlp_grpc");
+    send_ten(&rig);
+    for _ in 0..5 {
+        let (mut connection, _) = listener.accept().expect("profcol comes again");
+        let mut begun = [0; 100];
+        std::io::Read::read_exact(&mut connection, &mut begun).expect("a request begins");
+    }
+    drop(listener);
+    let destination = Destination::on(address, Mode::Take);
+    destination.wait_for_samples(55);
+    rig.stop();
+    assert_eq!(destination.samples(), 55);
+}
+
+#[test]
+fn a_destination_with_a_limit_gets_pieces_and_is_asked_for_it_once() {
+    let limit = 10_000;
+    let destination = Destination::new(Mode::AtMost(limit));
+    let rig = Rig::new(&exporter("otlp_grpc", destination.address, ""), "otlp_grpc");
+    let batch = profiles(2000);
+    assert!(batch.encoded_len() > 3 * limit);
+    let client = Client::new(rig.grpc);
+    for sent in 1..=3 {
+        client.send(&batch).unwrap();
+        destination.wait_for_samples(sent * 2000);
+    }
+    rig.stop();
+    assert_eq!(destination.samples(), 6000);
+    let pieces = destination.taken();
+    assert!(pieces.iter().all(|piece| piece.encoded_len() <= limit));
+    assert_eq!(destination.asked(), pieces.len() + 1);
+}
+
+#[test]
+fn a_partial_success_is_told_and_not_sent_again() {
+    let partial = PartialSuccess {
+        rejected_profiles: 1,
+        error_message: "too old".to_owned(),
+    };
+    let destination = Destination::new(Mode::Answer(partial.encode()));
+    let rig = Rig::new(&exporter("otlp_grpc", destination.address, ""), "otlp_grpc");
+    Client::new(rig.grpc).send(&profiles(3)).unwrap();
+    destination.wait_for_samples(3);
+    let said = rig.stop();
+    let line = said
+        .lines()
+        .find(|line| line.contains("Partial success response"));
+    let line = line.unwrap_or_else(|| panic!("nothing was told: {said}"));
+    assert!(line.contains("too old"), "{line}");
+    assert_eq!(destination.asked(), 1);
+}
+
+#[test]
+fn what_is_queued_for_a_slow_destination_is_delivered_before_the_end() {
+    let destination = Destination::new(Mode::Slow(Duration::from_millis(100)));
+    let one_by_one = ", sending_queue: {num_consumers: 1}";
+    let rig = Rig::new(
+        &exporter("otlp_grpc", destination.address, one_by_one),
+        "otlp_grpc",
+    );
+    send_ten(&rig);
+    rig.stop();
+    assert_eq!(destination.samples(), 55);
+}
+
+#[test]
+fn what_cannot_be_delivered_before_the_end_is_counted_and_fails_the_program() {
+    let hanging = Destination::new(Mode::Hang);
+    let refusing = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "no")));
+    let nobody = Nobody::new();
+    for (address, more) in [
+        (nobody.address, ""),
+        (refusing.address, ""),
+        (hanging.address, ", timeout: 200ms"),
+    ] {
+        let rig = Rig::new(&exporter("otlp_grpc", address, more), "otlp_grpc");
+        send_ten(&rig);
+        let (status, said) = rig.process.stop();
+        assert_eq!(status.code(), Some(1), "{said}");
+        let last = said.lines().last().unwrap_or_default();
+        assert!(last.contains("55 samples could not be delivered"), "{said}");
+    }
+}
+
+#[test]
+fn a_dead_exporter_costs_the_others_nothing() {
+    let destination = Destination::new(Mode::Take);
+    let nobody = Nobody::new();
+    let exporters = exporter("otlp_grpc/good", destination.address, "")
+        + &exporter("otlp_grpc/dead", nobody.address, "");
+    let rig = Rig::new(&exporters, "otlp_grpc/dead, otlp_grpc/good");
+    for _ in 0..20 {
+        send_ten(&rig);
+    }
+    destination.wait_for_samples(20 * 55);
+    let (status, said) = rig.process.stop();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("1100 samples could not be delivered"),
+        "{said}"
+    );
+    assert_eq!(destination.samples(), 20 * 55);
+}
+
+#[test]
+fn a_full_queue_refuses_the_client_and_still_serves_the_other_exporter() {
+    let destination = Destination::new(Mode::Take);
+    let nobody = Nobody::new();
+    let exporters = exporter("otlp_grpc/good", destination.address, "")
+        + &exporter(
+            "otlp_grpc/dead",
+            nobody.address,
+            ", sending_queue: {queue_size: 2}",
+        );
+    let rig = Rig::new(&exporters, "otlp_grpc/dead, otlp_grpc/good");
+    let client = Client::new(rig.grpc);
+    for sent in 1..=5 {
+        let answer = client.send(&profiles(1));
+        let expected = (sent > 2).then_some(Code::Unavailable);
+        assert_eq!(answer.err().map(|status| status.code), expected);
+    }
+    destination.wait_for_samples(5);
+    let (status, _) = rig.process.stop();
+    assert_eq!(status.code(), Some(1));
+    assert_eq!(destination.samples(), 5);
+}
+
+#[test]
+fn a_full_disk_is_told_to_the_client_and_nothing_is_torn_by_it() {
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
+    let path = disk.0.path().join("profiles");
+    let exporters = format!("  file: {{path: {}, format: proto}}", path.display());
+    let rig = Rig::new(&exporters, "file");
+    let client = Client::new(rig.grpc);
+    let mut written = 0;
+    let mut send = |samples| {
+        let answer = client.send(&profiles(samples));
+        written += if answer.is_ok() { samples } else { 0 };
+        answer
+    };
+    send(10).unwrap();
+    let ballast = disk.0.path().join("ballast");
+    // Ends when there is no room left.
+    let _ = fs::write(&ballast, vec![0; 1 << 20]);
+    let refused = send(2000).unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(refused.message.contains("space"), "{refused}");
+    fs::remove_file(&ballast).expect("it is ours");
+    send(20).unwrap();
+    rig.stop();
+    assert_eq!(samples_in(&path), written);
+}
+
+/// A file system of 256 KiB; taken away with the value.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    #[expect(clippy::print_stdout, reason = "a skip is told")]
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(folder));
+        }
+        println!("skipped: only root can mount a disk that is small enough to be filled");
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "CI skips nothing");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What is left if this fails is a temporary folder.
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// How many samples stand in a file of length-prefixed protobuf.
+fn samples_in(path: &Path) -> usize {
+    let bytes = fs::read(path).expect("the file was written");
+    let (mut rest, mut samples) = (&bytes[..], 0);
+    while let Some((length, tail)) = rest.split_first_chunk() {
+        let (record, tail) = tail.split_at(u32::from_be_bytes(*length) as usize);
+        let record = Profiles::from_wire(record.to_vec().into(), Validation::Reject);
+        samples += record.expect("records are whole").profiles.sample_count();
+        rest = tail;
+    }
+    assert!(rest.is_empty(), "the last record is torn");
+    samples
+}

@@ -1,0 +1,79 @@
+//! What goes wrong in production, done on purpose to the real program: bad input, misbehaving clients, destinations
+//! that fail in every way, missing files and ports, full disks, crowds.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+#[path = "../backend/mod.rs"]
+mod backend;
+mod destinations;
+mod input;
+#[path = "../peers/mod.rs"]
+mod peers;
+mod start;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::net::SocketAddr;
+
+use peers::{Process, profcol};
+
+/// The profcol under test with one `otlp` receiver for gRPC and HTTP.
+struct Rig {
+    process: Process,
+    grpc: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Rig {
+    /// `exporters` is the section of that name, `names` those that the pipeline uses.
+    fn new(exporters: &str, names: &str) -> Self {
+        Self::with_limits(exporters, names, 64)
+    }
+
+    fn with_limits(exporters: &str, names: &str, mib: u32) -> Self {
+        let bytes = mib << 20;
+        let config = format!(
+            "\
+receivers:
+  otlp:
+    protocols:
+      grpc: {{endpoint: 127.0.0.1:0, max_recv_msg_size_mib: {mib}}}
+      http: {{endpoint: 127.0.0.1:0, max_request_body_size: {bytes}}}
+exporters:
+{exporters}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [{names}]}}
+"
+        );
+        let mut process = profcol(&config);
+        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        let said = process.output();
+        Self {
+            grpc: backend::endpoint_in(&said, "grpc"),
+            http: backend::endpoint_in(&said, "http"),
+            process,
+        }
+    }
+
+    /// Stops it; it has to end well.
+    fn stop(self) -> String {
+        let (status, said) = self.process.stop();
+        assert!(status.success(), "{status}: {said}");
+        said
+    }
+
+    /// The most memory that the process has held so far, in MiB.
+    fn peak_mib(&self) -> usize {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let status = std::fs::read_to_string(path).expect("the process runs");
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1));
+        let kib: usize = kib.and_then(|kib| kib.parse().ok()).expect("a number");
+        kib >> 10
+    }
+}

@@ -1,0 +1,142 @@
+//! What is wrong already at start is told with the path of its setting, and ends the program with a code of its own.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use crate::peers::profcol;
+use crate::support::{self, Ended, file, run};
+
+/// What profcol says of these receivers and exporters, with which it must not start.
+fn started(receivers: &str, exporters: &str) -> Ended {
+    let config = file("config.yaml", config(receivers, exporters));
+    run(&["--config", support::path(&config.path)])
+}
+
+fn config(receivers: &str, exporters: &str) -> String {
+    format!(
+        "\
+receivers:
+  {receivers}
+exporters:
+  {exporters}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [otlp/front], exporters: [otlp_grpc/back]}}
+"
+    )
+}
+
+const BACK: &str = "otlp_grpc/back: {endpoint: 127.0.0.1:1, tls: {insecure: true}}";
+const FRONT: &str = "otlp/front: {protocols: {http: {endpoint: 127.0.0.1:0}}}";
+
+fn check(ended: &Ended, words: &[&str]) {
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    for word in words {
+        assert!(last.contains(word), "no {word} in {last}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_named_with_its_path() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    for protocol in ["grpc", "http"] {
+        let receivers =
+            format!("otlp/front: {{protocols: {{{protocol}: {{endpoint: \"{address}\"}}}}}}");
+        let path = format!("receivers::otlp/front::protocols::{protocol}::endpoint");
+        check(
+            &started(&receivers, BACK),
+            &[&path, &address, "address already in use"],
+        );
+    }
+}
+
+#[test]
+fn a_port_of_the_program_s_own_metrics_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let port = taken.local_addr().expect("it is bound").port().to_string();
+    let config = format!(
+        "\
+receivers: {{nop: }}
+exporters: {{nop: }}
+service:
+  telemetry: {{metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{host: 127.0.0.1, port: {port}}}}}}}}}]}}}}
+  pipelines:
+    profiles: {{receivers: [nop], exporters: [nop]}}
+"
+    );
+    let config = file("config.yaml", config);
+    let ended = run(&["--config", support::path(&config.path)]);
+    check(&ended, &[&port, "in use"]);
+}
+
+/// Certificates in files: `good`, `old` and `other`, each with its key.
+fn certificates() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (name, year) in [("good", 2090), ("old", 2020), ("other", 2090)] {
+        let mut params =
+            rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a host name");
+        params.not_before = rcgen::date_time_ymd(2019, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = rcgen::KeyPair::generate().expect("a key can be made");
+        let certificate = params.self_signed(&key).expect("it can be signed");
+        let write = |kind: &str, text: String| {
+            std::fs::write(folder.path().join(format!("{name}.{kind}")), text).expect("a file");
+        };
+        write("pem", certificate.pem());
+        write("key", key.serialize_pem());
+    }
+    folder
+}
+
+fn server_tls(folder: &Path, protocol: &str, cert: &str, key: &str) -> String {
+    let at = |name| folder.join(name).display().to_string();
+    format!(
+        "otlp/front: {{protocols: {{{protocol}: {{endpoint: 127.0.0.1:0, tls: {{cert_file: {}, key_file: {}}}}}}}}}",
+        at(cert),
+        at(key)
+    )
+}
+
+#[test]
+fn bad_tls_files_are_named_with_their_path() {
+    let folder = certificates();
+    let folder = folder.path();
+    for protocol in ["grpc", "http"] {
+        let path = format!("receivers::otlp/front::protocols::{protocol}::tls");
+        for (cert, key, words) in [
+            ("nowhere.pem", "good.key", &["nowhere.pem", "cert_file"][..]),
+            ("good.pem", "nowhere.key", &["nowhere.key", "key_file"]),
+            ("good.pem", "other.key", &["good.pem", "other.key"]),
+            ("good.key", "good.key", &["good.key", "certificate"]),
+        ] {
+            let ended = started(&server_tls(folder, protocol, cert, key), BACK);
+            check(&ended, &[&[&*path][..], words].concat());
+        }
+    }
+    for exporter in ["endpoint: localhost:1", "endpoint: https://localhost:1"] {
+        let ca = folder.join("nowhere.pem");
+        let ca = ca.display();
+        let back = format!("otlp_grpc/back: {{{exporter}, tls: {{ca_file: {ca}}}}}");
+        let ended = started(FRONT, &back);
+        let path = "exporters::otlp_grpc/back::tls";
+        check(&ended, &[path, "nowhere.pem", "ca_file"]);
+    }
+}
+
+/// A restart must not take profcol down because a certificate ran out in the meantime: it may be renewed in place.
+#[test]
+fn an_expired_certificate_is_told() {
+    let folder = certificates();
+    let receivers = server_tls(folder.path(), "grpc", "old.pem", "old.key");
+    let mut process = profcol(&config(&receivers, BACK));
+    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    let (status, said) = process.stop();
+    assert!(status.success(), "{said}");
+    let line = said
+        .lines()
+        .find(|line| line.contains("expired at 2020-01-01"));
+    assert!(line.is_some_and(|line| line.contains("old.pem")), "{said}");
+}
