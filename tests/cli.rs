@@ -81,6 +81,7 @@ fn commands_end_with_their_codes() {
         "unsupported scheme on URI \"ftp://x/y\"",
     );
     check(&["components"], 0, "stability:", "");
+    check(&["components"], 0, "scheme: https", "");
     check(&["schema"], 0, "\"$schema\"", "");
     check(
         &["version"],
@@ -312,6 +313,7 @@ fn generated_answers_to_broken_configurations() {
             stderr,
         } = ended(&mut command);
         assert_eq!((code, stdout.as_str()), (Some(78), ""), "{name}: {stderr}");
+        let stderr = without_component_lists(&stderr);
         let expected = config.with_extension("txt");
         if std::env::var_os("UPDATE").is_some_and(|update| update == "1") {
             std::fs::write(&expected, &stderr).expect("written");
@@ -325,6 +327,18 @@ fn generated_answers_to_broken_configurations() {
         "{}\nUPDATE=1 writes these answers",
         stale.join("\n")
     );
+}
+
+/// Which components there are is not what these texts are about.
+fn without_component_lists(text: &str) -> String {
+    let mut parts = text.split("(valid values: [");
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (_, rest) = part.split_once(']').unwrap_or(("", part));
+        result.push_str("(valid values: [...]");
+        result.push_str(rest);
+    }
+    result
 }
 
 #[test]

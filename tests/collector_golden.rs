@@ -200,6 +200,14 @@ const DIFFERENT: &[(&str, &str)] = &[
     ("::metrics_endpoint", "only profiles are sent"),
     ("::traces_endpoint", "only profiles are sent"),
     (
+        "::read_buffer_size",
+        "buffers are smaller by default, and held only while they hold something",
+    ),
+    (
+        "::write_buffer_size",
+        "buffers are smaller by default, and held only while they hold something",
+    ),
+    (
         "::sizer",
         "the Collector prints its own value as {}; ours can be read again",
     ),

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use peers::{Process, free_address, otelcol, post_profiles};
+use peers::{Process, free_address, otelcol, post_profiles, profcol};
 
 /// The recorded exports and the number of samples in each.
 const EXPORTS: [(&str, usize); 8] = [
@@ -22,19 +22,32 @@ const EXPORTS: [(&str, usize); 8] = [
 
 #[test]
 #[ignore = "needs the peers, see cargo xtask test"]
-fn recorded_exports_pass_from_collector_to_collector() {
+fn profcol_between_two_collectors_changes_nothing() {
     let Some(folder) = recordings() else { return };
-    let (from, between) = (free_address(), free_address());
-    let last = collector_that_prints(between);
-    let first = collector_that_forwards(from, between);
-    let printed = send_all(&folder, from, last);
+    let alone = {
+        let (from, to) = (free_address(), free_address());
+        let last = collector_that_prints(to);
+        let _first = collector_that_forwards(from, to);
+        send_all(&folder, from, last)
+    };
     let due: usize = EXPORTS.iter().map(|(_, samples)| samples).sum();
-    let arrived = printed
+    let arrived = alone
         .lines()
         .filter(|line| line.starts_with("    Sample #"))
         .count();
-    assert_eq!(arrived, due, "{printed}");
-    assert!(first.stop().0.success());
+    assert_eq!(arrived, due, "{alone}");
+
+    let (from, between, to) = (free_address(), free_address(), free_address());
+    let last = collector_that_prints(to);
+    let middle = profcol_that_forwards(between, to);
+    let _first = collector_that_forwards(from, between);
+    let through_profcol = send_all(&folder, from, last);
+    assert!(
+        through_profcol == alone,
+        "{through_profcol}\n--- without profcol:\n{alone}"
+    );
+    let (status, said) = middle.stop();
+    assert!(status.success(), "{said}");
 }
 
 /// Posts each export to `from`, one after the other has arrived at `last`, and returns what that has printed in the end.
@@ -67,6 +80,23 @@ exporters:
   otlp_grpc: {{endpoint: {to}, tls: {{insecure: true}}}}
 service:
   telemetry: {{metrics: {{level: none}}, logs: {{level: error}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+"
+    ))
+    .listens_on(listen)
+}
+
+/// OTLP over gRPC in, OTLP over gRPC to `to` out.
+fn profcol_that_forwards(listen: SocketAddr, to: SocketAddr) -> Process {
+    profcol(&format!(
+        "\
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: {listen}}}}}}}
+exporters:
+  otlp_grpc: {{endpoint: {to}, tls: {{insecure: true}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
   pipelines:
     profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
 "

@@ -30,6 +30,8 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("exporters", "otlp_grpc", "endpoint=http://127.0.0.1:GRPC"),
     ("exporters", "otlp_http", "endpoint=http://127.0.0.1:HTTP"),
     ("exporters", "pprof_file", "directory=FOLDER"),
+    ("extensions", "basicauth", "htpasswd.file=FOLDER/secrets"),
+    ("extensions", "bearertokenauth", "filename=FOLDER/secrets"),
     ("extensions", "health_check", "endpoint=127.0.0.1:0"),
 ];
 
@@ -42,8 +44,11 @@ struct Component {
     name: &'static str,
     names: Vec<&'static str>,
     schema: Value,
-    load: Box<dyn Fn(&Node, &mut Problems) -> Option<Value>>,
+    load: Load,
 }
+
+/// Reads a configuration and prints it with its defaults.
+type Load = Box<dyn Fn(&Node, &mut Problems) -> Option<Value>>;
 
 fn components() -> Vec<Component> {
     let mut all = of(Kind::Receiver, REGISTRY.receivers);
@@ -96,8 +101,10 @@ impl Place {
         let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = |free: &std::net::TcpListener| free.local_addr().expect("bound").port();
         let (grpc, http) = (free(), free());
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(folder.path().join("secrets"), "user:password\n").expect("written");
         Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
+            folder,
             grpc: port(&grpc),
             http: port(&http),
         }
@@ -257,6 +264,17 @@ fn every_example_is_valid() {
     all_are_valid(examples.collect());
 }
 
+#[test]
+fn every_whole_configuration_is_valid() {
+    let files = std::fs::read_dir(root().join("config-examples")).expect("the folder is there");
+    let files = files.map(|entry| entry.expect("readable").path());
+    let configs: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|e| e == "yaml"))
+        .collect();
+    assert!(configs.len() >= 4, "{configs:?}");
+    all_are_valid(configs);
+}
+
 fn all_are_valid(files: Vec<PathBuf>) {
     let answers = files
         .iter()
@@ -271,7 +289,8 @@ fn all_are_valid(files: Vec<PathBuf>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_example_starts_and_stops() {
     for component in components() {
-        let example = Place::new().resolve(&[path(&component.folder().join("example.yaml"))]);
+        let place = Place::new();
+        let example = place.resolve(&[path(&component.folder().join("example.yaml"))]);
         let what = format!("{} {}", component.kind, component.name);
         let service = start(&document(&example, &REGISTRY), &Meter::default(), &what).await;
         let stopped = tokio::time::timeout(DEADLINE, service.stop(DEADLINE / 2)).await;

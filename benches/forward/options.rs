@@ -35,6 +35,9 @@ pub struct Options {
         default_value = "none,gzip,zstd"
     )]
     pub compression: Vec<Compression>,
+    /// How the load compresses, where that is not as the forwarder does
+    #[arg(long, value_enum, value_name = "COMPRESSION")]
+    pub sent_as: Option<Compression>,
     #[arg(long, value_enum, value_delimiter = ',', default_value = "small,large")]
     pub bodies: Vec<Class>,
     #[arg(long, value_delimiter = ',', default_value = "1,8")]

@@ -28,7 +28,10 @@ pub struct Trial {
 }
 
 pub fn run(command: &str, case: &Case, options: &Options) -> Result<Trial> {
-    let bodies = Bodies::new(&bodies::load(case.class)?, case.compression)?;
+    let bodies = Bodies::new(
+        &bodies::load(case.class)?,
+        options.sent_as.unwrap_or(case.compression),
+    )?;
     let sink = Sink::start()?;
     let forwarder = Forwarder::start(command, case, options.queue_size, sink.address)?;
     let shape = Shape {

@@ -5,9 +5,8 @@ mod file;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;
+mod pprof_file;
 mod shared;
-#[cfg(test)]
-mod testing;
 
 use profcol_component::{Entry, Exporter, entry};
 
@@ -17,4 +16,5 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),
+    entry::<pprof_file::PprofFile>(),
 ];

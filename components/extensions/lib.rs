@@ -1,5 +1,14 @@
 //! The extensions: what runs beside the pipelines. One folder each, one line in the list.
 
-use profcol_component::{Entry, Extension};
+mod basicauth;
+mod bearertokenauth;
+mod health_check;
+mod watched_file;
 
-pub const ALL: &[Entry<dyn Extension>] = &[];
+use profcol_component::{Entry, Extension, entry};
+
+pub const ALL: &[Entry<dyn Extension>] = &[
+    entry::<basicauth::BasicAuth>(),
+    entry::<bearertokenauth::BearerTokenAuth>(),
+    entry::<health_check::HealthCheck>(),
+];

@@ -3,8 +3,6 @@
 mod batch;
 mod memory_limiter;
 mod resource;
-#[cfg(test)]
-mod testing;
 
 use profcol_component::{Entry, Processor, entry};
 

@@ -3,8 +3,6 @@
 mod nop;
 mod otlp;
 mod otlp_file;
-#[cfg(test)]
-mod testing;
 
 use profcol_component::{Entry, Receiver, entry};
 

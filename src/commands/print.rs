@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use clap::CommandFactory;
 use profcol::REGISTRY;
 use profcol_component::Entry;
+use profcol_config::SCHEMES;
 use profcol_engine::document;
 use serde_json::{Value, json};
 
@@ -41,6 +42,7 @@ pub fn components() -> Result<(), Failure> {
         "exporters": list(REGISTRY.exporters),
         "extensions": list(REGISTRY.extensions),
         "connectors": [],
+        "providers": SCHEMES.map(|scheme| json!({ "scheme": scheme })),
     });
     print_value(&list, Format::Yaml)
 }

@@ -1,5 +1,7 @@
 //! `profcol run`: from a configuration to a running service and back.
 
+use std::time::{Duration, Instant};
+
 use profcol_component::Meter;
 use profcol_config::NoteLevel;
 use profcol_engine::telemetry;
@@ -60,7 +62,7 @@ async fn serve(loaded: &load::Loaded) -> Result<(), Failure> {
 
     let report = tokio::select! {
         report = service.stop(document.service.shutdown_timeout.into()) => report,
-        name = signals.stop() => {
+        name = signals.second() => {
             return Err(Failure::Runtime(format!("stopped at once by a second signal ({name})")));
         }
     };
@@ -90,6 +92,9 @@ fn verdict(report: &StopReport) -> Result<(), Failure> {
     }
 }
 
+/// Signals that come together are one request.
+const ONE_REQUEST: Duration = Duration::from_millis(500);
+
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -107,6 +112,18 @@ impl Signals {
             interrupt: listen(SignalKind::interrupt())?,
             hang_up: listen(SignalKind::hangup())?,
         })
+    }
+
+    /// The next signal that asks to stop after the first. What signals a process and its group at
+    /// once, as `timeout` does, has asked only once.
+    async fn second(&mut self) -> &'static str {
+        let began = Instant::now();
+        loop {
+            let name = self.stop().await;
+            if began.elapsed() >= ONE_REQUEST {
+                return name;
+            }
+        }
     }
 
     /// The name of the next signal that asks to stop.

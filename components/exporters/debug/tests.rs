@@ -7,7 +7,7 @@ use profcol_component::testkit::{batch, context, profiles};
 use profcol_profile::KeyValue;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// A debug exporter that writes plain text to a file.
 struct Written {

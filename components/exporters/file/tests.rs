@@ -5,9 +5,10 @@ use std::process::Command;
 use profcol_component::testkit::{batch, context};
 use profcol_profile::{KeyValue, Validation, json};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// An exporter that was started, and where it writes.
 struct Started {
@@ -367,7 +368,8 @@ async fn forces_to_the_disk_after_the_interval_and_at_the_end() {
         .await
         .unwrap();
     let stop = Stop::new();
-    let running = tokio::spawn(Arc::clone(&file.exporter).run(stop.clone()));
+    let mut running = JoinSet::new();
+    running.spawn(Arc::clone(&file.exporter).run(stop.clone()));
     let unsynced = || file.exporter.shared.lock_files().take_unsynced().len();
     file.export(1).await.unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -378,7 +380,7 @@ async fn forces_to_the_disk_after_the_interval_and_at_the_end() {
     assert_eq!(unsynced(), 0);
     file.export(1).await.unwrap();
     stop.cancel();
-    running.await.unwrap().unwrap();
+    running.join_next().await.unwrap().unwrap().unwrap();
     assert_eq!(unsynced(), 0);
 }
 
@@ -386,6 +388,7 @@ async fn forces_to_the_disk_after_the_interval_and_at_the_end() {
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
     fn new() -> Option<Self> {
         let directory = directory();
         let mounted = Command::new("mount")

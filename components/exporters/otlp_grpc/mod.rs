@@ -1,6 +1,8 @@
 //! Sends profiles over OTLP gRPC.
 
 mod config;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, OnceLock};
 
@@ -92,9 +94,14 @@ impl OtlpGrpc {
     }
 }
 
-/// The limit in gRPC's words for a message that is too large: `… larger than max (5000 vs. 4096)`.
+/// The limit in gRPC's words for a message that is too large: `… larger than max (5000 vs. 4096)`, or
+/// `… after decompression larger than max 4096`.
 fn named_limit(message: &str) -> Option<usize> {
-    let (_, limit) = message.rsplit_once(" vs. ")?;
+    let (_, numbers) = message.rsplit_once("larger than max ")?;
+    let limit = match numbers.rsplit_once(" vs. ") {
+        Some((_, limit)) => limit,
+        None => numbers,
+    };
     let digits: String = limit.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }

@@ -57,9 +57,8 @@ impl AttributeEncoding {
 }
 
 fn is_http_url(text: &str) -> bool {
-    text.parse::<http::Uri>().is_ok_and(|url| {
-        matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some()
-    })
+    text.parse::<http::Uri>()
+        .is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
 }
 
 #[expect(

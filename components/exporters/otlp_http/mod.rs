@@ -1,6 +1,8 @@
 //! Sends profiles over OTLP HTTP, as protobuf or JSON.
 
 mod config;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;

@@ -1,3 +1,5 @@
 //! What several exporters use.
 
+#[cfg(test)]
+pub(crate) mod backend;
 pub(crate) mod otlp;

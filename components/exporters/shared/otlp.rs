@@ -56,6 +56,9 @@ pub(crate) fn refusal(verdict: Verdict, reason: String) -> Refusal {
     }
 }
 
+/// No server that takes profiles is set to less.
+const SMALLEST_GUESS: usize = 64 << 10;
+
 /// The largest message that the destination takes: as configured, or as it has told us since.
 #[derive(Debug)]
 pub(crate) struct SizeLimit(AtomicUsize);
@@ -85,10 +88,14 @@ impl SizeLimit {
     }
 
     /// The destination found a message of `bytes` too large; `limit` is what it named as its limit.
-    /// Without that, half of what was refused is tried.
+    /// Without that, half of what was refused is tried, and a guess that has become too small is not
+    /// kept: a destination that refuses everything for a while must not make us send crumbs for ever.
     pub(crate) fn learn(&self, bytes: usize, limit: Option<usize>, reason: String) -> Refusal {
-        let limit_bytes = limit.filter(|limit| *limit < bytes).unwrap_or(bytes / 2);
-        self.0.fetch_min(limit_bytes, Ordering::Relaxed);
+        let named = limit.filter(|limit| (1..bytes).contains(limit));
+        let limit_bytes = named.unwrap_or(bytes / 2);
+        if named.is_some() || limit_bytes >= SMALLEST_GUESS {
+            self.0.fetch_min(limit_bytes, Ordering::Relaxed);
+        }
         tracing::info!(
             bytes,
             limit_bytes,
@@ -125,14 +132,25 @@ mod tests {
             }
         ));
         assert!(limit.check(401).is_err());
-        let halved = limit.learn(300, None, "no".to_owned());
-        assert!(matches!(
-            halved,
-            Refusal::TooLarge {
-                limit_bytes: 150,
-                ..
-            }
-        ));
         assert_eq!(SizeLimit::new(0).check(usize::MAX), Ok(()));
+    }
+
+    #[test]
+    fn guesses_are_kept_while_they_are_plausible() {
+        let check = |bytes: usize, named: Option<usize>, tried: usize, kept: usize| {
+            let limit = SizeLimit::new(1);
+            let learned = limit.learn(bytes, named, "no".to_owned());
+            let Refusal::TooLarge { limit_bytes, .. } = learned else {
+                panic!("{learned:?}");
+            };
+            assert_eq!(limit_bytes, tried, "{bytes} {named:?}");
+            assert_eq!(limit.0.load(Ordering::Relaxed), kept, "{bytes} {named:?}");
+        };
+        let configured = 1 << 20;
+        check(400_000, None, 200_000, 200_000);
+        check(300, None, 150, configured);
+        check(300, Some(100), 100, 100);
+        check(300, Some(0), 150, configured);
+        check(400_000, Some(500_000), 200_000, 200_000);
     }
 }

@@ -46,9 +46,11 @@ impl Processor for ResourceProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let metadata = &batch.metadata;
         batch.profiles.update_resources(|resource| {
-            self.changes.iter().fold(false, |changed, change| {
-                change.apply(&mut resource.attributes, metadata) || changed
-            })
+            let mut changed = false;
+            for change in &self.changes {
+                changed |= change.apply(&mut resource.attributes, metadata);
+            }
+            changed
         });
         next.consume(batch).await
     }

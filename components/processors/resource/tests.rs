@@ -5,7 +5,7 @@ use profcol_component::{Metadata, Outcome, Refusal};
 use profcol_profile::{Attributes, KeyValue, Profiles, Validation, Value};
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// Keeps what it is given.
 #[derive(Default)]
@@ -181,18 +181,18 @@ async fn hashes_as_the_collector_does() {
 #[tokio::test]
 async fn extracts_named_groups() {
     let action = "{key: url, pattern: '^(?P<scheme>[a-z]+)://(?P<host>[^/]+)', action: extract}";
-    let url = ("url", text("http://shop/cart"));
+    let url = &("url", text("http://shop/cart"));
     let (scheme, host) = (("scheme", text("http")), ("host", text("shop")));
     check(
         action,
-        &[url.clone()],
+        std::slice::from_ref(url),
         &[url.clone(), scheme.clone(), host.clone()],
     )
     .await;
     check(
         action,
         &[("scheme", text("x")), url.clone()],
-        &[scheme, url, host],
+        &[scheme, url.clone(), host],
     )
     .await;
     check(action, &[("url", text("/cart"))], &[("url", text("/cart"))]).await;

@@ -1,6 +1,6 @@
 //! OTLP over HTTP: protobuf and JSON.
 
-use ::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use ::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use bytes::Bytes;
@@ -29,7 +29,11 @@ impl HttpService for Service {
         }
         if head.method != Method::POST {
             let message = "405 method not allowed, supported: [POST]";
-            return Err(plain(StatusCode::METHOD_NOT_ALLOWED, message));
+            let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, message);
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("POST"));
+            return Err(response);
         }
         if Format::of(&head.headers).is_none() {
             let message =
@@ -46,7 +50,7 @@ impl HttpService for Service {
                 Format::Protobuf => format.response(StatusCode::OK, taken.encode().into()),
                 Format::Json => format.response(StatusCode::OK, taken.encode_json().into()),
             },
-            Err(status) => format.refusal(status.code.to_http(), &status),
+            Err(status) => format.refusal(http_status(&status), &status),
         }
     }
 
@@ -88,6 +92,15 @@ impl Service {
                 Ok(received)
             }
         }
+    }
+}
+
+/// As the specification maps codes, except that what is too large stays so: 429 would ask the client
+/// to send the same again.
+fn http_status(status: &Status) -> StatusCode {
+    match status.code {
+        Code::ResourceExhausted if status.retry_delay.is_none() => StatusCode::PAYLOAD_TOO_LARGE,
+        code => code.to_http(),
     }
 }
 

@@ -7,6 +7,8 @@ mod config;
 mod export;
 mod grpc;
 mod http;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,16 +43,22 @@ impl Factory for Otlp {
     type Component = dyn Receiver;
 
     fn build(config: &OtlpConfig, context: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
+        Ok(Box::new(Otlp::new(config, context)?))
+    }
+}
+
+impl Otlp {
+    fn new(config: &OtlpConfig, context: &BuildContext) -> Result<Self, BuildError> {
         let protocols = &config.protocols;
         let grpc_auth = protocols.grpc.as_ref().and_then(|grpc| grpc.auth.as_ref());
         let http_auth = protocols.http.as_ref().and_then(|http| http.auth.as_ref());
-        Ok(Box::new(Otlp {
+        Ok(Otlp {
             config: config.clone(),
             grpc_auth: authenticator(grpc_auth, context)?,
             http_auth: authenticator(http_auth, context)?,
             grpc: None,
             http: None,
-        }))
+        })
     }
 }
 

@@ -7,10 +7,10 @@ use profcol_component::testkit::{context, profiles};
 use profcol_component::{Answer, Consumer, Meter};
 use profcol_profile::json::{self, ResourceAttrEncoding};
 use tempfile::TempDir;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use super::*;
-use crate::testing::load;
+use profcol_component::testkit::load;
 
 /// Takes batches, or refuses them as told, and remembers the samples of each that it took.
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct Running {
     consumed: Arc<Consumed>,
     meter: Meter,
     stop: Stop,
-    task: JoinHandle<Result<(), RunError>>,
+    task: JoinSet<Result<(), RunError>>,
 }
 
 impl Running {
@@ -65,7 +65,8 @@ impl Running {
         let next = Arc::clone(&consumed) as Arc<dyn Consumer>;
         let output = Output::new(next, context.meter.clone(), "otlp_file");
         let stop = Stop::new();
-        let task = tokio::spawn(Box::new(receiver).run(output, stop.clone()));
+        let mut task = JoinSet::new();
+        task.spawn(Box::new(receiver).run(output, stop.clone()));
         Self {
             directory,
             consumed,
@@ -83,9 +84,14 @@ impl Running {
         append(&self.path(name), bytes);
     }
 
-    async fn stop(self) {
+    async fn stop(mut self) {
         self.stop.cancel();
-        self.task.await.unwrap().unwrap();
+        self.ended().await;
+    }
+
+    async fn ended(&mut self) {
+        let ended = self.task.join_next().await;
+        ended.unwrap().unwrap().unwrap();
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -132,7 +138,7 @@ async fn read_once(bytes: &[u8], options: &str) -> (Vec<usize>, u64) {
     append(&directory.path().join("in"), bytes);
     let options = format!("{ONCE}, {options}");
     let mut running = Running::start(directory, &options, Consumed::default()).await;
-    (&mut running.task).await.unwrap().unwrap();
+    running.ended().await;
     let samples = running.consumed.samples.borrow().clone();
     (samples, running.count("damaged"))
 }
@@ -275,7 +281,7 @@ async fn offers_a_refused_record_again_until_it_is_taken() {
     *consumed.refusals.lock().unwrap() =
         vec![Refusal::retry("full"), later, Refusal::retry("full")];
     let mut running = Running::start(directory, ONCE, consumed).await;
-    (&mut running.task).await.unwrap().unwrap();
+    running.ended().await;
     running.consumed.wait_for(&[1, 2]).await;
     assert_eq!(running.count("undelivered"), 0);
 }
@@ -287,7 +293,7 @@ async fn skips_and_counts_a_record_that_is_refused_for_ever() {
     let consumed = Consumed::default();
     *consumed.refusals.lock().unwrap() = vec![Refusal::permanent("no")];
     let mut running = Running::start(directory, ONCE, consumed).await;
-    (&mut running.task).await.unwrap().unwrap();
+    running.ended().await;
     running.consumed.wait_for(&[2]).await;
     assert_eq!(running.count("undelivered"), 1);
 }
@@ -319,9 +325,9 @@ async fn once_ends_when_all_was_delivered_and_not_before() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert!(!running.task.is_finished());
+    assert!(running.task.try_join_next().is_none());
     second.settle(Outcome::Undelivered);
-    (&mut running.task).await.unwrap().unwrap();
+    running.ended().await;
     assert_eq!(running.count("undelivered"), 1);
 }
 
@@ -339,7 +345,7 @@ async fn leaves_out_what_is_excluded_and_reads_no_file_twice() {
     .unwrap();
     let options = format!("{ONCE}, exclude: ['{root}/*.tmp']");
     let mut running = Running::start(directory, &options, Consumed::default()).await;
-    (&mut running.task).await.unwrap().unwrap();
+    running.ended().await;
     running.consumed.wait_for(&[1]).await;
     assert_eq!(running.consumed.samples.borrow().len(), 1);
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use profcol_config::ComponentId;
+use profcol_config::{ComponentId, Config, Problems, Sources, yaml};
 use profcol_profile::{
     Dictionary, Line, Location, LocationRef, Model, Profile, Profiles, Resource, ResourceProfiles,
     SampleRef, Samples, Scope, ScopeProfiles, ValueType,
@@ -90,6 +90,17 @@ pub fn watched_batch(samples: usize) -> (Batch, Outcomes) {
         .finalizers
         .add(Finalizer::new(move |outcome| lock(&seen.0).push(outcome)));
     (batch, outcomes)
+}
+
+/// Reads options as a configuration file does; `Err` has every problem, a line each.
+pub fn load<C: Config>(text: &str) -> Result<C, String> {
+    let mut sources = Sources::default();
+    let source = sources
+        .add("test", text, None)
+        .expect("a test's options are short");
+    let node = yaml::parse(&sources, source).expect("a test's options are YAML");
+    let mut problems = Problems::default();
+    profcol_config::load(&node, &mut problems).ok_or_else(|| problems.to_string())
 }
 
 /// The outcomes that were reported.

@@ -24,7 +24,7 @@ pub use node::{Entry, Location, Map, Node, Value};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use report::Report;
 pub use resolve::{
-    Host, Input, Note, NoteLevel, Resolved, Unresolved, World, parse_untrusted, resolve,
+    Host, Input, Note, NoteLevel, Resolved, SCHEMES, Unresolved, World, parse_untrusted, resolve,
 };
 pub use sources::{SourceId, Sources, TooMuch};
 pub use suggest::did_you_mean;

@@ -1,9 +1,15 @@
 //! A socket that makes few system calls.
 //!
-//! Go's gRPC sends frames of 16 KiB and takes no larger ones, and `h2` reads and writes frame by frame:
-//! a message of 182 KB costs 20 reads and 12 writes. Here reads run ahead and large writes are
-//! gathered, which costs a copy within the cache and saves more: passing such a message from a Go
-//! client to a Go server takes a fifth less CPU, most of it the kernel's work per segment.
+//! Go's gRPC sends frames of 16 KiB and takes no larger ones, and `h2` reads and writes frame by frame.
+//! Here reads run ahead and large writes are gathered, which costs a copy within the cache and saves
+//! more. Passing messages from a Go client to a Go server, 4 connections, medians of one run:
+//!
+//! ```text
+//!                                  frame by frame    with this
+//! system calls, 182 KB message           37.6            7.1      (14.0 -> 4.3 writes, 23 -> 2 reads)
+//! CPU, 182 KB message                    0.26 ms         0.22 ms
+//! CPU, 791 KB message                    0.92 ms         0.79 ms
+//! ```
 //!
 //! A connection at rest holds no buffer.
 
@@ -33,8 +39,8 @@ pub(crate) struct Buffers {
 impl Default for Buffers {
     fn default() -> Buffers {
         Buffers {
-            read: 64 << 10,
-            write: 64 << 10,
+            read: 128 << 10,
+            write: 128 << 10,
         }
     }
 }
@@ -113,6 +119,13 @@ impl AsyncRead for Socket {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let me = &mut *self;
+        // A flush was put off and nothing followed: whoever reads now waits for an answer to it.
+        if !me.more_expected
+            && me.gathered.has_remaining()
+            && let Poll::Ready(outcome) = me.poll_drain(cx)
+        {
+            outcome?;
+        }
         if me.ahead.is_empty() {
             if buf.remaining() >= me.buffers.read {
                 me.large_frames = true;
@@ -178,8 +191,9 @@ impl AsyncWrite for Socket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.more_expected {
-            // What follows is usually written before the task rests. The wake-up makes sure that
-            // this is asked again if it is not, as when the peer's window is used up.
+            // What follows is usually written before the task rests. If it is not, as when the peer's
+            // window is used up, the wake-up brings the task back, and its next flush or read sends
+            // what is here.
             self.more_expected = false;
             cx.waker().wake_by_ref();
             return Poll::Ready(Ok(()));
@@ -246,5 +260,87 @@ impl AsyncWrite for Wire {
             Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Wire::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn pair(buffers: Buffers) -> (Socket, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Socket::unix(ours, buffers), theirs)
+    }
+
+    #[tokio::test]
+    async fn writes_of_any_size_arrive_in_order() {
+        let (mut socket, mut peer) = pair(Buffers {
+            read: 1,
+            write: 50_000,
+        });
+        let sizes = [5, 20_000, 20_000, 20_000, 3, 100_000, 20_000, 7];
+        let sent: Vec<Vec<u8>> = (1..)
+            .zip(sizes)
+            .map(|(byte, size)| vec![byte; size])
+            .collect();
+        let expected = sent.concat();
+        let reading = async {
+            let mut got = vec![0; expected.len()];
+            peer.read_exact(&mut got).await.unwrap();
+            got
+        };
+        let writing = async {
+            for piece in &sent {
+                socket.write_all(piece).await.unwrap();
+            }
+            socket.flush().await.unwrap();
+        };
+        let (got, ()) = tokio::join!(reading, writing);
+        assert!(got == expected);
+    }
+
+    #[tokio::test]
+    async fn a_large_write_that_nothing_follows_is_sent_by_the_next_flush_or_read() {
+        for by_read in [true, false] {
+            let (mut socket, mut peer) = pair(Buffers::default());
+            socket.write_all(&[1; LARGE]).await.unwrap();
+            socket.flush().await.unwrap();
+            let asking = async {
+                if by_read {
+                    socket.read_u8().await.unwrap();
+                } else {
+                    socket.flush().await.unwrap();
+                }
+            };
+            let answering = async {
+                peer.read_exact(&mut [0; LARGE]).await.unwrap();
+                peer.write_all(b"x").await.unwrap();
+            };
+            tokio::join!(asking, answering);
+        }
+    }
+
+    #[tokio::test]
+    async fn reading_ahead_loses_nothing_and_rests_without_a_buffer() {
+        let (mut socket, mut peer) = pair(Buffers {
+            read: 1000,
+            write: 0,
+        });
+        let sent: Vec<u8> = (0..250).cycle().take(5003).collect();
+        peer.write_all(&sent).await.unwrap();
+        let mut got = vec![0; sent.len()];
+        for piece in got.chunks_mut(7) {
+            socket.read_exact(piece).await.unwrap();
+        }
+        assert!(got == sent);
+        let waiting = std::future::poll_fn(|cx| {
+            let mut byte = [0];
+            let read = Pin::new(&mut socket).poll_read(cx, &mut ReadBuf::new(&mut byte));
+            Poll::Ready(read.is_pending())
+        });
+        assert!(waiting.await);
+        assert_eq!(socket.ahead.capacity(), 0);
     }
 }

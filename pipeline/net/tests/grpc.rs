@@ -1,5 +1,11 @@
 //! Our gRPC client against our gRPC server, over loopback.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
+)]
+
 mod support;
 
 use std::sync::Arc;

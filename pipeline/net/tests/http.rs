@@ -1,5 +1,11 @@
 //! Our HTTP client against our HTTP server, over loopback.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "what is unwrapped wrongly fails the test, as it should; its tasks end with it"
+)]
+
 mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -343,4 +349,21 @@ async fn connections_are_kept_or_not_as_configured() {
         }
         assert_eq!(server.stats.accepted.load(Relaxed), expected);
     }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_take_its_answer_is_let_go() {
+    let mut settings = http_settings();
+    settings.write_timeout = profcol_config::Duration::from_millis(100);
+    let server = http_server(&settings);
+    let mut stream = TcpStream::connect(server.tcp()).await.unwrap();
+    stream
+        .write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut answer = Vec::new();
+    // Cut off with or without a reset; either way most of it was never sent.
+    let _ = stream.read_to_end(&mut answer).await;
+    assert!(answer.len() < LARGE, "{}", answer.len());
 }

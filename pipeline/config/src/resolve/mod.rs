@@ -15,6 +15,7 @@ use crate::node::{Location, Map, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::sources::Sources;
 
+pub use retrieve::SCHEMES;
 pub use world::{Host, World};
 
 /// What the user named on the command line.

@@ -11,7 +11,8 @@ use crate::sources::{SourceId, Sources, TooMuch};
 use crate::suggest::did_you_mean;
 use crate::yaml::{self, Budget};
 
-const SCHEMES: [&str; 5] = ["env", "file", "http", "https", "yaml"];
+/// Where configurations and `${…}` may come from.
+pub const SCHEMES: [&str; 5] = ["env", "file", "http", "https", "yaml"];
 
 pub(super) struct Reader<'w> {
     world: &'w dyn World,

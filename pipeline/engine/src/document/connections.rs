@@ -3,9 +3,9 @@
 //! What could not be read has its own problem already and counts as declared here, so that one
 //! mistake is told once.
 
-use profcol_config::{ComponentId, Map, Node, Problem, Problems};
+use profcol_config::{ComponentId, Map, Node, Problem, Problems, did_you_mean};
 
-use super::{Document, Pipeline, SECTIONS, suggestion};
+use super::{Declared, Document, Pipeline, SECTIONS, suggestion};
 
 /// The ids that a configuration declares.
 struct Declarations<'a> {
@@ -17,11 +17,17 @@ struct Declarations<'a> {
 }
 
 /// The ids of one section; `None` where they cannot all be known.
-type Ids = Option<Vec<ComponentId>>;
+type Ids = Option<Vec<Id>>;
+
+struct Id {
+    id: ComponentId,
+    /// False for what has a problem of its own.
+    is_read: bool,
+}
 
 impl Document {
     pub(super) fn check_connections(&self, root: &Node, problems: &mut Problems) {
-        let declared = Declarations::of(root);
+        let declared = Declarations::of(root, self);
         for (kind, ids) in [
             ("receiver", &declared.receivers),
             ("exporter", &declared.exporters),
@@ -79,13 +85,13 @@ fn has_pipelines(root: &Node) -> bool {
 // === impl Declarations ===
 
 impl<'a> Declarations<'a> {
-    fn of(root: &'a Node) -> Self {
+    fn of(root: &'a Node, read: &Document) -> Self {
         Self {
             root,
-            receivers: ids(root, "receivers"),
-            processors: ids(root, "processors"),
-            exporters: ids(root, "exporters"),
-            extensions: ids(root, "extensions"),
+            receivers: ids(root, "receivers", &read.receivers),
+            processors: ids(root, "processors", &read.processors),
+            exporters: ids(root, "exporters", &read.exporters),
+            extensions: ids(root, "extensions", &read.extensions),
         }
     }
 
@@ -131,12 +137,22 @@ impl<'a> Declarations<'a> {
         if declared.is_empty() && matches!(kind, "receiver" | "exporter") {
             return;
         }
-        let known: Vec<String> = declared.iter().map(ComponentId::to_string).collect();
+        let known: Vec<String> = declared.iter().map(|known| known.id.to_string()).collect();
         for (position, id) in named.iter().enumerate() {
-            if declared.contains(id) {
+            if declared.iter().any(|known| known.id == *id) {
                 continue;
             }
             let id = id.to_string();
+            let near = did_you_mean(&id, known.iter().map(String::as_str));
+            let is_near = |known: &&Id| near.is_some_and(|near| known.id.to_string() == near);
+            if declared
+                .iter()
+                .find(is_near)
+                .is_some_and(|near| !near.is_read)
+            {
+                // Most likely this is the right name, and the problem is that one.
+                continue;
+            }
             let message = format!("references {kind} {id:?} which is not configured");
             let help = match known.is_empty() {
                 true => format!("declare it under `{kind}s`"),
@@ -153,11 +169,16 @@ impl<'a> Declarations<'a> {
     }
 }
 
-fn ids(root: &Node, section: &str) -> Ids {
+fn ids<C: ?Sized>(root: &Node, section: &str, read: &[Declared<C>]) -> Ids {
     match root.get(section).filter(|node| !node.is_null()) {
         Some(node) => {
             let keys = node.as_map()?.keys();
-            keys.map(|key| key.parse().ok()).collect()
+            let id = |key: &String| {
+                let id = key.parse().ok()?;
+                let is_read = read.iter().any(|declared| declared.id == id);
+                Some(Id { id, is_read })
+            };
+            keys.map(id).collect()
         }
         // Perhaps it is there under a name that nobody knows.
         None => root.as_map().is_some_and(has_only_sections).then(Vec::new),

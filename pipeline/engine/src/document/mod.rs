@@ -5,8 +5,11 @@
 //! is reported at once, each problem with its `::` path; places and snippets come from the nodes.
 
 mod connections;
+mod editors;
 mod print;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

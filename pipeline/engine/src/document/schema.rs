@@ -4,34 +4,46 @@ use profcol_component::{Entry, Registry};
 use profcol_config::schema::schema_of;
 use serde_json::{Map, Value, json};
 
+use super::editors::for_editors;
 use super::{PipelineSettings, ServiceSettings};
 
 /// The schema of everything that `registry` can build.
 pub fn schema(registry: &Registry) -> Value {
     let mut definitions = Map::new();
-    let mut service = schema_of::<ServiceSettings>();
-    let pipeline = schema_of::<PipelineSettings>();
-    if let Some(properties) = service.get_mut("properties").and_then(Value::as_object_mut) {
+    define(
+        &mut definitions,
+        "pipeline",
+        schema_of::<PipelineSettings>(),
+    );
+    define(&mut definitions, "service", schema_of::<ServiceSettings>());
+    if let Some(Value::Object(properties)) = definitions
+        .get_mut("service")
+        .and_then(|service| service.get_mut("properties"))
+    {
         properties.insert(
             "pipelines".to_owned(),
             json!({
                 "description": "Pipelines by id: `profiles` or `profiles/<name>`.",
                 "type": "object",
+                "minProperties": 1,
                 "patternProperties": { "^profiles(/.+)?$": reference("pipeline") },
                 "additionalProperties": false,
             }),
         );
     }
-    define(&mut definitions, "pipeline", pipeline);
-    define(&mut definitions, "service", service);
     let properties = json!({
         "receivers": section("receiver", registry.receivers, &mut definitions),
         "processors": section("processor", registry.processors, &mut definitions),
         "exporters": section("exporter", registry.exporters, &mut definitions),
         "extensions": section("extension", registry.extensions, &mut definitions),
+        "connectors": {
+            "description": "There are none: a receiver may feed several pipelines without one.",
+            "type": ["object", "null"],
+            "maxProperties": 0,
+        },
         "service": reference("service"),
     });
-    json!({
+    let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "profcol",
         "description": "The configuration of profcol, the profile collector.",
@@ -39,7 +51,9 @@ pub fn schema(registry: &Registry) -> Value {
         "properties": properties,
         "additionalProperties": false,
         "$defs": definitions,
-    })
+    });
+    for_editors(&mut schema);
+    schema
 }
 
 fn section<C: ?Sized>(

@@ -28,7 +28,19 @@ pub struct Graph {
     pub(crate) exporters: Vec<Named<Arc<Sender>>>,
     /// By position in their pipelines.
     pub(crate) processors: Vec<Vec<Named<Arc<Stage>>>>,
-    pub(crate) receivers: Vec<(Named<Box<dyn Receiver>>, Arc<dyn Consumer>)>,
+    pub(crate) receivers: Vec<Feed>,
+}
+
+/// A receiver and where its batches go.
+pub(crate) struct Feed {
+    pub(crate) receiver: Named<Box<dyn Receiver>>,
+    pub(crate) next: Arc<dyn Consumer>,
+}
+
+/// The processors of all pipelines, and where each pipeline begins.
+struct Pipelines {
+    by_position: Vec<Vec<Named<Arc<Stage>>>>,
+    entrances: HashMap<PipelineId, Arc<dyn Consumer>>,
 }
 
 /// A component with what people call it.
@@ -71,8 +83,9 @@ impl Graph {
         };
         let extensions = builder.extensions()?;
         let exporters = builder.exporters()?;
-        let (processors, entrances) = builder.pipelines(&exporters)?;
-        let receivers = builder.receivers(&entrances)?;
+        let pipelines = builder.pipelines(&exporters)?;
+        let receivers = builder.receivers(&pipelines)?;
+        let processors = pipelines.by_position;
         Ok(Self {
             extensions,
             exporters,
@@ -119,17 +132,7 @@ impl Builder<'_> {
         declared.map(build).collect()
     }
 
-    #[expect(clippy::type_complexity, reason = "two parallel results of one walk")]
-    fn pipelines(
-        &self,
-        exporters: &[Named<Arc<Sender>>],
-    ) -> Result<
-        (
-            Vec<Vec<Named<Arc<Stage>>>>,
-            HashMap<PipelineId, Arc<dyn Consumer>>,
-        ),
-        BuildFailure,
-    > {
+    fn pipelines(&self, exporters: &[Named<Arc<Sender>>]) -> Result<Pipelines, BuildFailure> {
         let mut by_position: Vec<Vec<Named<Arc<Stage>>>> = Vec::new();
         let mut entrances = HashMap::new();
         for pipeline in &self.document.service.pipelines {
@@ -150,14 +153,13 @@ impl Builder<'_> {
             }
             entrances.insert(pipeline.id.clone(), next);
         }
-        Ok((by_position, entrances))
+        Ok(Pipelines {
+            by_position,
+            entrances,
+        })
     }
 
-    #[expect(clippy::type_complexity, reason = "a receiver and where it leads")]
-    fn receivers(
-        &self,
-        entrances: &HashMap<PipelineId, Arc<dyn Consumer>>,
-    ) -> Result<Vec<(Named<Box<dyn Receiver>>, Arc<dyn Consumer>)>, BuildFailure> {
+    fn receivers(&self, pipelines: &Pipelines) -> Result<Vec<Feed>, BuildFailure> {
         let mut receivers = Vec::new();
         for declared in &self.document.receivers {
             let fed: Vec<_> = self
@@ -166,12 +168,14 @@ impl Builder<'_> {
                 .pipelines
                 .iter()
                 .filter(|pipeline| pipeline.receivers.contains(&declared.id))
-                .filter_map(|pipeline| entrances.get(&pipeline.id).cloned())
+                .filter_map(|pipeline| pipelines.entrances.get(&pipeline.id).cloned())
                 .collect();
             if fed.is_empty() {
                 continue;
             }
-            receivers.push((self.build(Kind::Receiver, declared, None)?, FanOut::to(fed)));
+            let receiver = self.build(Kind::Receiver, declared, None)?;
+            let next = FanOut::to(fed);
+            receivers.push(Feed { receiver, next });
         }
         Ok(receivers)
     }

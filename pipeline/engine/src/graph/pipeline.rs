@@ -1,15 +1,26 @@
 //! A processor in its place in a pipeline.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use profcol_component::{Answer, Batch, Consumer, IntCounter, Meter, Processor};
+use profcol_component::{Answer, Batch, Consumer, Histogram, IntCounter, Meter, Processor};
+
+use crate::telemetry::DURATIONS;
 
 /// Joins a processor to what comes after it and counts what goes through.
 pub(crate) struct Stage {
     processor: Arc<dyn Processor>,
     incoming: IntCounter,
+    duration: Histogram,
     next: Arc<dyn Consumer>,
+}
+
+/// The way on from a processor for one batch; adds up the time that is not the processor's own.
+struct Onward<'a> {
+    next: &'a dyn Consumer,
+    nanos: AtomicU64,
 }
 
 /// Counts what a processor passes on.
@@ -36,10 +47,17 @@ impl Stage {
             "Samples passed on by the processor.",
             labels,
         );
+        let duration = meter.histogram(
+            "otelcol_processor_internal_duration_seconds",
+            "What a batch takes in the processor itself.",
+            DURATIONS,
+            labels,
+        );
         let next = Arc::new(Outgoing { items, next });
         Arc::new(Self {
             processor,
             incoming,
+            duration,
             next,
         })
     }
@@ -57,7 +75,27 @@ impl Stage {
 impl Consumer for Stage {
     async fn consume(&self, batch: Batch) -> Answer {
         self.incoming.inc_by(batch.profiles.sample_count() as u64);
-        self.processor.process(batch, &*self.next).await
+        let onward = Onward {
+            next: &*self.next,
+            nanos: AtomicU64::new(0),
+        };
+        let began = Instant::now();
+        let answer = self.processor.process(batch, &onward).await;
+        let elsewhere = Duration::from_nanos(onward.nanos.into_inner());
+        let own = began.elapsed().saturating_sub(elsewhere);
+        self.duration.observe(own.as_secs_f64());
+        answer
+    }
+}
+
+#[async_trait]
+impl Consumer for Onward<'_> {
+    async fn consume(&self, batch: Batch) -> Answer {
+        let began = Instant::now();
+        let answer = self.next.consume(batch).await;
+        let nanos = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.nanos.fetch_add(nanos, Ordering::Relaxed);
+        answer
     }
 }
 

@@ -15,16 +15,19 @@ mod retry;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, Consumer, Delivery, Exporter, IntCounter, Meter, Outcome, Refusal, Stop,
+    Answer, Batch, Consumer, Delivery, Exporter, Histogram, IntCounter, Meter, Outcome, Refusal,
+    Stop,
 };
 use profcol_profile::Bound;
 
 use self::queue::Queue;
 use self::retry::Backoff;
+use crate::telemetry::DURATIONS;
 
 /// How often a batch may be split because the other side finds it too large.
 ///
@@ -41,12 +44,15 @@ pub(crate) struct Sender {
     counters: Counters,
     /// Ends waits between retries.
     hurry: Stop,
+    /// Samples that could have been delivered later, had there been no stop.
+    given_up: AtomicU64,
 }
 
 struct Counters {
     sent: IntCounter,
     send_failed: IntCounter,
     enqueue_failed: IntCounter,
+    duration: Histogram,
 }
 
 // === impl Sender ===
@@ -65,6 +71,7 @@ impl Sender {
             queue,
             counters: Counters::new(name, meter),
             hurry: Stop::new(),
+            given_up: AtomicU64::new(0),
         })
     }
 
@@ -88,7 +95,7 @@ impl Sender {
     }
 
     /// After [`run`](Self::run) has ended or was cut off: counts and tells what was accepted and is
-    /// neither delivered nor given up.
+    /// neither delivered nor refused for ever.
     pub(crate) fn count_lost(&self) -> u64 {
         let lost = self.queue.as_ref().map_or(0, Queue::lost_samples);
         if lost > 0 {
@@ -97,7 +104,7 @@ impl Sender {
                 &Refusal::retry("not delivered before the deadline of the stop"),
             );
         }
-        lost
+        self.given_up.load(Ordering::Relaxed)
     }
 
     /// Delivers one batch and tells whoever waits for it what became of it.
@@ -132,6 +139,13 @@ impl Sender {
     }
 
     async fn deliver_in_pieces(&self, batch: Batch, limit_bytes: usize, splits: u32) -> Answer {
+        // The limit is about the message, which need not be as long as the batch is here.
+        let bytes = batch.profiles.encoded_len();
+        let limit_bytes = if limit_bytes < bytes {
+            limit_bytes
+        } else {
+            bytes / 2
+        };
         let split = batch.profiles.split(Bound::Bytes(limit_bytes));
         let mut answer = Ok(());
         if let Some(oversize) = &split.oversize {
@@ -183,6 +197,7 @@ impl Sender {
     }
 
     async fn try_once(&self, batch: &Batch) -> Answer {
+        let _timer = self.counters.duration.start_timer();
         let export = self.exporter.export(batch);
         let result = match self.delivery.timeout {
             None | Some(Duration::ZERO) => export.await,
@@ -209,6 +224,9 @@ impl Sender {
 
     fn count_loss(&self, samples: u64, refusal: &Refusal) {
         self.counters.send_failed.inc_by(samples);
+        if self.hurry.is_cancelled() && refusal.is_retryable() {
+            self.given_up.fetch_add(samples, Ordering::Relaxed);
+        }
         let verb = if self.queue.is_some() {
             "Dropping"
         } else {
@@ -276,6 +294,12 @@ impl Counters {
             enqueue_failed: meter.counter(
                 "otelcol_exporter_enqueue_failed_profile_samples",
                 "Samples that the sending queue did not take.",
+                labels,
+            ),
+            duration: meter.histogram(
+                "otelcol_exporter_send_duration_seconds",
+                "What one try to deliver a batch takes.",
+                DURATIONS,
                 labels,
             ),
         }

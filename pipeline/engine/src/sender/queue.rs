@@ -7,12 +7,13 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use profcol_component::{
     Accumulator, Answer, Batch, Finalizer, Gauge, Limits, Meter, Outcome, QueueBatchSettings,
     QueueSettings, Ready, Refusal, Sizer,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -25,7 +26,22 @@ pub(crate) struct Queue {
     entrance: Mutex<Option<mpsc::UnboundedSender<Batch>>>,
     exit: Mutex<Option<mpsc::UnboundedReceiver<Batch>>>,
     pending: Arc<Pending>,
+    backlog: Backlog,
 }
+
+/// Batches that no consumer has taken yet.
+#[derive(Default)]
+struct Backlog {
+    batches: AtomicU64,
+    taken: Notify,
+}
+
+/// How long a sender waits at most while there is a backlog.
+///
+/// A queue is for bad times. While exports merely lag, a client that gets its answer a moment later
+/// sends a moment later, and the queue (and with it the memory in use) stays as short as the lag is;
+/// when the destination is gone, clients are held up by no more than this.
+const PACE: Duration = Duration::from_millis(50);
 
 /// What is in the queue, merged or under way.
 struct Pending {
@@ -55,6 +71,7 @@ impl Queue {
             settings,
             entrance: Mutex::new(Some(entrance)),
             exit: Mutex::new(Some(exit)),
+            backlog: Backlog::default(),
             pending: Arc::new(Pending {
                 samples: AtomicU64::new(0),
                 lost: AtomicU64::new(0),
@@ -117,6 +134,7 @@ impl Queue {
 
         self.enqueue(batch)?;
         if !self.settings.wait_for_result {
+            self.backlog.pace(self.settings.num_consumers).await;
             return Ok(());
         }
         match outcome.await {
@@ -145,6 +163,7 @@ impl Queue {
 
     fn enqueue(&self, batch: Batch) -> Answer {
         let entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        self.backlog.batches.fetch_add(1, Ordering::Relaxed);
         let refused = match entrance.as_ref() {
             Some(entrance) => entrance.send(batch).err().map(|unsent| unsent.0),
             None => Some(batch),
@@ -170,19 +189,58 @@ impl Queue {
         match &*self.settings.batch {
             None => {
                 while let Some(batch) = exit.recv().await {
+                    self.backlog.take();
                     consumers.hand(batch).await;
                 }
             }
             Some(settings) => {
-                accumulate(
-                    &mut exit,
-                    Accumulator::new(limits(settings)),
-                    &mut consumers,
-                )
-                .await;
+                self.accumulate(&mut exit, limits(settings), &mut consumers)
+                    .await;
             }
         }
         consumers.finish().await;
+    }
+
+    async fn accumulate(
+        &self,
+        exit: &mut mpsc::UnboundedReceiver<Batch>,
+        limits: Limits,
+        consumers: &mut Consumers,
+    ) {
+        let mut accumulator = Accumulator::new(limits);
+        loop {
+            let due = accumulator.next_flush();
+            let ready = tokio::select! {
+                next = exit.recv() => match next {
+                    Some(batch) => {
+                        self.backlog.take();
+                        accumulator.add(batch, Instant::now()).into_iter().collect()
+                    }
+                    None => break,
+                },
+                () = sleep_until(due) => accumulator.flush_due(Instant::now()),
+            };
+            consumers.hand_all(ready).await;
+        }
+        consumers.hand_all(accumulator.flush_all()).await;
+    }
+}
+
+// === impl Backlog ===
+
+impl Backlog {
+    fn take(&self) {
+        self.batches.fetch_sub(1, Ordering::Relaxed);
+        self.taken.notify_one();
+    }
+
+    /// Waits until a batch is taken, where more wait than can be sent at once.
+    async fn pace(&self, consumers: i64) {
+        let enough = u64::try_from(consumers).unwrap_or(0);
+        if self.batches.load(Ordering::Relaxed) > enough {
+            // Who has waited long enough goes on.
+            let _ = tokio::time::timeout(PACE, self.taken.notified()).await;
+        }
     }
 }
 
@@ -200,25 +258,6 @@ fn limits(settings: &QueueBatchSettings) -> Limits {
         // What is held is bounded by the queue's own size.
         max_partitions: usize::MAX,
     }
-}
-
-async fn accumulate(
-    exit: &mut mpsc::UnboundedReceiver<Batch>,
-    mut accumulator: Accumulator,
-    consumers: &mut Consumers,
-) {
-    loop {
-        let due = accumulator.next_flush();
-        let ready = tokio::select! {
-            next = exit.recv() => match next {
-                Some(batch) => accumulator.add(batch, Instant::now()).into_iter().collect(),
-                None => break,
-            },
-            () = sleep_until(due) => accumulator.flush_due(Instant::now()),
-        };
-        consumers.hand_all(ready).await;
-    }
-    consumers.hand_all(accumulator.flush_all()).await;
 }
 
 async fn sleep_until(due: Option<Instant>) {

@@ -250,9 +250,10 @@ async fn a_stop_ends_the_waits_and_tries_once_more() {
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(2)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let began = Instant::now();
+    let (began, sender) = (Instant::now(), Arc::clone(&rig.sender));
     let (sink, counted) = rig.finish().await;
     assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(sender.count_lost(), 1, "what the stop cost is told");
     assert_eq!(sink.accepted(), [2]);
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
     assert_eq!(
@@ -318,6 +319,34 @@ async fn a_backend_with_a_limit_gets_the_batch_in_pieces() {
             enqueue_failed: 0
         }
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_backend_refuses_for_ever_is_no_loss_of_the_stop() {
+    let sink = Sink::refusing([Refusal::retry("down"), Refusal::permanent("bad")]);
+    let rig = Rig::new(sink.with_delivery(queued(|_| {})));
+    rig.sender.consume(batch(3)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let sender = Arc::clone(&rig.sender);
+    assert_eq!(rig.finish().await.1.send_failed, 3);
+    assert_eq!(sender.count_lost(), 0);
+}
+
+/// As of a message in JSON, which is longer than the batch.
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_the_batch_keeps_already_still_gets_smaller_pieces() {
+    let whole = batch(200);
+    let too_large = || Refusal::TooLarge {
+        reason: "too large".to_owned(),
+        limit_bytes: whole.profiles.encoded_len() * 2,
+    };
+    let sink = Sink::refusing([too_large(), too_large()]);
+    let rig = Rig::new(sink.with_delivery(unqueued(steady_retry())));
+    rig.sender.consume(whole.clone()).await.unwrap();
+    let (sink, counted) = rig.finish().await;
+    assert!(sink.accepted().len() >= 3, "{:?}", sink.accepted());
+    assert_eq!(sink.accepted().iter().sum::<usize>(), 200);
+    assert_eq!(counted.sent, 200);
 }
 
 #[tokio::test(start_paused = true)]

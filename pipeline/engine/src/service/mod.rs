@@ -15,7 +15,7 @@ use profcol_component::{
 };
 use tokio::time::Instant;
 
-use crate::graph::{Graph, Named, Stage};
+use crate::graph::{Feed, Graph, Named, Stage};
 use crate::sender::Sender;
 use crate::tasks::{Failure, Tasks};
 
@@ -124,7 +124,7 @@ impl Service {
             started?;
         }
         let mut receivers = Vec::new();
-        for (mut receiver, next) in graph.receivers {
+        for Feed { mut receiver, next } in graph.receivers {
             let started = receiver.component.start().await;
             starting(&receiver, started)?;
             receivers.push((receiver, next));

@@ -12,3 +12,6 @@ pub use settings::{
     LogEncoding, LogLevel, LogSampling, LogSettings, MetricLevel, MetricReader, MetricSettings,
     PrometheusReader, PullExporter, PullReader, TelemetrySettings,
 };
+
+/// Buckets for how long things take, in seconds: from a batch in a processor to a slow backend.
+pub(crate) const DURATIONS: &[f64] = &[1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0];

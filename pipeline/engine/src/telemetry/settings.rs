@@ -48,7 +48,7 @@ pub struct LogSettings {
     pub encoding: LogEncoding,
     /// `stderr`, `stdout` or paths of files; all get every line.
     pub output_paths: Vec<String>,
-    /// Fields that the first line tells.
+    /// Fields added to every line.
     pub initial_fields: BTreeMap<String, String>,
     /// Bounds floods of equal lines.
     pub sampling: LogSampling,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use h2::PingPong;
 use h2::client::SendRequest;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -43,6 +44,8 @@ pub(super) struct Channel {
     http2: Http2Options,
     lines: tokio::sync::Mutex<Lines>,
     next: AtomicUsize,
+    /// The connections' own tasks; they end with this channel at the latest.
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// How each connection behaves.
@@ -127,6 +130,7 @@ impl Channel {
             http2,
             lines: tokio::sync::Mutex::default(),
             next: AtomicUsize::new(0),
+            tasks: Mutex::default(),
         }
     }
 
@@ -338,7 +342,7 @@ impl Line {
         );
         let (mine, endpoint) = (shared.clone(), channel.endpoint.clone());
         // Ends when the peer closes, a probe stays unanswered, or no handle is left.
-        tokio::spawn(async move {
+        let task = async move {
             tokio::select! {
                 result = connection => if let Err(error) = result {
                     debug!(%endpoint, %error, "gRPC connection ended");
@@ -346,7 +350,10 @@ impl Line {
                 () = probing => debug!(%endpoint, "gRPC connection given up: a probe was not answered"),
             }
             mine.closed.store(true, Relaxed);
-        });
+        };
+        let mut tasks = channel.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
         Ok(Connection { send, shared })
     }
 }

@@ -26,10 +26,10 @@ pub struct GrpcClientSettings {
     /// Probe the connection while it is silent; without this section it is not probed.
     #[serde(skip_serializing_if = "is_default")]
     pub keepalive: Present<GrpcClientKeepalive>,
-    /// Most bytes to read from a connection at a time; 0 means 64 KiB. Held only while there are some.
+    /// Most bytes to read from a connection at a time; 0 means 128 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
     pub read_buffer_size: usize,
-    /// Most bytes to gather before they are written; 0 means 64 KiB. Held only while there are some.
+    /// Most bytes to gather before they are written; 0 means 128 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
     /// While there is no connection, let calls wait for one, up to their timeout, instead of failing.
@@ -151,10 +151,10 @@ pub struct HttpClientSettings {
     /// Whom to trust, where the URL begins with `https://`.
     #[serde(skip_serializing_if = "is_default")]
     pub tls: ClientTls,
-    /// Most bytes to read from a connection at a time; 0 means 64 KiB. Held only while there are some.
+    /// Most bytes to read from a connection at a time; 0 means 128 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
     pub read_buffer_size: usize,
-    /// Most bytes to gather before they are written; 0 means 64 KiB. Held only while there are some.
+    /// Most bytes to gather before they are written; 0 means 128 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
     /// How long one request may take, with its answer; 0 means for ever.

@@ -88,7 +88,9 @@ impl Encoding {
 
     /// The encoding of this [`name`](Self::name).
     pub fn from_name(name: &str) -> Option<Encoding> {
-        Encoding::ALL.into_iter().find(|encoding| encoding.name() == name)
+        Encoding::ALL
+            .into_iter()
+            .find(|encoding| encoding.name() == name)
     }
 }
 

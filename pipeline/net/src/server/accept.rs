@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::listen::Listener;
 use crate::io::{PeerAddr, Stream};
@@ -33,7 +33,7 @@ pub struct ServerStats {
     pub accept_failures: AtomicU64,
     /// Connections that did not get through the TLS handshake, or not in time.
     pub handshake_failures: AtomicU64,
-    /// Handlers that panicked; their callers got INTERNAL.
+    /// Handlers that panicked, whose callers got INTERNAL, and connections that did.
     pub panics: AtomicU64,
 }
 
@@ -88,7 +88,7 @@ impl Acceptor {
             tokio::select! {
                 biased;
                 deadline = &mut stop => break deadline,
-                Some(_) = connections.join_next() => {}
+                Some(ended) = connections.join_next() => self.note(ended),
                 accepted = self.listener.accept(self.buffers) => match accepted {
                     Ok((socket, peer)) => {
                         self.stats.accepted.fetch_add(1, Relaxed);
@@ -117,6 +117,15 @@ impl Acceptor {
                 "closing connections still busy at the deadline"
             );
             connections.shutdown().await;
+        }
+    }
+
+    fn note(&self, ended: Result<(), JoinError>) {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            self.stats.panics.fetch_add(1, Relaxed);
+            error!(%error, "a connection's task panicked; the connection is closed");
         }
     }
 

@@ -55,6 +55,10 @@ pub struct HttpRequest {
 /// Answers requests.
 pub trait HttpService: Send + Sync + 'static {
     /// Decides by method, path and headers, before the body is read.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the refusal is the answer; it is moved once a request"
+    )]
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>>;
 
     /// Handles one request. Dropped halfway if the client hangs up.

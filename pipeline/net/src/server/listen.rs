@@ -90,8 +90,8 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, addr) = listener.accept().await?;
-                // Answers are small and are waited for.
-                stream.set_nodelay(true)?;
+                // Answers are small and are waited for. If this fails the connection is gone already.
+                let _ = stream.set_nodelay(true);
                 Ok((Socket::tcp(stream, buffers), PeerAddr::Tcp(addr)))
             }
             Listener::Unix(listener, path) => {

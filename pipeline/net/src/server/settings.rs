@@ -26,10 +26,10 @@ pub struct GrpcServerSettings {
     /// How many calls one connection may have open at a time; 0 means 100.
     #[serde(skip_serializing_if = "is_default")]
     pub max_concurrent_streams: u32,
-    /// Most bytes to read from a connection at a time; 0 means 64 KiB. Held only while there are some.
+    /// Most bytes to read from a connection at a time; 0 means 128 KiB. Held only while there are some.
     #[serde(skip_serializing_if = "is_default")]
     pub read_buffer_size: usize,
-    /// Most bytes of answers to gather before they are written; 0 means 64 KiB.
+    /// Most bytes of answers to gather before they are written; 0 means 128 KiB.
     #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
     /// When connections are probed, renewed and closed.

@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of this")]
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -71,6 +70,9 @@ impl GrpcService for Behaviour {
     }
 }
 
+/// Size of the answer to `/large`, more than sockets hold.
+pub const LARGE: usize = 50_000_000;
+
 /// An HTTP service that says what it got.
 #[derive(Clone, Default)]
 pub struct Describe;
@@ -93,6 +95,7 @@ impl HttpService for Describe {
                 .header("retry-after", "7")
                 .body(Bytes::new())
                 .unwrap(),
+            "/large" => Response::new(Bytes::from(vec![0; LARGE])),
             "/never" => std::future::pending().await,
             _ => {
                 let encoding = match &request.body.compressed {
@@ -152,12 +155,10 @@ impl Running {
     }
 }
 
-fn until(stop: oneshot::Receiver<Instant>) -> impl Future<Output = Instant> + Send {
-    async move {
-        match stop.await {
-            Ok(deadline) => deadline,
-            Err(_) => std::future::pending().await,
-        }
+async fn until(stop: oneshot::Receiver<Instant>) -> Instant {
+    match stop.await {
+        Ok(deadline) => deadline,
+        Err(_) => std::future::pending().await,
     }
 }
 

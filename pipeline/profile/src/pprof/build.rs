@@ -174,10 +174,7 @@ impl Builder {
                 expected: names(expected.map(|row| texts(known, Some(*row)))),
             });
         }
-        let strings = &set.model.dictionary.strings;
-        let period_type = set.profiles[0]
-            .period_type
-            .map(|row| texts(strings, Some(row)));
+        let period_type = set.period_type();
         if let (Some(expected), Some(found)) = (header.period_type, period_type)
             && !same(&expected, found)
         {

@@ -76,6 +76,23 @@ impl<'a> ProfileSet<'a> {
             .map(|profile| texts(strings, profile.sample_type))
     }
 
+    /// Kind and unit of what the samples are taken by.
+    pub fn period_type(&self) -> Option<(&'a str, &'a str)> {
+        let strings = &self.model.dictionary.strings;
+        let period_type = self.profiles[0].period_type?;
+        Some(texts(strings, Some(period_type)))
+    }
+
+    pub fn period(&self) -> i64 {
+        self.profiles[0].period
+    }
+
+    /// Samples as OTLP counts them: those of each sample type.
+    pub fn sample_count(&self) -> usize {
+        let profiles = self.profiles.iter();
+        profiles.map(|profile| profile.samples.len()).sum()
+    }
+
     /// The sample type to show first, where that is not the last.
     pub(super) fn default_sample_type(&self) -> &'a str {
         let scope = self.scope.scope.as_deref();

@@ -1,0 +1,144 @@
+//! The options of `pprof_file`.
+
+use std::collections::BTreeSet;
+
+use profcol_config::{Config, Duration, Present, Problems};
+use profcol_profile::pprof::{Keys, LabelSelection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::name::Template;
+
+/// Adds profiles up and writes them to pprof files.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct PprofFileConfig {
+    /// Where the files go; created if it is missing. It belongs to this exporter alone.
+    pub directory: String,
+    /// Files are written so long after their first profiles came; `0s` writes each batch before it
+    /// is answered.
+    pub interval: Duration,
+    /// Resource attributes; resources whose values differ go to different files.
+    pub group_by: Vec<String>,
+    /// How many groups may be held at once; further ones share files named `other`.
+    pub max_groups: usize,
+    /// The names of the files: text around `{type}`, `{group}`, `{time}` and `{sequence}`, of which
+    /// the last must be there.
+    pub file_name: String,
+    /// Which attributes become labels of the samples.
+    pub labels: Labels,
+    /// How much is held in memory; more is written early, and refused where that fails.
+    pub max_buffered_mib: usize,
+    /// When old files are removed; absent keeps all.
+    pub retention: Present<Retention>,
+}
+
+/// Which attributes become labels, by key; `"*"` stands for all.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct Labels {
+    pub resource: Vec<String>,
+    pub profile: Vec<String>,
+    pub sample: Vec<String>,
+    /// Write the links of samples as the labels `trace_id` and `span_id`.
+    pub links: bool,
+}
+
+/// When old files are removed, the oldest first; the newest always stays.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct Retention {
+    /// How many files are kept; 0 means no bound.
+    pub max_files: usize,
+    /// How long files are kept; `0s` means no bound.
+    pub max_age: Duration,
+    /// How large all files together may be; 0 means no bound.
+    pub max_total_mib: u64,
+}
+
+pub(super) const DEFAULT_FILE_NAME: &str = "{type}-{group}-{time}-{sequence}.pb.gz";
+const ALL: &str = "*";
+/// The largest file that can be built in one piece.
+const MAX_BUFFERED_MIB: usize = 1024;
+
+// === defaults ===
+
+impl Default for PprofFileConfig {
+    fn default() -> Self {
+        Self {
+            directory: String::new(),
+            interval: Duration::from_secs(10),
+            group_by: Vec::new(),
+            max_groups: 1000,
+            file_name: DEFAULT_FILE_NAME.to_owned(),
+            labels: Labels::default(),
+            max_buffered_mib: 64,
+            retention: Present::default(),
+        }
+    }
+}
+
+impl Default for Labels {
+    fn default() -> Self {
+        let all = || vec![ALL.to_owned()];
+        Self {
+            resource: all(),
+            profile: all(),
+            sample: all(),
+            links: true,
+        }
+    }
+}
+
+impl Labels {
+    pub(super) fn selection(&self) -> LabelSelection {
+        LabelSelection {
+            resource: keys(&self.resource),
+            profile: keys(&self.profile),
+            sample: keys(&self.sample),
+            links: self.links,
+        }
+    }
+}
+
+fn keys(list: &[String]) -> Keys {
+    if list.iter().any(|key| key == ALL) {
+        return Keys::All;
+    }
+    Keys::Only(list.iter().cloned().collect())
+}
+
+// === validation ===
+
+impl Config for PprofFileConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.directory.is_empty() {
+            problems.add("directory", "directory must be non-empty");
+        }
+        if self.interval.is_negative() {
+            problems.add("interval", "interval must not be negative");
+        }
+        if self.group_by.iter().any(String::is_empty) {
+            problems.add("group_by", "a key of group_by must be non-empty");
+        }
+        let different: BTreeSet<&String> = self.group_by.iter().collect();
+        if different.len() < self.group_by.len() {
+            problems.add("group_by", "a key stands twice in group_by");
+        }
+        if self.max_groups == 0 {
+            problems.add("max_groups", "max_groups must be positive");
+        }
+        if let Err(error) = Template::parse(&self.file_name) {
+            problems.add("file_name", error.to_string());
+        }
+        if !(1..=MAX_BUFFERED_MIB).contains(&self.max_buffered_mib) {
+            let message = format!("max_buffered_mib must be between 1 and {MAX_BUFFERED_MIB}");
+            problems.add("max_buffered_mib", message);
+        }
+        if let Some(retention) = &*self.retention
+            && retention.max_age.is_negative()
+        {
+            problems.add("retention::max_age", "max_age must not be negative");
+        }
+    }
+}

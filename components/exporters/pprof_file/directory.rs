@@ -1,0 +1,275 @@
+//! The directory of the files: it holds whole files, or nothing of them.
+//!
+//! A file is written under a hidden name, forced to the disk and only then given its name, so that
+//! whoever sees it sees all of it, after a power cut too. What a crash left behind is removed at
+//! start. The directory is locked, because removing leftovers and old files is only right while
+//! nobody else writes there.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::config::Retention;
+use super::held::Finished;
+use super::name::{Template, temporary};
+
+pub(super) struct Directory {
+    path: PathBuf,
+    template: Template,
+    retention: Option<Rules>,
+    /// The number of the next file.
+    sequence: u64,
+    lock: Option<File>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    max_files: Option<usize>,
+    max_age: Option<Duration>,
+    max_bytes: Option<u64>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DirectoryError {
+    #[error("failed to {what} {}: {source}", path.display())]
+    Io {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("{} is in use by another pprof_file exporter: give each a directory of its own", .0.display())]
+    InUse(PathBuf),
+    #[error("every name for a file in {} is taken: put {{time}} into file_name", .0.display())]
+    NoFreeName(PathBuf),
+}
+
+/// One of our files.
+struct Kept {
+    sequence: u64,
+    path: PathBuf,
+    bytes: u64,
+    modified: SystemTime,
+}
+
+/// Numbers that are taken are skipped; so many tries find a free one.
+const MAX_TRIES: u64 = 1000;
+
+impl Directory {
+    pub(super) fn new(path: &Path, template: Template, retention: Option<&Retention>) -> Self {
+        Self {
+            path: path.to_owned(),
+            template,
+            retention: retention.map(Rules::new),
+            sequence: 1,
+            lock: None,
+        }
+    }
+
+    /// Creates and locks the directory, removes what a crash left behind, and goes on counting
+    /// where the files end.
+    pub(super) fn open(&mut self) -> Result<(), DirectoryError> {
+        fs::create_dir_all(&self.path).map_err(|error| self.failed("create", error))?;
+        self.lock = self.try_lock()?;
+        let read = |error| self.failed("read", error);
+        let mut last = 0;
+        for entry in fs::read_dir(&self.path).map_err(read)? {
+            let entry = entry.map_err(read)?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if self.template.is_temporary(name) {
+                let path = entry.path();
+                fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
+                tracing::info!(path = %path.display(), "Removed a file that was not finished.");
+            } else if let Some(sequence) = self.template.sequence_in(name) {
+                last = last.max(sequence);
+            }
+        }
+        self.sequence = last + 1;
+        self.probe()
+    }
+
+    /// Lets others use it.
+    pub(super) fn close(&mut self) {
+        self.lock = None;
+    }
+
+    /// Writes a file: all of it or nothing. Its name is safe after the next [`sync`](Self::sync).
+    pub(super) fn write(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
+        let (path, temporary) = self.free_name(file)?;
+        let written = write_and_sync(&temporary, &file.bytes)
+            .map_err(|error| failed("write", &temporary, error))
+            .and_then(|()| {
+                fs::rename(&temporary, &path).map_err(|error| failed("rename", &temporary, error))
+            });
+        if let Err(error) = written {
+            remove_if_there(&temporary);
+            return Err(error);
+        }
+        self.sequence += 1;
+        Ok(path)
+    }
+
+    /// Forces the names of the files to the disk.
+    pub(super) fn sync(&self) -> Result<(), DirectoryError> {
+        let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| self.failed("force to the disk the directory", error))
+    }
+
+    /// Removes what is too old or too much; returns how many files. Failure is not worth losing
+    /// data for.
+    pub(super) fn prune(&self) -> u64 {
+        let Some(rules) = self.retention else {
+            return 0;
+        };
+        match self.kept() {
+            Ok(kept) => rules.prune(&kept),
+            Err(error) => {
+                tracing::warn!(%error, "Failed to look for old files.");
+                0
+            }
+        }
+    }
+
+    fn try_lock(&self) -> Result<Option<File>, DirectoryError> {
+        let directory = File::open(&self.path).map_err(|error| self.failed("open", error))?;
+        match directory.try_lock() {
+            Ok(()) => Ok(Some(directory)),
+            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse(self.path.clone())),
+            Err(TryLockError::Error(error)) => {
+                // Some network file systems have no locks.
+                tracing::warn!(path = %self.path.display(), %error, "The directory cannot be locked. Nobody else may write there.");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Finds out whether files can be written at all. A full disk may have room again later.
+    fn probe(&self) -> Result<(), DirectoryError> {
+        let path = self.path.join(temporary("probe"));
+        let probed = create(&path);
+        remove_if_there(&path);
+        match probed {
+            Err(error) if !is_full(&error) => Err(failed("write", &path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn free_name(&mut self, file: &Finished) -> Result<(PathBuf, PathBuf), DirectoryError> {
+        for _ in 0..MAX_TRIES {
+            let name = self.template.name(&file.parts, self.sequence);
+            let path = self.path.join(&name);
+            let exists = path.try_exists();
+            if !exists.map_err(|error| failed("look for", &path, error))? {
+                return Ok((path, self.path.join(temporary(&name))));
+            }
+            self.sequence += 1;
+        }
+        Err(DirectoryError::NoFreeName(self.path.clone()))
+    }
+
+    /// Our files, oldest first.
+    fn kept(&self) -> io::Result<Vec<Kept>> {
+        let mut kept = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let sequence = name
+                .to_str()
+                .and_then(|name| self.template.sequence_in(name));
+            // Others may move files away at any time.
+            let (Some(sequence), Ok(metadata)) = (sequence, entry.metadata()) else {
+                continue;
+            };
+            if metadata.is_file() {
+                kept.push(Kept {
+                    sequence,
+                    path: entry.path(),
+                    bytes: metadata.len(),
+                    modified: metadata.modified()?,
+                });
+            }
+        }
+        kept.sort_by_key(|file| file.sequence);
+        Ok(kept)
+    }
+
+    fn failed(&self, what: &'static str, source: io::Error) -> DirectoryError {
+        failed(what, &self.path, source)
+    }
+}
+
+impl Rules {
+    fn new(retention: &Retention) -> Self {
+        Self {
+            max_files: (retention.max_files > 0).then_some(retention.max_files),
+            max_age: (!retention.max_age.is_zero()).then(|| retention.max_age.to_std()),
+            max_bytes: (retention.max_total_mib > 0)
+                .then(|| retention.max_total_mib.saturating_mul(1 << 20)),
+        }
+    }
+
+    fn prune(self, kept: &[Kept]) -> u64 {
+        let mut files = kept.len();
+        let mut bytes: u64 = kept.iter().map(|file| file.bytes).sum();
+        let mut removed = 0;
+        let Some((_newest, older)) = kept.split_last() else {
+            return 0;
+        };
+        for file in older {
+            let age = file.modified.elapsed().unwrap_or_default();
+            let too_old = self.max_age.is_some_and(|max| age > max);
+            let too_many = self.max_files.is_some_and(|max| files > max);
+            let too_much = self.max_bytes.is_some_and(|max| bytes > max);
+            if !(too_old || too_many || too_much) {
+                continue;
+            }
+            match fs::remove_file(&file.path) {
+                Ok(()) => removed += 1,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!(path = %file.path.display(), %error, "Failed to remove an old file.");
+                    continue;
+                }
+            }
+            files -= 1;
+            bytes -= file.bytes;
+        }
+        removed
+    }
+}
+
+pub(super) fn remove_if_there(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "Failed to remove a file.");
+    }
+}
+
+fn write_and_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Never follows a link that somebody has put there.
+fn create(path: &Path) -> io::Result<File> {
+    remove_if_there(path);
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
+fn failed(what: &'static str, path: &Path, source: io::Error) -> DirectoryError {
+    DirectoryError::Io {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}

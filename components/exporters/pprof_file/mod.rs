@@ -1,0 +1,388 @@
+//! Adds profiles up over an interval and writes them to pprof files.
+//!
+//! ```text
+//! export ──► Held: a builder per type and group ──(interval, or full)──► Outbox ──► Directory
+//! ```
+//!
+//! A batch is answered when it has been added. What the disk does not take waits in the outbox,
+//! and counts to the same bound; when that is reached, batches are refused. With an interval of
+//! zero nothing is held: a batch is answered when its files are on the disk.
+//!
+//! All work on profiles and files happens on threads for blocking work. Whoever writes holds the
+//! lock of the outbox until it is done, even if nobody waits for it any more, so that the end of
+//! the last write is the end of all.
+
+mod config;
+mod directory;
+mod held;
+mod name;
+mod outbox;
+mod telemetry;
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use profcol_component::{
+    Batch, BuildContext, BuildError, ComponentStatus, Delivered, Delivery, Exporter, Factory,
+    Refusal, RunError, Stability, StartError, Status, Stop,
+};
+use profcol_profile::Profiles;
+use tokio::sync::{Mutex, Notify, Semaphore};
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+pub use self::config::PprofFileConfig;
+use self::directory::{Directory, DirectoryError};
+use self::held::{AddError, Grouping, Held};
+use self::name::Template;
+use self::outbox::Outbox;
+use self::telemetry::Telemetry;
+
+/// After a failure the disk is tried again at the latest after this long.
+const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
+
+pub struct PprofFile {
+    shared: Arc<Shared>,
+    outbox: Arc<Mutex<Outbox>>,
+}
+
+struct Shared {
+    grouping: Grouping,
+    interval: Duration,
+    /// How many bytes may be held, in builders and in the outbox.
+    limit: usize,
+    state: Mutex<State>,
+    /// Lets as many batches be decoded at once as can be; the others wait without a thread.
+    adders: Arc<Semaphore>,
+    /// Tells [`Exporter::run`] that there is something to write, or more than enough.
+    work: Notify,
+    telemetry: Telemetry,
+    status: ComponentStatus,
+}
+
+#[derive(Default)]
+struct State {
+    held: Held,
+    /// Bytes of what is being written or waits in the outbox.
+    unwritten: usize,
+    /// How often was written, to know whether somebody else has done so.
+    writes: u64,
+    failure: Option<Failure>,
+}
+
+/// What the disk said last, if it did not take everything.
+struct Failure {
+    reason: String,
+    retry_at: Instant,
+}
+
+enum Offer {
+    Taken,
+    /// There is no room before something has been written, for the next time after `writes`.
+    Full {
+        writes: u64,
+    },
+}
+
+impl Factory for PprofFile {
+    const NAME: &'static str = "pprof_file";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = PprofFileConfig;
+    type Component = dyn Exporter;
+
+    fn build(
+        config: &PprofFileConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Exporter>, BuildError> {
+        let exporter = PprofFile::new(config, context)?;
+        Ok(Box::new(exporter))
+    }
+}
+
+impl PprofFile {
+    fn new(config: &PprofFileConfig, context: &BuildContext) -> Result<Self, BuildError> {
+        let template = Template::parse(&config.file_name);
+        let template = template.map_err(|error| BuildError(error.to_string()))?;
+        let path = Path::new(&config.directory);
+        let directory = Directory::new(path, template, config.retention.as_ref());
+        let telemetry = Telemetry::new(context);
+        let outbox = Outbox::new(directory, telemetry.clone());
+        let parallelism = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let shared = Shared {
+            grouping: Grouping {
+                keys: config.group_by.clone(),
+                max_groups: config.max_groups,
+                labels: config.labels.selection(),
+            },
+            interval: config.interval.to_std(),
+            limit: config.max_buffered_mib << 20,
+            state: Mutex::default(),
+            adders: Arc::new(Semaphore::new(parallelism)),
+            work: Notify::new(),
+            telemetry,
+            status: context.status.clone(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            outbox: Arc::new(Mutex::new(outbox)),
+        })
+    }
+
+    async fn offer(&self, profiles: &Profiles) -> Result<Offer, Refusal> {
+        let (shared, profiles) = (Arc::clone(&self.shared), profiles.clone());
+        let adder = Arc::clone(&shared.adders).acquire_owned().await;
+        let adding = spawn_blocking(move || {
+            let _adder = adder;
+            shared.offer(&profiles)
+        });
+        adding.await.map_err(|error| broken(&error))?
+    }
+
+    /// Writes, unless somebody else has done so since there were `writes`.
+    async fn make_room(&self, writes: u64) -> Result<(), Refusal> {
+        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let shared = Arc::clone(&self.shared);
+        let writing = spawn_blocking(move || {
+            let is_full = shared.state.blocking_lock().writes == writes;
+            if is_full {
+                shared.write(&mut outbox);
+            }
+        });
+        writing.await.map_err(|error| broken(&error))
+    }
+
+    async fn write_through(&self, profiles: &Profiles) -> Result<Delivered, Refusal> {
+        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let (shared, profiles) = (Arc::clone(&self.shared), profiles.clone());
+        let writing = spawn_blocking(move || shared.write_through(&profiles, &mut outbox));
+        writing.await.map_err(|error| broken(&error))?
+    }
+
+    async fn write(&self) {
+        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let shared = Arc::clone(&self.shared);
+        let writing = spawn_blocking(move || shared.write(&mut outbox));
+        if let Err(error) = writing.await {
+            tracing::error!(%error, "Writing files ended early.");
+        }
+    }
+
+    /// Writes the rest; an error says what could not be written.
+    async fn write_last(&self) -> Result<(), RunError> {
+        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let shared = Arc::clone(&self.shared);
+        let writing = spawn_blocking(move || shared.write_last(&mut outbox));
+        let written = writing.await.map_err(|error| RunError(error.to_string()))?;
+        written.map_err(RunError)
+    }
+}
+
+#[async_trait]
+impl Exporter for PprofFile {
+    fn delivery(&self) -> Delivery {
+        Delivery::inline()
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let opening = spawn_blocking(move || {
+            outbox.directory.open()?;
+            outbox.prune();
+            Ok(())
+        });
+        let opened: Result<(), DirectoryError> = opening
+            .await
+            .map_err(|error| StartError(error.to_string()))?;
+        opened.map_err(|error| StartError(error.to_string()))
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        if self.shared.interval.is_zero() {
+            return self.write_through(&batch.profiles).await;
+        }
+        if let Offer::Full { writes } = self.offer(&batch.profiles).await? {
+            self.make_room(writes).await?;
+            if let Offer::Full { .. } = self.offer(&batch.profiles).await? {
+                let reason = "profiles come faster than they can be written to files";
+                return Err(Refusal::retry(reason));
+            }
+        }
+        Ok(Delivered::default())
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        loop {
+            let due = self.shared.due().await;
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = self.shared.work.notified() => {}
+                () = sleep_until(due) => self.write().await,
+            }
+        }
+        self.write_last().await
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn offer(&self, profiles: &Profiles) -> Result<Offer, Refusal> {
+        // Decoding needs no lock.
+        let model = profiles.model();
+        let mut state = self.state.blocking_lock();
+        let was_empty = state.is_empty();
+        if state.is_full(self.limit) {
+            return state.refuse_or_wait(self.limit);
+        }
+        let others = match state.held.add(model, &self.grouping) {
+            Ok(others) => others,
+            Err(AddError::TooManyFiles) if state.held.since().is_some() => {
+                return state.refuse_or_wait(self.limit);
+            }
+            Err(error) => return Err(refusal_of_add(&error, profiles)),
+        };
+        self.telemetry.ungrouped_samples.inc_by(others);
+        self.telemetry.set_buffered(state.bytes());
+        if was_empty || state.is_full(self.limit) {
+            self.work.notify_one();
+        }
+        Ok(Offer::Taken)
+    }
+
+    fn write_through(
+        &self,
+        profiles: &Profiles,
+        outbox: &mut Outbox,
+    ) -> Result<Delivered, Refusal> {
+        let mut held = Held::default();
+        let others = held.add(profiles.model(), &self.grouping);
+        let others = others.map_err(|error| refusal_of_add(&error, profiles))?;
+        let written = outbox.write_all(held.finish());
+        self.note(&mut self.state.blocking_lock(), &written);
+        match written {
+            Ok(()) => {
+                self.telemetry.ungrouped_samples.inc_by(others);
+                Ok(Delivered::default())
+            }
+            Err(error) => Err(Refusal::retry(error.to_string())),
+        }
+    }
+
+    fn write(&self, outbox: &mut Outbox) {
+        let held = {
+            let mut state = self.state.blocking_lock();
+            let held = std::mem::take(&mut state.held);
+            state.unwritten = held.bytes() + outbox.waiting_bytes();
+            held
+        };
+        let written = outbox.write(held.finish());
+        let mut state = self.state.blocking_lock();
+        state.unwritten = outbox.waiting_bytes();
+        state.writes += 1;
+        self.telemetry.set_buffered(state.bytes());
+        self.note(&mut state, &written);
+    }
+
+    fn write_last(&self, outbox: &mut Outbox) -> Result<(), String> {
+        self.write(outbox);
+        outbox.directory.close();
+        let lost = outbox.waiting_samples();
+        if lost == 0 {
+            return Ok(());
+        }
+        self.telemetry.lost_samples.inc_by(lost);
+        let state = self.state.blocking_lock();
+        let reason = state.failure.as_ref().map_or("", |failure| &failure.reason);
+        Err(format!("{lost} samples were not written: {reason}"))
+    }
+
+    /// Remembers and tells how the last write went.
+    fn note(&self, state: &mut State, written: &Result<(), DirectoryError>) {
+        let Err(error) = written else {
+            if state.failure.take().is_some() {
+                tracing::info!("Files are written again.");
+                self.status.set(Status::Ok);
+            }
+            return;
+        };
+        let reason = error.to_string();
+        if state.failure.is_none() {
+            tracing::error!(%error, "Failed to write profiles. Trying again.");
+        }
+        self.status.set(Status::RecoverableError(reason.clone()));
+        state.failure = Some(Failure {
+            reason,
+            retry_at: Instant::now() + self.interval.min(MAX_RETRY_INTERVAL),
+        });
+    }
+
+    /// When there is something to write; `None` while nothing is held.
+    async fn due(&self) -> Option<Instant> {
+        let state = self.state.lock().await;
+        if state.is_empty() {
+            return None;
+        }
+        if let Some(failure) = &state.failure {
+            return Some(failure.retry_at);
+        }
+        if state.is_full(self.limit) {
+            return Some(Instant::now());
+        }
+        Some(state.held.since()? + self.interval)
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn bytes(&self) -> usize {
+        self.held.bytes() + self.unwritten
+    }
+
+    fn is_empty(&self) -> bool {
+        self.held.since().is_none() && self.unwritten == 0
+    }
+
+    fn is_full(&self, limit: usize) -> bool {
+        self.bytes() >= limit
+    }
+
+    /// The answer where there is no room: waiting helps only while files can be written.
+    fn refuse_or_wait(&self, limit: usize) -> Result<Offer, Refusal> {
+        let Some(failure) = &self.failure else {
+            let writes = self.writes;
+            return Ok(Offer::Full { writes });
+        };
+        let (reason, mib) = (&failure.reason, limit >> 20);
+        let reason = format!("profiles wait to be written, at most {mib} MiB: {reason}");
+        Err(Refusal::retry(reason))
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn refusal_of_add(error: &AddError, profiles: &Profiles) -> Refusal {
+    let reason = error.to_string();
+    match error {
+        AddError::TooManyFiles => Refusal::TooLarge {
+            reason,
+            limit_bytes: profiles.encoded_len() / 2,
+        },
+        // Types decide on the file, and a file ends long before it is too large: a defect.
+        AddError::Refused(_) => Refusal::permanent(reason),
+    }
+}
+
+fn broken(error: &tokio::task::JoinError) -> Refusal {
+    Refusal::permanent(format!("failed to handle a batch: {error}"))
+}

@@ -1,0 +1,110 @@
+//! Files on their way to the disk, among them those that it did not take.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::directory::{Directory, DirectoryError, remove_if_there};
+use super::held::Finished;
+use super::telemetry::Telemetry;
+
+pub(super) struct Outbox {
+    pub(super) directory: Directory,
+    /// Oldest first.
+    waiting: VecDeque<Finished>,
+    telemetry: Telemetry,
+    pruned: Option<Instant>,
+}
+
+/// Looking for old files is work, so that many small batches must not cause it each time.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Outbox {
+    pub(super) fn new(directory: Directory, telemetry: Telemetry) -> Self {
+        Self {
+            directory,
+            waiting: VecDeque::new(),
+            telemetry,
+            pruned: None,
+        }
+    }
+
+    /// Writes what waits and then `files`; what cannot be written waits for the next time.
+    pub(super) fn write(
+        &mut self,
+        files: impl Iterator<Item = Finished>,
+    ) -> Result<(), DirectoryError> {
+        let mut written = self.write_waiting();
+        for file in files {
+            self.waiting.push_back(file);
+            if written.is_ok() {
+                written = self.write_waiting();
+            }
+        }
+        let synced = self.directory.sync();
+        self.prune();
+        written.and(synced)
+    }
+
+    /// Writes all of `files` or none.
+    pub(super) fn write_all(
+        &mut self,
+        files: impl Iterator<Item = Finished>,
+    ) -> Result<(), DirectoryError> {
+        let mut written = Vec::new();
+        if let Err(error) = self.try_write_all(files, &mut written) {
+            self.telemetry.failed_writes.inc();
+            // They are sent again as a whole.
+            written.iter().for_each(|(path, _)| remove_if_there(path));
+            return Err(error);
+        }
+        for (_, bytes) in written {
+            self.telemetry.wrote(bytes);
+        }
+        let pruned = self.pruned;
+        if pruned.is_none_or(|pruned| pruned.elapsed() >= PRUNE_INTERVAL) {
+            self.prune();
+        }
+        Ok(())
+    }
+
+    fn try_write_all(
+        &mut self,
+        files: impl Iterator<Item = Finished>,
+        written: &mut Vec<(PathBuf, usize)>,
+    ) -> Result<(), DirectoryError> {
+        for file in files {
+            let path = self.directory.write(&file)?;
+            written.push((path, file.bytes.len()));
+        }
+        self.directory.sync()
+    }
+
+    pub(super) fn prune(&mut self) {
+        self.telemetry.removed_files.inc_by(self.directory.prune());
+        self.pruned = Some(Instant::now());
+    }
+
+    pub(super) fn waiting_bytes(&self) -> usize {
+        let files = self.waiting.iter();
+        files
+            .map(|file| file.bytes.len() + size_of::<Finished>())
+            .sum()
+    }
+
+    pub(super) fn waiting_samples(&self) -> u64 {
+        self.waiting.iter().map(|file| file.samples).sum()
+    }
+
+    fn write_waiting(&mut self) -> Result<(), DirectoryError> {
+        while let Some(file) = self.waiting.front() {
+            if let Err(error) = self.directory.write(file) {
+                self.telemetry.failed_writes.inc();
+                return Err(error);
+            }
+            self.telemetry.wrote(file.bytes.len());
+            self.waiting.pop_front();
+        }
+        Ok(())
+    }
+}

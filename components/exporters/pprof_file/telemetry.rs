@@ -1,0 +1,54 @@
+//! What the exporter tells of itself.
+
+use profcol_component::{BuildContext, Gauge, IntCounter};
+
+#[derive(Clone)]
+pub(super) struct Telemetry {
+    written_files: IntCounter,
+    written_bytes: IntCounter,
+    pub(super) failed_writes: IntCounter,
+    pub(super) removed_files: IntCounter,
+    pub(super) ungrouped_samples: IntCounter,
+    pub(super) lost_samples: IntCounter,
+    buffered_bytes: Gauge,
+}
+
+impl Telemetry {
+    pub(super) fn new(context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let labels = [("exporter", id.as_str())];
+        let counter = |name: &str, help: &str| {
+            let name = format!("otelcol_exporter_pprof_file_{name}");
+            context.meter.counter(&name, help, &labels)
+        };
+        Self {
+            written_files: counter("written_files", "Files that were written."),
+            written_bytes: counter("written_bytes", "Bytes of the files that were written."),
+            failed_writes: counter("failed_writes", "Tries to write a file that failed."),
+            removed_files: counter("removed_files", "Old files that were removed."),
+            ungrouped_samples: counter(
+                "ungrouped_profile_samples",
+                "Samples in the group of all others because there were too many groups.",
+            ),
+            lost_samples: counter(
+                "lost_profile_samples",
+                "Samples that could not be written before the exporter had to stop.",
+            ),
+            buffered_bytes: context.meter.gauge(
+                "otelcol_exporter_pprof_file_buffered_bytes",
+                "Memory of the profiles that wait to be written.",
+                &labels,
+            ),
+        }
+    }
+
+    pub(super) fn wrote(&self, bytes: usize) {
+        self.written_files.inc();
+        self.written_bytes.inc_by(bytes as u64);
+    }
+
+    pub(super) fn set_buffered(&self, bytes: usize) {
+        #[expect(clippy::cast_precision_loss, reason = "memory is far below 2^52 bytes")]
+        self.buffered_bytes.set(bytes as f64);
+    }
+}

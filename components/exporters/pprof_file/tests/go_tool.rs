@@ -1,0 +1,112 @@
+//! The recorded requests as files, read back by us and by Go's own tool.
+
+use profcol_profile::Validation;
+
+use super::*;
+
+/// The recorded requests, or a line that says what is missing.
+fn recorded() -> Option<Vec<Profiles>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden/otlp/profiler");
+    let go = Command::new("go").arg("version").output();
+    let has_go = go.is_ok_and(|go| go.status.success());
+    let (Ok(entries), true) = (fs::read_dir(&path), has_go) else {
+        let missing = format!("no go, or no recorded requests at {}", path.display());
+        let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
+        assert!(!is_ci, "{missing}");
+        eprintln!("skipped: {missing}");
+        return None;
+    };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "pb"))
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "{}", path.display());
+    let received = paths.iter().map(|path| {
+        let wire = fs::read(path).unwrap();
+        let received = Profiles::from_wire(wire.into(), Validation::Reject);
+        received.unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    });
+    Some(received.map(|received| received.profiles).collect())
+}
+
+fn pprof(file: &Path, report: &str) -> String {
+    let output = Command::new("go")
+        .args(["tool", "pprof", "-symbolize=none", report])
+        .arg(file)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{report}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    let squeezed: Vec<String> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    for expected in expected {
+        let found = squeezed.iter().any(|line| line.contains(expected));
+        assert!(found, "{expected} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn files_hold_every_recorded_sample_and_open_in_go_tool_pprof() {
+    let Some(requests) = recorded() else {
+        return;
+    };
+    let mut expected: BTreeMap<String, i64> = BTreeMap::new();
+    for request in &requests {
+        for (sample_type, sum) in sums(request.model()) {
+            *expected.entry(sample_type).or_default() += sum;
+        }
+    }
+    for options in ["", "group_by: [container.id, process.pid]", "interval: 0s"] {
+        let directory = directory();
+        let exporter = Started::at(directory.path(), options).await.unwrap();
+        exporter
+            .export_all(requests.iter().cloned().map(Batch::new))
+            .await;
+        exporter.stop().await.unwrap();
+        let mut found: BTreeMap<String, i64> = BTreeMap::new();
+        for name in names(directory.path()) {
+            for (sample_type, sum) in sums(&read_file(&directory.path().join(name))) {
+                *found.entry(sample_type).or_default() += sum;
+            }
+        }
+        assert_eq!(found, expected, "{options}");
+    }
+
+    let directory = directory();
+    let exporter = Started::at(directory.path(), "").await.unwrap();
+    exporter
+        .export_all(requests.into_iter().map(Batch::new))
+        .await;
+    exporter.stop().await.unwrap();
+    let [(name, total)] = &files(directory.path())[..] else {
+        panic!("{:?}", names(directory.path()));
+    };
+    assert!(name.starts_with("samples.cpu-all-"), "{name}");
+    let file = directory.path().join(name);
+    let showing = format!("of {total} total");
+    check(
+        &pprof(&file, "-top"),
+        &["Type: samples", &showing, "main.leaf"],
+    );
+    check(
+        &pprof(&file, "-tags"),
+        &["rustworker", "/opt/demo/demo_cpp"],
+    );
+    check(
+        &pprof(&file, "-raw"),
+        &[
+            "PeriodType: cpu nanoseconds",
+            "Period: 52631578",
+            "samples/count",
+            "python3.11 571d98e01096d5c1c32420d229a6731a0a50d2a0",
+        ],
+    );
+}

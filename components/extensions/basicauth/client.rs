@@ -1,0 +1,92 @@
+//! The side of exporters: who we are.
+
+use std::sync::OnceLock;
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
+use profcol_config::Secret;
+use profcol_net::auth::{ClientAuth, ClientAuthError};
+
+use super::config::ClientAuthSettings;
+use crate::watched_file::WatchedFile;
+
+#[derive(Debug)]
+pub(super) struct Client {
+    username: Text,
+    password: Text,
+}
+
+/// A text of the configuration, or that of a file.
+#[derive(Debug)]
+enum Text {
+    Fixed(Secret),
+    File {
+        path: String,
+        content: OnceLock<WatchedFile<Secret>>,
+    },
+}
+
+impl Client {
+    pub(super) fn new(settings: &ClientAuthSettings) -> Self {
+        Self {
+            username: Text::new(&settings.username_file, &Secret::new(&settings.username)),
+            password: Text::new(&settings.password_file, &settings.password),
+        }
+    }
+
+    pub(super) fn start(&self) -> Result<(), String> {
+        self.username.open()?;
+        self.password.open()
+    }
+}
+
+impl Text {
+    fn new(file: &str, text: &Secret) -> Self {
+        match file {
+            "" => Self::Fixed(text.clone()),
+            path => Self::File {
+                path: path.to_owned(),
+                content: OnceLock::new(),
+            },
+        }
+    }
+
+    fn open(&self) -> Result<(), String> {
+        if let Self::File { path, content } = self {
+            let trimmed = |text: &str| Ok(Secret::new(text.trim()));
+            let file = WatchedFile::open(path, trimmed).map_err(|error| error.to_string())?;
+            content.get_or_init(|| file);
+        }
+        Ok(())
+    }
+
+    fn current(&self) -> Result<Secret, ClientAuthError> {
+        match self {
+            Self::Fixed(text) => Ok(text.clone()),
+            Self::File { path, content } => {
+                let content = content.get().map(|file| Secret::clone(&file.current()));
+                content.ok_or_else(|| ClientAuthError(format!("{path} was not read yet")))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl ClientAuth for Client {
+    async fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ClientAuthError> {
+        let (username, password) = (self.username.current()?, self.password.current()?);
+        if username.expose().contains(':') {
+            return Err(ClientAuthError(
+                "invalid authorization format: the username holds `:`".to_owned(),
+            ));
+        }
+        let plain = format!("{}:{}", username.expose(), password.expose());
+        let value = format!("Basic {}", STANDARD.encode(plain));
+        let mut value = HeaderValue::try_from(value).expect("base64 can stand in a header");
+        value.set_sensitive(true);
+        Ok(vec![(AUTHORIZATION, value)])
+    }
+}

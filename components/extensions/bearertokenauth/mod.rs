@@ -1,0 +1,151 @@
+//! Asks clients of a receiver for a token, and sends one with the requests of an exporter.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use profcol_component::{
+    BuildContext, BuildError, Extension, Factory, Handles, Stability, StartError,
+};
+use profcol_config::Secret;
+use profcol_net::auth::{AuthData, ClientAuth, ClientAuthError, ServerAuth};
+use profcol_net::grpc::{Code, Status};
+use subtle::{Choice, ConstantTimeEq};
+
+pub use self::config::BearerTokenAuthConfig;
+use self::config::check_token;
+use crate::watched_file::WatchedFile;
+
+/// Debug shows no token: they are `Secret`s, and a file shows its path.
+#[derive(Debug)]
+pub struct BearerTokenAuth {
+    header: HeaderName,
+    scheme: String,
+    tokens: Arc<Vec<Secret>>,
+    filename: Option<String>,
+    /// Opened at start.
+    file: OnceLock<WatchedFile<Vec<Secret>>>,
+}
+
+impl Factory for BearerTokenAuth {
+    const NAME: &'static str = "bearertokenauth";
+    const STABILITY: Stability = Stability::Beta;
+    type Config = BearerTokenAuthConfig;
+    type Component = dyn Extension;
+
+    fn build(
+        config: &BearerTokenAuthConfig,
+        _: &BuildContext,
+    ) -> Result<Box<dyn Extension>, BuildError> {
+        Ok(Box::new(BearerTokenAuth::new(config)?))
+    }
+}
+
+impl BearerTokenAuth {
+    fn new(config: &BearerTokenAuthConfig) -> Result<Self, BuildError> {
+        let header = HeaderName::try_from(&config.header)
+            .map_err(|error| BuildError(format!("header {:?}: {error}", config.header)))?;
+        let one = (!config.token.is_empty()).then(|| config.token.clone());
+        Ok(Self {
+            header,
+            scheme: config.scheme.clone(),
+            tokens: Arc::new(one.into_iter().chain(config.tokens.clone()).collect()),
+            filename: (!config.filename.is_empty()).then(|| config.filename.clone()),
+            file: OnceLock::new(),
+        })
+    }
+
+    /// None before a file of tokens was read.
+    fn tokens(&self) -> Option<Arc<Vec<Secret>>> {
+        match (&self.filename, self.file.get()) {
+            (None, _) => Some(Arc::clone(&self.tokens)),
+            (Some(_), Some(file)) => Some(file.current()),
+            (Some(_), None) => None,
+        }
+    }
+
+    fn header_text(&self, token: &Secret) -> String {
+        match self.scheme.as_str() {
+            "" => token.expose().to_owned(),
+            scheme => format!("{scheme} {}", token.expose()),
+        }
+    }
+
+    /// Takes as long whichever token it is, and however much of it is right.
+    fn accepts(&self, found: &[u8]) -> bool {
+        let tokens = self.tokens().unwrap_or_default();
+        let matches = tokens
+            .iter()
+            .map(|token| self.header_text(token).as_bytes().ct_eq(found));
+        matches.fold(Choice::from(0), |any, this| any | this).into()
+    }
+}
+
+/// A token in each line that is not empty.
+fn parse_tokens(text: &str) -> Result<Vec<Secret>, String> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tokens: Vec<Secret> = lines
+        .map(|line| check_token(line).map(|()| Secret::new(line)))
+        .collect::<Result<_, _>>()?;
+    if tokens.is_empty() {
+        return Err("it holds no token".to_owned());
+    }
+    Ok(tokens)
+}
+
+#[async_trait]
+impl Extension for BearerTokenAuth {
+    fn offer(self: Arc<Self>, handles: &mut Handles) {
+        handles.add::<Arc<dyn ServerAuth>>(Arc::clone(&self) as _);
+        handles.add::<Arc<dyn ClientAuth>>(self);
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        let Some(filename) = &self.filename else {
+            return Ok(());
+        };
+        if !self.tokens.is_empty() {
+            tracing::warn!("a filename is specified. Configured token is ignored!");
+        }
+        let file = WatchedFile::open(filename, parse_tokens)
+            .map_err(|error| StartError(error.to_string()))?;
+        self.file.get_or_init(|| file);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl ServerAuth for BearerTokenAuth {
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthData, Status> {
+        let found = headers.get(&self.header).map(HeaderValue::as_bytes);
+        match found {
+            None | Some([]) => {
+                let message = format!("missing or empty authorization header: {}", self.header);
+                Err(Status::new(Code::Unauthenticated, message))
+            }
+            Some(found) if self.accepts(found) => Ok(AuthData::default()),
+            Some(_) => Err(Status::new(
+                Code::Unauthenticated,
+                "provided authorization does not match expected scheme or token",
+            )),
+        }
+    }
+}
+
+#[async_trait]
+impl ClientAuth for BearerTokenAuth {
+    async fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ClientAuthError> {
+        let tokens = self.tokens().unwrap_or_default();
+        let token = tokens
+            .first()
+            .ok_or_else(|| ClientAuthError("there is no token yet".to_owned()))?;
+        let mut value = HeaderValue::from_str(&self.header_text(token))
+            .map_err(|_| ClientAuthError("the token cannot stand in a header".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(vec![(self.header.clone(), value)])
+    }
+}

@@ -1,0 +1,82 @@
+//! Whether everything runs, and since when.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use jiff::Timestamp;
+use profcol_component::{Status, StatusBoard};
+use profcol_config::Duration;
+use serde::Serialize;
+
+pub(super) struct Health {
+    board: StatusBoard,
+    since: Mutex<Option<Since>>,
+}
+
+#[derive(Clone, Copy)]
+struct Since {
+    time: Timestamp,
+    instant: Instant,
+}
+
+/// The answer, in the form of the Collector's.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Report {
+    #[serde(skip)]
+    pub(super) healthy: bool,
+    status: &'static str,
+    up_since: String,
+    uptime: String,
+}
+
+/// The time that Go shows for none.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+
+impl Health {
+    pub(super) fn new(board: StatusBoard) -> Self {
+        Self {
+            board,
+            since: Mutex::new(None),
+        }
+    }
+
+    /// Keeps the time of each change to healthy.
+    pub(super) async fn follow(&self) {
+        let mut changes = self.board.subscribe();
+        self.report();
+        while changes.changed().await.is_ok() {
+            self.report();
+        }
+    }
+
+    pub(super) fn report(&self) -> Report {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_healthy(&self.board.snapshot()) {
+            *since = None;
+            return Report {
+                healthy: false,
+                status: "Server not available",
+                up_since: NEVER.to_owned(),
+                uptime: String::new(),
+            };
+        }
+        let since = since.get_or_insert_with(|| Since {
+            time: Timestamp::now(),
+            instant: Instant::now(),
+        });
+        Report {
+            healthy: true,
+            status: "Server available",
+            up_since: since.time.to_string(),
+            uptime: Duration::from(since.instant.elapsed()).to_string(),
+        }
+    }
+}
+
+/// An error that may pass by itself, such as a full queue, is no reason to be restarted.
+fn is_healthy(statuses: &BTreeMap<String, Status>) -> bool {
+    let works = |status: &Status| matches!(status, Status::Ok | Status::RecoverableError(_));
+    statuses.values().all(works)
+}

@@ -1,0 +1,146 @@
+//! Answers over HTTP whether everything runs, for Kubernetes' probes and load balancers.
+
+mod config;
+mod health;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use profcol_component::{
+    BuildContext, BuildError, Extension, Factory, RunError, Stability, StartError, Stop,
+};
+use profcol_net::grpc::Status;
+use profcol_net::{HttpRequest, HttpServer, HttpService};
+use tokio::time::Instant;
+
+pub use self::config::HealthCheckConfig;
+use self::health::Health;
+
+/// How long an answer may still take after a stop was asked for.
+const GRACE: Duration = Duration::from_secs(1);
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+pub struct HealthCheck {
+    config: HealthCheckConfig,
+    health: Arc<Health>,
+    /// Between start and run.
+    server: Mutex<Option<HttpServer>>,
+}
+
+impl Factory for HealthCheck {
+    const NAME: &'static str = "health_check";
+    const STABILITY: Stability = Stability::Beta;
+    type Config = HealthCheckConfig;
+    type Component = dyn Extension;
+
+    fn build(
+        config: &HealthCheckConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Extension>, BuildError> {
+        Ok(Box::new(HealthCheck::new(config, context)))
+    }
+}
+
+impl HealthCheck {
+    fn new(config: &HealthCheckConfig, context: &BuildContext) -> Self {
+        Self {
+            config: config.clone(),
+            health: Arc::new(Health::new(context.board.clone())),
+            server: Mutex::new(None),
+        }
+    }
+
+    fn server(&self) -> std::sync::MutexGuard<'_, Option<HttpServer>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Extension for HealthCheck {
+    async fn start(&self) -> Result<(), StartError> {
+        let server = HttpServer::bind(&self.config.server(), None)
+            .map_err(|error| StartError(error.to_string()))?;
+        tracing::info!(endpoint = %server.local_addr(), "Starting health check server.");
+        *self.server() = Some(server);
+        Ok(())
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        let Some(server) = self.server().take() else {
+            return Ok(());
+        };
+        let answers = Answers {
+            config: self.config.clone(),
+            health: Arc::clone(&self.health),
+        };
+        let deadline = async {
+            stop.cancelled().await;
+            Instant::now() + GRACE
+        };
+        tokio::select! {
+            () = server.serve(answers, deadline) => {}
+            () = self.health.follow() => {}
+        }
+        Ok(())
+    }
+}
+
+struct Answers {
+    config: HealthCheckConfig,
+    health: Arc<Health>,
+}
+
+impl Answers {
+    fn answers_to(&self, path: &str) -> bool {
+        let own = self.config.path.as_str();
+        path == own || (own.ends_with('/') && path.starts_with(own))
+    }
+}
+
+impl HttpService for Answers {
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
+        if self.answers_to(head.uri.path()) {
+            return Ok(());
+        }
+        Err(answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"))
+    }
+
+    async fn call(&self, _: HttpRequest) -> Response<Bytes> {
+        let report = self.health.report();
+        let status = if report.healthy {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        if let Some(texts) = &*self.config.response_body {
+            let text = if report.healthy {
+                &texts.healthy
+            } else {
+                &texts.unhealthy
+            };
+            return answer(status, TEXT, text.clone());
+        }
+        let json = serde_json::to_vec(&report).expect("text can be written as JSON");
+        answer(status, JSON, json)
+    }
+
+    fn refusal(&self, _: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
+        answer(http, TEXT, format!("{}\n", status.message))
+    }
+}
+
+fn answer(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}

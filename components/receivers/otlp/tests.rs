@@ -1,0 +1,665 @@
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use ::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use bytes::Bytes;
+use profcol_component::{Answer, Batch, Consumer, Handles, Outcome, Refusal, testkit};
+use profcol_net::auth::AuthData;
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{
+    Compression, GrpcCall, GrpcClient, GrpcClientSettings, HttpCall, HttpClient,
+    HttpClientSettings, HttpReply, Message,
+};
+use profcol_profile::service::{GRPC_PATH, HTTP_PATH, PartialSuccess};
+use profcol_profile::testkit::observations;
+use profcol_profile::{Profiles, SampleRef, Samples, StackIdx, Validation};
+use tokio::task::JoinSet;
+
+use super::*;
+use profcol_component::testkit::load;
+
+const PROTOBUF: &str = "application/x-protobuf";
+const JSON: &str = "application/json";
+
+/// The next stage of the pipeline: keeps what it is given, and refuses as told.
+#[derive(Default)]
+struct Probe {
+    taken: Mutex<Vec<Batch>>,
+    refusals: Mutex<VecDeque<Refusal>>,
+}
+
+#[async_trait]
+impl Consumer for Probe {
+    async fn consume(&self, batch: Batch) -> Answer {
+        let refusal = self.refusals.lock().unwrap().pop_front();
+        match refusal {
+            Some(refusal) => batch.refuse(refusal),
+            None => {
+                self.taken.lock().unwrap().push(batch);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Probe {
+    fn taken(&self) -> Vec<Batch> {
+        std::mem::take(&mut self.taken.lock().unwrap())
+    }
+
+    fn refuse(&self, refusal: Refusal) {
+        self.refusals.lock().unwrap().push_back(refusal);
+    }
+}
+
+/// A running receiver.
+struct Rig {
+    probe: Arc<Probe>,
+    grpc: String,
+    http: String,
+    context: BuildContext,
+    stop: Stop,
+    tasks: JoinSet<Result<(), RunError>>,
+}
+
+const BOTH: &str = "protocols: {grpc: {endpoint: 127.0.0.1:0}, http: {endpoint: 127.0.0.1:0}}\n";
+
+impl Rig {
+    async fn new(options: &str) -> Self {
+        Self::in_context(options, testkit::context("otlp")).await
+    }
+
+    async fn in_context(options: &str, context: BuildContext) -> Self {
+        let config = load::<OtlpConfig>(options).unwrap();
+        let mut otlp = Box::new(Otlp::new(&config, &context).unwrap());
+        otlp.start().await.unwrap();
+        let grpc = otlp
+            .grpc
+            .as_ref()
+            .map(|server| endpoint(server.local_addr()));
+        let http = otlp
+            .http
+            .as_ref()
+            .map(|server| endpoint(server.local_addr()));
+        let probe = Arc::new(Probe::default());
+        let output = Output::new(probe.clone(), context.meter.clone(), "otlp");
+        let stop = Stop::new();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(otlp.run(output, stop.clone()));
+        Self {
+            probe,
+            grpc: grpc.unwrap_or_default(),
+            http: http.unwrap_or_default(),
+            context,
+            tasks,
+            stop,
+        }
+    }
+
+    /// Stops the receiver, which has to end by itself.
+    async fn stop(mut self) {
+        self.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+    }
+
+    async fn call(&self, body: impl Into<Bytes>) -> Result<PartialSuccess, Status> {
+        self.call_with(Compression::None, HeaderMap::new(), body)
+            .await
+    }
+
+    async fn call_with(
+        &self,
+        compression: Compression,
+        headers: HeaderMap,
+        body: impl Into<Bytes>,
+    ) -> Result<PartialSuccess, Status> {
+        let client = grpc_client(&self.grpc, compression);
+        let call = GrpcCall {
+            path: GRPC_PATH,
+            message: &Message::from(body.into()),
+            headers,
+            timeout: None,
+        };
+        let reply = client.unary(call).await?;
+        Ok(PartialSuccess::decode(&reply.message).unwrap())
+    }
+
+    async fn post(&self, kind: &str, body: impl Into<Bytes>) -> HttpReply {
+        self.send(HTTP_PATH, Method::POST, kind, Compression::None, body)
+            .await
+    }
+
+    async fn send(
+        &self,
+        path: &str,
+        method: Method,
+        kind: &str,
+        compression: Compression,
+        body: impl Into<Bytes>,
+    ) -> HttpReply {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-team", HeaderValue::from_static("db"));
+        let settings = HttpClientSettings {
+            compression,
+            ..HttpClientSettings::default()
+        };
+        let url = format!("http://{}{path}", self.http);
+        let client = HttpClient::new(&settings, &url, None, "test").unwrap();
+        let call = HttpCall {
+            method,
+            content_type: HeaderValue::from_str(kind).unwrap(),
+            body: &Message::from(body.into()),
+            headers,
+            timeout: None,
+        };
+        client.send(call).await.unwrap()
+    }
+
+    fn count(&self, name: &str, transport: &str) -> u64 {
+        let labels: &[(&str, &str)] = &[("receiver", "otlp"), ("transport", transport)];
+        self.context.meter.counter(name, "", labels).get()
+    }
+}
+
+fn endpoint(address: &BoundAddr) -> String {
+    match address {
+        BoundAddr::Tcp(address) => address.to_string(),
+        BoundAddr::Unix(path) => format!("unix://{}", path.display()),
+    }
+}
+
+fn grpc_client(endpoint: &str, compression: Compression) -> GrpcClient {
+    let mut settings = GrpcClientSettings {
+        endpoint: endpoint.to_owned(),
+        compression,
+        ..GrpcClientSettings::default()
+    };
+    settings.tls.insecure = true;
+    GrpcClient::new(&settings, None, "test").unwrap()
+}
+
+fn header(reply: &HttpReply, name: HeaderName) -> &str {
+    let value = reply.headers.get(name);
+    value.map_or("", |value| value.to_str().unwrap())
+}
+
+/// The recorded exports of a real profiler, each as protobuf and as JSON.
+#[expect(clippy::print_stdout, reason = "a skip is told")]
+fn recordings() -> Vec<(Bytes, Bytes)> {
+    let folder = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../shared/golden/otlp/profiler"
+    );
+    let folder = PathBuf::from(folder);
+    if !folder.is_dir() {
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "{} is missing, and CI skips nothing", folder.display());
+        println!("skipped: {} is not there", folder.display());
+        return Vec::new();
+    }
+    let read = |number, kind| {
+        let path = folder.join(format!("export-0{number}.{kind}"));
+        Bytes::from(std::fs::read(path).unwrap())
+    };
+    (1..=8)
+        .map(|number| (read(number, "pb"), read(number, "json")))
+        .collect()
+}
+
+/// A request of which the second of three samples has a stack that is not there.
+fn with_a_bad_sample() -> Bytes {
+    let mut model = testkit::profiles(3).into_model();
+    let profile = Arc::make_mut(&mut model.resources[0].scopes[0].profiles[0]);
+    let mut samples = Samples::default();
+    for (row, sample) in profile.samples.iter().enumerate() {
+        let stack = if row == 1 {
+            StackIdx::new(91)
+        } else {
+            sample.stack
+        };
+        samples.push(SampleRef { stack, ..sample });
+    }
+    profile.samples = samples;
+    Profiles::from_model(model).to_wire()
+}
+
+const BAD_SAMPLE: &str = "resource_profiles[0].scope_profiles[0].profiles[0].samples[1].stack_index 91 out of range (stacks: 4)";
+
+fn three_samples() -> Bytes {
+    testkit::profiles(3).to_wire()
+}
+
+#[tokio::test]
+async fn recorded_exports_arrive_sample_by_sample_on_every_way() {
+    let rig = Rig::new(BOTH).await;
+    for (number, (proto, json)) in recordings().into_iter().enumerate() {
+        let sent = Profiles::from_wire(proto.clone(), Validation::Reject).unwrap();
+        let sent = observations(sent.profiles.model());
+        assert!(rig.call(proto.clone()).await.unwrap().is_full());
+        for (kind, body) in [(PROTOBUF, &proto), (JSON, &json)] {
+            let reply = rig.post(kind, body.clone()).await;
+            let nothing = if kind == JSON { "{}" } else { "" };
+            assert_eq!(
+                (reply.status.as_u16(), &*reply.body),
+                (200, nothing.as_bytes())
+            );
+            assert_eq!(header(&reply, CONTENT_TYPE), kind);
+        }
+        let taken = rig.probe.taken();
+        assert_eq!(taken.len(), 3);
+        for (way, batch) in ["gRPC", "HTTP", "JSON"].iter().zip(&taken) {
+            let arrived = observations(batch.profiles.model());
+            assert!(arrived == sent, "export {} over {way}", number + 1);
+        }
+        // What nobody changes leaves as it came.
+        assert_eq!(taken[0].profiles.to_wire(), proto);
+        assert_eq!(taken[1].profiles.to_wire(), proto);
+    }
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn requests_without_samples_are_taken_and_go_nowhere() {
+    let rig = Rig::new(BOTH).await;
+    for empty in [Bytes::new(), testkit::profiles(0).to_wire()] {
+        assert!(rig.call(empty.clone()).await.unwrap().is_full());
+        assert_eq!(rig.post(PROTOBUF, empty).await.status, 200);
+    }
+    assert_eq!(rig.post(JSON, "{}").await.status, 200);
+    assert!(rig.probe.taken().is_empty());
+    assert_eq!(
+        rig.count("otelcol_receiver_accepted_profile_samples", "grpc"),
+        0
+    );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn refusals_of_the_pipeline_reach_the_client_in_its_protocol_s_words() {
+    let rig = Rig::new(BOTH).await;
+    let later = |millis| Refusal::retry_after("busy", Duration::from_millis(millis));
+    let too_large = Refusal::TooLarge {
+        reason: "huge".into(),
+        limit_bytes: 1,
+    };
+    for (refusal, code, delay, http, retry_after) in [
+        (Refusal::retry("full"), Code::Unavailable, None, 503, "1"),
+        (later(2500), Code::Unavailable, Some(2500), 503, "3"),
+        (later(7000), Code::Unavailable, Some(7000), 503, "7"),
+        (Refusal::permanent("no"), Code::Internal, None, 500, ""),
+        (too_large, Code::ResourceExhausted, None, 413, ""),
+    ] {
+        let reason = refusal.to_string();
+        rig.probe.refuse(refusal.clone());
+        let status = rig.call(three_samples()).await.unwrap_err();
+        let expected = Status::new(code, reason.clone());
+        let expected = match delay {
+            Some(millis) => expected.with_retry_delay(Duration::from_millis(millis)),
+            None => expected,
+        };
+        assert_eq!(status, expected);
+
+        rig.probe.refuse(refusal.clone());
+        let reply = rig.post(PROTOBUF, three_samples()).await;
+        assert_eq!(reply.status.as_u16(), http, "{reason}");
+        assert_eq!(header(&reply, RETRY_AFTER), retry_after, "{reason}");
+        assert_eq!(header(&reply, CONTENT_TYPE), PROTOBUF);
+        assert_eq!(Status::from_protobuf(&reply.body), Ok(expected));
+    }
+    rig.probe.refuse(Refusal::retry("full"));
+    let json = profcol_profile::json::encode(
+        testkit::profiles(1).model(),
+        profcol_profile::json::ResourceAttrEncoding::Plain,
+    );
+    let reply = rig.post(JSON, json).await;
+    assert_eq!(reply.status, 503);
+    let told: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+    assert_eq!(told, serde_json::json!({"code": 14, "message": "full"}));
+
+    assert!(rig.probe.taken().is_empty());
+    assert_eq!(
+        rig.count("otelcol_receiver_refused_profile_samples", "grpc"),
+        15
+    );
+    assert_eq!(
+        rig.count("otelcol_receiver_refused_profile_samples", "http"),
+        16
+    );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn an_invalid_request_is_refused_with_the_path_of_what_is_wrong() {
+    let rig = Rig::new(BOTH).await;
+    let status = rig.call(with_a_bad_sample()).await.unwrap_err();
+    assert_eq!(status, Status::new(Code::InvalidArgument, BAD_SAMPLE));
+    let reply = rig.post(PROTOBUF, with_a_bad_sample()).await;
+    assert_eq!(reply.status, 400);
+    assert_eq!(Status::from_protobuf(&reply.body), Ok(status));
+
+    let good = three_samples();
+    for cut in [&good[..good.len() - 1], b"\xff", b"no protobuf at all"] {
+        let cut = Bytes::copy_from_slice(cut);
+        let status = rig.call(cut.clone()).await.unwrap_err();
+        assert_eq!(status.code, Code::InvalidArgument, "{status}");
+        assert_eq!(rig.post(PROTOBUF, cut).await.status, 400);
+    }
+    for text in [
+        "",
+        "[]",
+        "{\"resourceProfiles\": 3}",
+        "{\"resourceProfiles\": [",
+    ] {
+        let reply = rig.post(JSON, text).await;
+        assert_eq!(
+            (reply.status.as_u16(), header(&reply, CONTENT_TYPE)),
+            (400, JSON),
+            "{text}"
+        );
+        let told: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(told["code"], 3);
+    }
+    assert!(rig.probe.taken().is_empty());
+    assert!(rig.call(good).await.is_ok());
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn repair_drops_just_the_bad_samples_counts_them_and_says_so() {
+    let rig = Rig::new(&format!("{BOTH}validation: repair")).await;
+    let warning = PartialSuccess {
+        rejected_profiles: 0,
+        error_message: "dropped bad samples: 1 (index_out_of_range)".to_owned(),
+    };
+    assert_eq!(rig.call(with_a_bad_sample()).await, Ok(warning.clone()));
+    let reply = rig.post(PROTOBUF, with_a_bad_sample()).await;
+    assert_eq!(PartialSuccess::decode(&reply.body), Ok(warning));
+    let kept = |batch: &Batch| observations(batch.profiles.model());
+    let mut sent = observations(testkit::profiles(3).model());
+    sent.retain(|sample| !sample.stack.contains("function_1"));
+    for (transport, batch) in ["grpc", "http"].into_iter().zip(rig.probe.taken()) {
+        assert_eq!(kept(&batch), sent);
+        assert_eq!(
+            rig.count("otelcol_receiver_failed_profile_samples", transport),
+            1
+        );
+        assert_eq!(
+            rig.count("otelcol_receiver_accepted_profile_samples", transport),
+            2
+        );
+    }
+    let unreadable = rig.call("no protobuf at all").await.unwrap_err();
+    assert_eq!(unreadable.code, Code::InvalidArgument);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_paths_methods_and_content_types_are_told_what_is_right() {
+    let rig = Rig::new(BOTH).await;
+    let check = async |path: &str, method: Method, kind: &str, status: u16, word: &str| {
+        let reply = rig
+            .send(path, method, kind, Compression::None, three_samples())
+            .await;
+        let body = String::from_utf8_lossy(&reply.body).into_owned();
+        assert_eq!(reply.status.as_u16(), status, "{path} {kind}: {body}");
+        assert!(body.contains(word), "{body}");
+        reply
+    };
+    check("/v1/profiles", Method::POST, PROTOBUF, 404, HTTP_PATH).await;
+    check("/", Method::GET, PROTOBUF, 404, HTTP_PATH).await;
+    let reply = check(HTTP_PATH, Method::GET, PROTOBUF, 405, "[POST]").await;
+    assert_eq!(header(&reply, ALLOW), "POST");
+    check(HTTP_PATH, Method::PUT, JSON, 405, "[POST]").await;
+    check(HTTP_PATH, Method::POST, "text/plain", 415, PROTOBUF).await;
+    check(HTTP_PATH, Method::POST, "application/jsonx", 415, JSON).await;
+    assert!(rig.probe.taken().is_empty());
+    check(
+        HTTP_PATH,
+        Method::POST,
+        "Application/X-Protobuf; v=1",
+        200,
+        "",
+    )
+    .await;
+
+    let client = grpc_client(&rig.grpc, Compression::None);
+    let call = GrpcCall {
+        path: "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+        message: &Message::from(three_samples()),
+        headers: HeaderMap::new(),
+        timeout: None,
+    };
+    let status = client.unary(call).await.unwrap_err();
+    assert_eq!(status.code, Code::Unimplemented);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn compressed_bodies_are_read_and_their_bytes_are_kept() {
+    let rig = Rig::new(BOTH).await;
+    let sent = observations(testkit::profiles(3).model());
+    let check = |encoding: &str| {
+        let batch = rig.probe.taken().pop().unwrap();
+        assert_eq!(observations(batch.profiles.model()), sent);
+        let kept = batch.profiles.compressed().unwrap();
+        assert_eq!(kept.encoding, encoding);
+        assert_ne!(kept.bytes, three_samples());
+        let encoding = profcol_net::Encoding::from_name(encoding).unwrap();
+        let plain = profcol_net::compress::decompress(encoding, &kept.bytes, 1 << 20);
+        assert_eq!(plain, Ok(three_samples()));
+    };
+    for compression in [Compression::Gzip, Compression::Zstd] {
+        let name = compression.name();
+        let answer = rig
+            .call_with(compression, HeaderMap::new(), three_samples())
+            .await;
+        assert!(answer.is_ok(), "{answer:?}");
+        check(name);
+        let reply = rig
+            .send(
+                HTTP_PATH,
+                Method::POST,
+                PROTOBUF,
+                compression,
+                three_samples(),
+            )
+            .await;
+        assert_eq!(reply.status, 200);
+        check(name);
+    }
+    let json = profcol_profile::json::encode(
+        testkit::profiles(3).model(),
+        profcol_profile::json::ResourceAttrEncoding::Plain,
+    );
+    let reply = rig
+        .send(HTTP_PATH, Method::POST, JSON, Compression::Gzip, json)
+        .await;
+    assert_eq!(reply.status, 200);
+    let batch = rig.probe.taken().pop().unwrap();
+    assert_eq!(observations(batch.profiles.model()), sent);
+    assert!(
+        batch.profiles.compressed().is_none(),
+        "JSON is not what is sent on"
+    );
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn repaired_requests_do_not_keep_the_bytes_of_the_bad_ones() {
+    let rig = Rig::new(&format!("{BOTH}validation: repair")).await;
+    let answer = rig
+        .call_with(Compression::Gzip, HeaderMap::new(), with_a_bad_sample())
+        .await;
+    assert!(answer.is_ok());
+    let batch = rig.probe.taken().pop().unwrap();
+    assert!(batch.profiles.compressed().is_none());
+    assert_eq!(batch.profiles.sample_count(), 2);
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn answers_wait_for_the_delivery_where_that_is_asked_for() {
+    let rig = Rig::new(&format!("{BOTH}answer_when: delivered")).await;
+    for (outcome, code, http) in [
+        (Outcome::Delivered, None, 200),
+        (Outcome::Undelivered, Some(Code::Unavailable), 503),
+        (Outcome::Rejected, Some(Code::Internal), 500),
+        (Outcome::Lost, Some(Code::Unavailable), 503),
+    ] {
+        let settled = AtomicBool::new(false);
+        let settle = async {
+            let batch = next_batch(&rig.probe).await;
+            settled.store(true, Relaxed);
+            batch.finalizers.settle(outcome);
+        };
+        let call = async {
+            let answer = rig.call(three_samples()).await;
+            assert!(
+                settled.load(Relaxed),
+                "answered before the outcome was known"
+            );
+            answer.err().map(|status| status.code)
+        };
+        let (answer, ()) = tokio::join!(call, settle);
+        assert_eq!(answer, code, "{outcome:?}");
+
+        let settle = async { next_batch(&rig.probe).await.finalizers.settle(outcome) };
+        let (reply, ()) = tokio::join!(rig.post(PROTOBUF, three_samples()), settle);
+        assert_eq!(reply.status.as_u16(), http, "{outcome:?}");
+    }
+    rig.stop().await;
+}
+
+async fn next_batch(probe: &Probe) -> Batch {
+    loop {
+        if let Some(batch) = probe.taken().pop() {
+            return batch;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_metadata_of_requests_goes_along_only_where_asked_for() {
+    let on = "protocols: {grpc: {endpoint: 127.0.0.1:0, include_metadata: true}, http: {endpoint: 127.0.0.1:0, include_metadata: true}}";
+    for (options, expected) in [(BOTH, &[][..]), (on, &["db".to_owned()][..])] {
+        let rig = Rig::new(options).await;
+        let mut headers = HeaderMap::new();
+        headers.insert("x-team", HeaderValue::from_static("db"));
+        rig.call_with(Compression::None, headers, three_samples())
+            .await
+            .unwrap();
+        rig.post(PROTOBUF, three_samples()).await;
+        for batch in rig.probe.taken() {
+            assert_eq!(batch.metadata.get("X-Team"), expected);
+            assert_eq!(batch.metadata.is_empty(), expected.is_empty());
+        }
+        rig.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn listens_on_a_unix_socket_and_takes_it_away_in_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("otlp.sock");
+    let endpoint = path.display();
+    let options = format!("protocols: {{grpc: {{transport: unix, endpoint: {endpoint}}}}}");
+    let rig = Rig::new(&options).await;
+    rig.call(three_samples()).await.unwrap();
+    assert_eq!(rig.probe.taken().len(), 1);
+    rig.stop().await;
+    assert!(!path.exists());
+}
+
+/// Lets in whoever shows the right word.
+#[derive(Debug)]
+struct Door;
+
+#[async_trait]
+impl ServerAuth for Door {
+    async fn authenticate(&self, headers: &HeaderMap) -> Result<AuthData, Status> {
+        match headers.get(AUTHORIZATION) {
+            Some(word) if word == "sesame" => Ok(AuthData::default()),
+            _ => Err(Status::new(Code::Unauthenticated, "who are you?")),
+        }
+    }
+}
+
+const LOCKED: &str = "protocols: {grpc: {endpoint: 127.0.0.1:0, auth: {authenticator: door}}, http: {endpoint: 127.0.0.1:0, auth: {authenticator: door}}}";
+
+#[tokio::test]
+async fn the_authenticator_decides_who_may_send() {
+    let mut handles = Handles::default();
+    handles.add::<Arc<dyn ServerAuth>>(Arc::new(Door));
+    let context = BuildContext {
+        extensions: Arc::new(HashMap::from([("door".parse().unwrap(), handles)])),
+        ..testkit::context("otlp")
+    };
+    let rig = Rig::in_context(LOCKED, context).await;
+    let stranger = rig.call(three_samples()).await.unwrap_err();
+    assert_eq!(stranger, Status::new(Code::Unauthenticated, "who are you?"));
+    let reply = rig.post(PROTOBUF, three_samples()).await;
+    assert_eq!(reply.status, 401);
+    assert_eq!(Status::from_protobuf(&reply.body), Ok(stranger));
+    assert!(rig.probe.taken().is_empty());
+
+    let mut headers = HeaderMap::new();
+    headers.insert(AUTHORIZATION, HeaderValue::from_static("sesame"));
+    rig.call_with(Compression::None, headers, three_samples())
+        .await
+        .unwrap();
+    assert_eq!(rig.probe.taken().len(), 1);
+    rig.stop().await;
+}
+
+#[test]
+fn an_authenticator_that_does_not_run_is_named() {
+    let config = load::<OtlpConfig>(LOCKED).unwrap();
+    let error = Otlp::build(&config, &testkit::context("otlp"))
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("\"door\""), "{error}");
+}
+
+#[tokio::test]
+async fn requests_under_way_are_finished_after_a_stop() {
+    let rig = Rig::new(&format!("{BOTH}answer_when: delivered")).await;
+    let settle = async {
+        let batch = next_batch(&rig.probe).await;
+        rig.stop.cancel();
+        batch.finalizers.settle(Outcome::Delivered);
+    };
+    let (answer, ()) = tokio::join!(rig.call(three_samples()), settle);
+    assert!(answer.is_ok(), "{answer:?}");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named_with_the_path_of_its_setting() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for protocol in ["grpc", "http"] {
+        let options = format!("protocols: {{{protocol}: {{endpoint: \"{address}\"}}}}");
+        let config = load::<OtlpConfig>(&options).unwrap();
+        let error = Otlp::new(&config, &testkit::context("otlp"))
+            .unwrap()
+            .start()
+            .await;
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("protocols::{protocol}")),
+            "{error}"
+        );
+        assert!(error.contains(&address.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn at_least_one_protocol_is_asked_for() {
+    let error = load::<OtlpConfig>("protocols: {}").unwrap_err();
+    let expected = "must specify at least one protocol when using the OTLP receiver";
+    assert!(error.contains(expected), "{error}");
+}
