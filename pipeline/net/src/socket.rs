@@ -25,6 +25,10 @@ use tokio_util::io::{poll_read_buf, poll_write_buf};
 /// Writes from this size on come in series: more of the same message will follow at once.
 const LARGE: usize = 16 << 10;
 
+/// How much to read ahead where a large frame is likely: its head, the rest of which goes where it
+/// belongs without a copy.
+const HEAD: usize = 4 << 10;
+
 /// How much to read ahead and to gather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buffers {
@@ -59,6 +63,8 @@ pub(crate) struct Socket {
     buffers: Buffers,
     ahead: BytesMut,
     gathered: BytesMut,
+    /// The last read was of a large frame; another one will follow.
+    large_frames: bool,
     /// The last write was large and has not been flushed since.
     more_expected: bool,
 }
@@ -85,6 +91,7 @@ impl Socket {
             buffers,
             ahead,
             gathered,
+            large_frames: false,
             more_expected: false,
         }
     }
@@ -121,9 +128,14 @@ impl AsyncRead for Socket {
         }
         if me.ahead.is_empty() {
             if buf.remaining() >= me.buffers.read {
+                me.large_frames = true;
                 return Pin::new(&mut me.wire).poll_read(cx, buf);
             }
-            me.ahead.reserve(me.buffers.read);
+            if me.large_frames {
+                me.ahead = BytesMut::with_capacity(HEAD);
+            } else {
+                me.ahead.reserve(me.buffers.read);
+            }
             if !matches!(
                 poll_read_buf(Pin::new(&mut me.wire), cx, &mut me.ahead)?,
                 Poll::Ready(_)
@@ -131,6 +143,7 @@ impl AsyncRead for Socket {
                 me.ahead = BytesMut::new();
                 return Poll::Pending;
             }
+            me.large_frames = false;
         }
         let count = me.ahead.len().min(buf.remaining());
         buf.put_slice(&me.ahead[..count]);
