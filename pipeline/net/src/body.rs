@@ -29,12 +29,12 @@ pub(crate) async fn read_body<B>(
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
+    let mut pace = Pace::start(Instant::now());
     if announced.is_some_and(|announced| announced > limit) {
-        return Err(BodyError::TooLarge { limit });
+        return Err(too_large(body, pace, limit).await);
     }
     let mut only = Bytes::new();
     let mut whole = Vec::new();
-    let mut pace = Pace::start(Instant::now());
     while !body.is_end_stream() {
         let frame = match pace.next_frame(body).await {
             Ok(Some(frame)) => frame?,
@@ -48,7 +48,7 @@ where
         if only.is_empty() && whole.is_empty() {
             only = data;
             if only.len() > limit {
-                return Err(BodyError::TooLarge { limit });
+                return Err(too_large(body, pace, limit).await);
             }
             continue;
         }
@@ -60,7 +60,7 @@ where
             whole.extend_from_slice(&std::mem::take(&mut only));
         }
         if whole.len() + data.len() > limit {
-            return Err(BodyError::TooLarge { limit });
+            return Err(too_large(body, pace, limit).await);
         }
         if whole.capacity() - whole.len() < data.len() {
             let goal = (whole.capacity() * 4)
@@ -75,4 +75,23 @@ where
     } else {
         Bytes::from(whole)
     })
+}
+
+/// Reads on and drops what it reads before the body is refused: a client that is still sending when
+/// the connection closes does not see the answer, takes it for a broken connection and sends the
+/// same again. Whoever sends more than twice the limit is cut off all the same.
+async fn too_large<B>(body: &mut B, mut pace: Pace, limit: usize) -> BodyError
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    let mut dropped = 0;
+    while dropped <= limit.saturating_mul(2) && !body.is_end_stream() {
+        let Ok(Some(Ok(frame))) = pace.next_frame(body).await else {
+            break;
+        };
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        pace.received(bytes);
+        dropped += bytes;
+    }
+    BodyError::TooLarge { limit }
 }
