@@ -76,7 +76,7 @@ impl Exporter for OtlpGrpc {
             path: GRPC_PATH,
             message: &message,
             headers: HeaderMap::new(),
-            timeout: self.config.delivery.delivery().timeout,
+            timeout: self.config.delivery.limit(),
         };
         match client.unary(call).await {
             Ok(reply) => Ok(delivered(

@@ -108,9 +108,14 @@ impl DeliverySettings {
         }
     }
 
+    /// The limit of one try; `None` waits for ever.
+    pub fn limit(&self) -> Option<std::time::Duration> {
+        (!self.timeout.is_zero()).then(|| self.timeout.into())
+    }
+
     pub fn delivery(&self) -> Delivery {
         Delivery {
-            timeout: (!self.timeout.is_zero()).then(|| self.timeout.into()),
+            timeout: self.limit(),
             retry: self.retry_on_failure.clone(),
             queue: self
                 .sending_queue
