@@ -16,16 +16,8 @@ pub struct OtlpGrpcConfig {
     pub delivery: DeliverySettings,
     /// The largest message that the destination takes, in MiB; larger batches are sent in pieces. 0
     /// learns it from the destination's refusals.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::shared::otlp::is_zero")]
     pub max_request_size_mib: u32,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature is serde's"
-)]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl Config for OtlpGrpcConfig {

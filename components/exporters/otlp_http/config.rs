@@ -26,7 +26,7 @@ pub struct OtlpHttpConfig {
     pub resource_attr_encoding: AttributeEncoding,
     /// The largest message that the destination takes, in MiB; larger batches are sent in pieces. 0
     /// learns it from the destination's refusals.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::shared::otlp::is_zero")]
     pub max_request_size_mib: u32,
 }
 
@@ -59,14 +59,6 @@ impl AttributeEncoding {
 fn is_http_url(text: &str) -> bool {
     text.parse::<http::Uri>()
         .is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature is serde's"
-)]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 impl OtlpHttpConfig {

@@ -69,6 +69,15 @@ pub(crate) fn refusal(verdict: Verdict, reason: String) -> Refusal {
 /// No server that takes profiles is set to less.
 const SMALLEST_GUESS: usize = 64 << 10;
 
+/// Whether a number stands for "not set", and is left out of what is printed.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature is serde's"
+)]
+pub(crate) fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// The largest message that the destination takes: as configured, or as it has told us since.
 #[derive(Debug)]
 pub(crate) struct SizeLimit(AtomicUsize);
