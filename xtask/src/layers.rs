@@ -17,6 +17,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-config", &[]),
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
+    ("profcol-ebpf-common", &[]),
+    ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
     ("profcol-engine", BELOW_COMPONENTS),
     ("profcol-receivers", BELOW_COMPONENTS),
     ("profcol-processors", BELOW_COMPONENTS),

@@ -1,0 +1,40 @@
+//! What the BPF programs and their loader share.
+//!
+//! The crate is compiled three times: into the BPF programs, into the loader, and into native tests
+//! and fuzzers. What the kernel's verifier accepts is then what the tests have tested.
+//!
+//! * [`rule`] and [`table`]: how to get from a frame to its caller, and where that is written.
+
+#![no_std]
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod rule;
+pub mod table;
+
+/// Makes the compiler forget what it knows of a number.
+///
+/// It would otherwise drop a bound that it can prove and the verifier cannot, or turn a choice made
+/// by arithmetic back into a branch.
+#[inline(always)]
+pub fn hide(value: u64) -> u64 {
+    #[cfg(target_arch = "bpf")]
+    {
+        let mut value = value;
+        // SAFETY: the template is empty; the number passes through a register.
+        #[allow(unsafe_code, reason = "inline assembly, no instruction in it")]
+        unsafe {
+            core::arch::asm!("", inout("r5") value, options(nomem, nostack));
+        }
+        value
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    value
+}
+
+#[inline(always)]
+pub fn hide_u32(value: u32) -> u32 {
+    hide(u64::from(value)) as u32
+}

@@ -1,0 +1,275 @@
+//! How to get from one frame to its caller: the meaning of a row of an unwind table.
+//!
+//! A rule is eight bytes. Tables hold indices of rules, since a whole distribution needs only a few
+//! thousand different ones.
+//!
+//! ```text
+//!  63            40 39          24 23           8 7    6 5    4 3    0
+//! ┌────────────────┬──────────────┬──────────────┬──────┬──────┬──────┐
+//! │ CFA offset     │ RA or slot   │ FP offset    │  RA  │  FP  │ kind │
+//! └────────────────┴──────────────┴──────────────┴──────┴──────┴──────┘
+//! ```
+//!
+//! Offsets of saved registers are from the CFA, the stack pointer's value in the caller.
+
+/// How a frame is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// Nothing is known of the code here.
+    Gap,
+    /// The thread's first frame: there is no caller.
+    End,
+    /// The code says how, in a way that is not supported.
+    Unsupported,
+    /// The code of a signal's return; what was interrupted stands in the kernel's signal frame.
+    SignalFrame,
+    /// An entry of a procedure linkage table on x86-64: its push moves the stack by eight bytes
+    /// from the eleventh byte of each entry on.
+    Plt,
+    /// The frame pointer leads to the caller, as far as anyone knows.
+    FramePointer,
+    Frame {
+        cfa: Cfa,
+        fp: Saved,
+        ra: ReturnAddress,
+    },
+}
+
+/// The stack pointer's value in the caller, from this frame's registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cfa {
+    Sp(i32),
+    Fp(i32),
+    /// `*(sp + slot) + plus`: the stack was moved and its old place is kept in a slot.
+    SpSlot {
+        slot: i16,
+        plus: i32,
+    },
+    FpSlot {
+        slot: i16,
+        plus: i32,
+    },
+}
+
+/// The caller's frame pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Saved {
+    Same,
+    /// On the stack, this far from the CFA.
+    At(i16),
+}
+
+/// Where the return address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReturnAddress {
+    /// On the stack, this far from the CFA: always -8 on x86-64.
+    At(i16),
+    /// Still in the link register, as in a leaf function on aarch64.
+    LinkRegister,
+}
+
+/// Where x86-64's call instruction leaves the return address.
+pub const PUSHED: ReturnAddress = ReturnAddress::At(-8);
+
+/// CFA offsets are 24 bits wide.
+const CFA_LIMIT: i32 = 1 << 23;
+
+pub mod kind {
+    pub const GAP: u64 = 0;
+    pub const END: u64 = 1;
+    pub const UNSUPPORTED: u64 = 2;
+    pub const SIGNAL_FRAME: u64 = 3;
+    pub const PLT: u64 = 4;
+    pub const FRAME_POINTER: u64 = 5;
+    pub const SP: u64 = 6;
+    pub const FP: u64 = 7;
+    pub const SP_SLOT: u64 = 8;
+    pub const FP_SLOT: u64 = 9;
+}
+
+/// A rule in its eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Encoded(pub u64);
+
+impl Rule {
+    /// A frame of x86-64, or [`Rule::Unsupported`] where a number is too large for a rule.
+    pub fn x86_64(cfa: Cfa, fp: Saved) -> Self {
+        Self::frame(cfa, fp, PUSHED)
+    }
+
+    pub fn frame(cfa: Cfa, fp: Saved, ra: ReturnAddress) -> Self {
+        let (offset, slotted) = match cfa {
+            Cfa::Sp(offset) | Cfa::Fp(offset) => (offset, false),
+            Cfa::SpSlot { plus, .. } | Cfa::FpSlot { plus, .. } => (plus, true),
+        };
+        // A slot and the return address share their bits; only x86-64 has slots.
+        if !(-CFA_LIMIT..CFA_LIMIT).contains(&offset) || (slotted && ra != PUSHED) {
+            return Self::Unsupported;
+        }
+        Self::Frame { cfa, fp, ra }
+    }
+
+    pub fn encode(self) -> Encoded {
+        Encoded(match self {
+            Self::Gap => kind::GAP,
+            Self::End => kind::END,
+            Self::Unsupported => kind::UNSUPPORTED,
+            Self::SignalFrame => kind::SIGNAL_FRAME,
+            Self::Plt => kind::PLT,
+            Self::FramePointer => kind::FRAME_POINTER,
+            Self::Frame { cfa, fp, ra } => {
+                let (kind, offset, slot) = match cfa {
+                    Cfa::Sp(offset) => (kind::SP, offset, None),
+                    Cfa::Fp(offset) => (kind::FP, offset, None),
+                    Cfa::SpSlot { slot, plus } => (kind::SP_SLOT, plus, Some(slot)),
+                    Cfa::FpSlot { slot, plus } => (kind::FP_SLOT, plus, Some(slot)),
+                };
+                let (fp_saved, fp_offset) = match fp {
+                    Saved::Same => (0, 0),
+                    Saved::At(offset) => (1, offset),
+                };
+                let (ra_saved, ra_offset) = match ra {
+                    ReturnAddress::At(offset) => (1, offset),
+                    ReturnAddress::LinkRegister => (0, 0),
+                };
+                kind | fp_saved << 4
+                    | ra_saved << 6
+                    | u64::from(fp_offset as u16) << 8
+                    | u64::from(slot.unwrap_or(ra_offset) as u16) << 24
+                    | (offset as i64 as u64) << 40
+            }
+        })
+    }
+}
+
+impl Encoded {
+    pub fn kind(self) -> u64 {
+        self.0 & 0xf
+    }
+
+    pub fn fp_saved(self) -> bool {
+        self.0 >> 4 & 1 != 0
+    }
+
+    pub fn ra_saved(self) -> bool {
+        self.0 >> 6 & 1 != 0
+    }
+
+    pub fn fp_offset(self) -> i64 {
+        i64::from((self.0 >> 8) as i16)
+    }
+
+    /// Of the return address, or of the slot.
+    pub fn ra_or_slot(self) -> i64 {
+        i64::from((self.0 >> 24) as i16)
+    }
+
+    pub fn cfa_offset(self) -> i64 {
+        self.0 as i64 >> 40
+    }
+
+    /// The rule that these bytes say; what no rule encodes to is [`Rule::Unsupported`].
+    pub fn decode(self) -> Rule {
+        let fp = if self.fp_saved() {
+            Saved::At(self.fp_offset() as i16)
+        } else {
+            Saved::Same
+        };
+        let place = self.ra_or_slot() as i16;
+        let ra = if self.ra_saved() {
+            ReturnAddress::At(place)
+        } else {
+            ReturnAddress::LinkRegister
+        };
+        let offset = self.cfa_offset() as i32;
+        match self.kind() {
+            kind::GAP => Rule::Gap,
+            kind::END => Rule::End,
+            kind::SIGNAL_FRAME => Rule::SignalFrame,
+            kind::PLT => Rule::Plt,
+            kind::FRAME_POINTER => Rule::FramePointer,
+            kind::SP => Rule::Frame {
+                cfa: Cfa::Sp(offset),
+                fp,
+                ra,
+            },
+            kind::FP => Rule::Frame {
+                cfa: Cfa::Fp(offset),
+                fp,
+                ra,
+            },
+            kind::SP_SLOT => Rule::x86_64(
+                Cfa::SpSlot {
+                    slot: place,
+                    plus: offset,
+                },
+                fp,
+            ),
+            kind::FP_SLOT => Rule::x86_64(
+                Cfa::FpSlot {
+                    slot: place,
+                    plus: offset,
+                },
+                fp,
+            ),
+            _ => Rule::Unsupported,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn any_rule() -> impl Strategy<Value = Rule> {
+        let offset = -CFA_LIMIT..CFA_LIMIT;
+        let fp = prop_oneof![Just(Saved::Same), any::<i16>().prop_map(Saved::At)];
+        let cfa = (offset, any::<i16>(), 0..4).prop_map(|(plus, slot, which)| match which {
+            0 => Cfa::Sp(plus),
+            1 => Cfa::Fp(plus),
+            2 => Cfa::SpSlot { slot, plus },
+            _ => Cfa::FpSlot { slot, plus },
+        });
+        let ra = prop_oneof![
+            Just(PUSHED),
+            Just(ReturnAddress::LinkRegister),
+            any::<i16>().prop_map(ReturnAddress::At)
+        ];
+        prop_oneof![
+            Just(Rule::Gap),
+            Just(Rule::End),
+            Just(Rule::Unsupported),
+            Just(Rule::SignalFrame),
+            Just(Rule::Plt),
+            Just(Rule::FramePointer),
+            (cfa, fp, ra).prop_map(|(cfa, fp, ra)| Rule::frame(cfa, fp, ra)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_rule_survives_its_eight_bytes(rule in any_rule()) {
+            prop_assert_eq!(rule.encode().decode(), rule);
+        }
+
+        #[test]
+        fn any_eight_bytes_are_some_rule(bytes in any::<u64>()) {
+            let rule = Encoded(bytes).decode();
+            prop_assert_eq!(rule.encode().decode(), rule);
+        }
+    }
+
+    #[test]
+    fn refuses_offsets_that_do_not_fit() {
+        assert_eq!(
+            Rule::x86_64(Cfa::Sp(CFA_LIMIT), Saved::Same),
+            Rule::Unsupported
+        );
+        assert_ne!(
+            Rule::x86_64(Cfa::Sp(CFA_LIMIT - 1), Saved::Same),
+            Rule::Unsupported
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! The shape of an unwind table.
+//!
+//! A table says for each byte of an executable file's code which rule holds there. It is keyed by
+//! the offset in the file, so it serves every process that maps the file, wherever each maps it.
+//!
+//! ```text
+//! pages   one entry per 4 KiB of the file: where its rows begin and how many there are
+//! rows    four bytes each: offset in the page (12 bits), index of the rule (20 bits)
+//! rules   eight bytes each, shared by all tables
+//! ```
+//!
+//! A row holds up to the next one. The first row of each page stands at the page's first byte or
+//! repeats what holds there, so that a search never leaves its page; before a first row lies a gap.
+
+/// Bytes of the file that share an entry of the page index, as a power of two.
+pub const PAGE_SHIFT: u32 = 12;
+pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
+const OFFSET_MASK: u32 = (1 << PAGE_SHIFT) - 1;
+
+/// Rules that can be told apart by a row.
+pub const MAX_RULES: u32 = 1 << 20;
+
+/// More rows than this cannot begin in one page.
+pub const MAX_ROWS_OF_PAGE: u32 = PAGE_SIZE as u32;
+
+/// One row: from this offset in the page on, this rule holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Row(pub u32);
+
+impl Row {
+    /// `rule` is below [`MAX_RULES`].
+    pub fn new(offset: u64, rule: u32) -> Self {
+        Self(offset as u32 & OFFSET_MASK | rule << PAGE_SHIFT)
+    }
+
+    pub fn offset(self) -> u32 {
+        self.0 & OFFSET_MASK
+    }
+
+    pub fn rule(self) -> u32 {
+        self.0 >> PAGE_SHIFT
+    }
+}
+
+/// An entry of the page index: two words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The word at which the page's rows begin.
+    pub rows: u32,
+    pub count: u32,
+}
+
+impl Page {
+    pub const EMPTY: Self = Self { rows: 0, count: 0 };
+    /// The file is too large to be read in one piece and nobody needed this page yet.
+    pub const NOT_BUILT: Self = Self {
+        rows: 0,
+        count: u32::MAX,
+    };
+    pub const WORDS: u32 = 2;
+}
+
+/// Where tables live: words of four bytes, numbered from the start of the table memory.
+pub trait Words {
+    fn word(&self, index: u32) -> u32;
+}
+
+/// The last row of `count` from `first` that begins at or before `offset`; none where the first
+/// begins behind it.
+///
+/// Without a branch on the rows' content: the verifier then sees one path and not two for each of
+/// the twelve halvings.
+#[inline(always)]
+pub fn search(words: &impl Words, first: u32, count: u32, offset: u64) -> Option<Row> {
+    let wanted = offset as u32 & OFFSET_MASK;
+    let (mut low, mut length) = (first, count);
+    for _ in 0..PAGE_SHIFT {
+        if length <= 1 {
+            break;
+        }
+        let half = length >> 1;
+        let begins = words.word(low.wrapping_add(half)) & OFFSET_MASK;
+        let before = crate::hide_u32(wanted.wrapping_sub(begins) >> 31);
+        low = low.wrapping_add(half & before.wrapping_sub(1));
+        length -= half;
+    }
+    let row = Row(words.word(low));
+    (row.offset() <= wanted).then_some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    impl Words for Vec<u32> {
+        fn word(&self, index: u32) -> u32 {
+            self[index as usize]
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn finds_the_row_that_a_scan_finds(
+            mut offsets in proptest::collection::btree_set(0u64..PAGE_SIZE, 1..200),
+            wanted in 0..PAGE_SIZE,
+            first in 0usize..5,
+            whole in any::<bool>(),
+        ) {
+            if whole {
+                offsets = (0..PAGE_SIZE).collect();
+            }
+            let mut words = vec![u32::MAX; first];
+            words.extend(offsets.iter().enumerate().map(|(rule, &at)| Row::new(at, rule as u32).0));
+            let scanned = offsets
+                .iter()
+                .enumerate()
+                .filter(|&(_, &at)| at <= wanted)
+                .last()
+                .map(|(rule, &at)| Row::new(at, rule as u32));
+            prop_assert_eq!(search(&words, first as u32, offsets.len() as u32, wanted), scanned);
+        }
+    }
+}
