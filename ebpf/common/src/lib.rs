@@ -3,7 +3,11 @@
 //! The crate is compiled three times: into the BPF programs, into the loader, and into native tests
 //! and fuzzers. What the kernel's verifier accepts is then what the tests have tested.
 //!
-//! * [`rule`] and [`table`]: how to get from a frame to its caller, and where that is written.
+//! * [`rule`] and [`table`]: how to get from a frame to its caller, and where that is written;
+//! * [`walk`]: the step that does it, and [`reason`]: why it ends;
+//! * [`mappings`]: which file is behind an address, by the kernel's own tree, its members found by
+//!   [`layout`];
+//! * [`file`](mod@file) and [`frame`]: how files and frames are told apart; [`record`]: what is sent.
 
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
@@ -11,8 +15,15 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod file;
+pub mod frame;
+pub mod layout;
+pub mod mappings;
+pub mod reason;
+pub mod record;
 pub mod rule;
 pub mod table;
+pub mod walk;
 
 /// Makes the compiler forget what it knows of a number.
 ///

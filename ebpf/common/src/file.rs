@@ -1,0 +1,76 @@
+//! Executable files as the kernel sees them.
+
+/// What tells one file of the host from every other one, whatever path or mount it is reached by.
+///
+/// On an overlay it is the file of the layer below, so containers of one image share their tables;
+/// `stat` shows other numbers there and is never compared with it.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct FileId {
+    pub inode: u64,
+    pub device: u32,
+    /// An inode that is used again has another one.
+    pub generation: u32,
+}
+
+/// What the programs know of a file: the value of the map of files.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FileEntry {
+    /// Stands for the file in frames.
+    pub number: u32,
+    pub table: TableRef,
+    /// When a sample last met the file, in nanoseconds since boot, so that what nobody uses goes first.
+    pub used: u64,
+}
+
+/// Where a file's table stands.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct TableRef {
+    /// The word at which the page index begins.
+    pub pages: u32,
+    /// The file's page that the index begins with.
+    pub first_page: u32,
+    pub page_count: u32,
+}
+
+impl TableRef {
+    /// Nobody has looked at the file yet.
+    pub const PENDING: Self = Self {
+        pages: 0,
+        first_page: 0,
+        page_count: 0,
+    };
+    /// The file was looked at and has no table: it is no executable, it is damaged, or memory is full.
+    pub const REFUSED: Self = Self {
+        pages: 0,
+        first_page: 1,
+        page_count: 0,
+    };
+}
+
+/// Numbers of files that are none. Those of files begin with [`number::FIRST_FILE`].
+pub mod number {
+    /// An address that lies in no mapping.
+    pub const NOWHERE: u32 = 0;
+    /// Executable memory without a file: generated code.
+    pub const ANONYMOUS: u32 = 1;
+    /// The kernel's own page of code in each process.
+    pub const VDSO: u32 = 2;
+    /// A file that found no place in the full map of files.
+    pub const UNNUMBERED: u32 = 3;
+    pub const FIRST_FILE: u32 = 16;
+    /// Frames have sixteen bits for the number.
+    pub const LIMIT: u32 = 1 << 16;
+}
+
+/// The vDSO has no file; its table stands under this identity.
+pub const VDSO: FileId = FileId {
+    inode: 0,
+    device: 0,
+    generation: 0,
+};

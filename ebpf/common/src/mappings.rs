@@ -1,0 +1,190 @@
+//! Finds the mapping behind a user address in the kernel's own tree, without a lock.
+//!
+//! Processes need no registration: at the sample the task's maple tree is walked to the mapping of
+//! the address. The tree may change meanwhile, so what is read is checked: a node that is dead, a
+//! mapping of another process or range, or a file that changed is a miss with its reason, never an
+//! answer. How nodes encode themselves is not in BTF; the loader proves it at start on its own
+//! mappings.
+
+use crate::file::FileId;
+use crate::layout::Layout;
+use crate::{hide, reason::EndReason};
+
+/// Reads the kernel's memory.
+pub trait KernelMemory {
+    /// Loads the 256 bytes of a node; false where they cannot be read.
+    fn load_node(&mut self, address: u64) -> bool;
+    /// A word of the node that was loaded last; `index` is below 32.
+    fn node_word(&self, index: u64) -> u64;
+    fn word(&mut self, address: u64) -> Option<u64>;
+}
+
+/// A mapping of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    /// Added to an address gives the offset in the file.
+    pub to_offset: u64,
+    /// The kernel's `struct file`; 0 is none.
+    pub file: u64,
+    pub id: FileId,
+}
+
+/// Why there is no mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// The address belongs to no mapping, or to one without code.
+    None,
+    /// The tree changed while it was read.
+    Changing,
+    /// The tree is not as it should be, or its memory cannot be read.
+    Unreadable,
+}
+
+impl Miss {
+    pub fn reason(self) -> EndReason {
+        match self {
+            Self::None | Self::Unreadable => EndReason::NoMapping,
+            Self::Changing => EndReason::MappingsChanging,
+        }
+    }
+}
+
+const EXECUTABLE: u64 = 4;
+const PAGE_SHIFT: u64 = 12;
+
+/// Levels of a tree; five hold more mappings than a process may have.
+const MAX_DEPTH: u32 = 6;
+const NODE_MASK: u64 = 255;
+const LEAF: u64 = 1;
+const RANGE: u64 = 2;
+const ALLOCATING_RANGE: u64 = 3;
+
+/// The mapping that holds `address` and has code.
+#[inline(always)]
+pub fn find(
+    kernel: &mut impl KernelMemory,
+    layout: &Layout,
+    mm: u64,
+    address: u64,
+) -> Result<Mapping, Miss> {
+    let area = find_area(kernel, layout, mm, address)?;
+    let mut read = |at: u64| kernel.word(at).ok_or(Miss::Unreadable);
+    let start = read(area + layout.vma_start)?;
+    let end = read(area + layout.vma_end)?;
+    // Freed and used again, perhaps by another process.
+    if read(area + layout.vma_mm)? != mm || address < start || address >= end {
+        return Err(Miss::Changing);
+    }
+    if read(area + layout.vma_flags)? & EXECUTABLE == 0 {
+        return Err(Miss::None);
+    }
+    let page = read(area + layout.vma_page)?;
+    let file = read(area + layout.vma_file)?;
+    let id = if file == 0 {
+        FileId::default()
+    } else {
+        let id = identity(kernel, layout, file)?;
+        if kernel.word(area + layout.vma_file) != Some(file)
+            || kernel.word(area + layout.vma_start) != Some(start)
+        {
+            return Err(Miss::Changing);
+        }
+        id
+    };
+    Ok(Mapping {
+        start,
+        end,
+        to_offset: (page << PAGE_SHIFT).wrapping_sub(start),
+        file,
+        id,
+    })
+}
+
+/// The identity of the file behind a `struct file`.
+#[inline(always)]
+pub fn identity(
+    kernel: &mut impl KernelMemory,
+    layout: &Layout,
+    file: u64,
+) -> Result<FileId, Miss> {
+    let mut read = |at: u64| kernel.word(at).ok_or(Miss::Unreadable);
+    let inode = read(file + layout.file_inode)?;
+    if inode == 0 {
+        return Err(Miss::Unreadable);
+    }
+    let superblock = read(inode + layout.inode_super)?;
+    Ok(FileId {
+        inode: read(inode + layout.inode_number)?,
+        device: read(superblock + layout.super_device)? as u32,
+        generation: read(inode + layout.inode_generation)? as u32,
+    })
+}
+
+/// The address of the `vm_area_struct` that the tree has for `address`.
+#[inline(always)]
+fn find_area(
+    kernel: &mut impl KernelMemory,
+    layout: &Layout,
+    mm: u64,
+    address: u64,
+) -> Result<u64, Miss> {
+    let mut entry = kernel.word(mm + layout.mm_tree).ok_or(Miss::Unreadable)?;
+    // A root that is no node holds a single entry at index 0.
+    if entry & 3 != 2 || entry < 4096 {
+        return Err(Miss::None);
+    }
+    let mut kind = 0;
+    for _ in 0..MAX_DEPTH {
+        kind = entry >> 3 & 15;
+        let node = entry & !NODE_MASK;
+        if !kernel.load_node(node) {
+            return Err(Miss::Unreadable);
+        }
+        // A dead node is its own parent.
+        if kernel.node_word(0) & !NODE_MASK == node {
+            return Err(Miss::Changing);
+        }
+        let slot = match kind {
+            // Parent, nine pivots, ten slots.
+            ALLOCATING_RANGE => 10 + (first_not_below::<9>(kernel, address) & 15),
+            // Parent, fifteen pivots, sixteen slots.
+            LEAF | RANGE => 16 + (first_not_below::<15>(kernel, address) & 15),
+            _ => return Err(Miss::Unreadable),
+        };
+        entry = kernel.node_word(hide(slot) & 31);
+        if kind == LEAF {
+            break;
+        }
+        if entry < 4096 {
+            return Err(Miss::Changing);
+        }
+    }
+    if kind != LEAF {
+        return Err(Miss::Unreadable);
+    }
+    match entry {
+        0 => Err(Miss::None),
+        // An entry that a fork is still copying.
+        _ if entry < 4096 || entry & 3 != 0 => Err(Miss::Changing),
+        _ => Ok(entry),
+    }
+}
+
+/// The first of the node's `N` pivots that is not below `address`, counted without a branch.
+///
+/// Pivots behind the node's last one are stale, hence the end at the first that is not below. The
+/// tree's last pivot has the top bit set and is never below a user address.
+#[inline(always)]
+fn first_not_below<const N: u64>(kernel: &impl KernelMemory, address: u64) -> u64 {
+    let (mut below, mut index) = (1, 0);
+    let mut next = 0;
+    while next < N {
+        next += 1;
+        let pivot = kernel.node_word(next);
+        below &= (pivot.wrapping_sub(address) >> 63) & !(pivot >> 63);
+        index += below;
+    }
+    index
+}

@@ -1,0 +1,183 @@
+//! The step from one frame to its caller.
+
+use crate::file::{TableRef, number};
+use crate::reason::EndReason;
+use crate::rule::{Encoded, kind};
+use crate::table::{self, Page, Words};
+
+/// The registers that a walk needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Registers {
+    pub ip: u64,
+    pub sp: u64,
+    pub fp: u64,
+}
+
+/// A stretch of a process's memory that has code, and the table for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Code {
+    pub start: u64,
+    pub end: u64,
+    /// Added to an address gives the offset in the file.
+    pub to_offset: u64,
+    pub number: u32,
+    pub table: TableRef,
+}
+
+/// A walk under way.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Walk {
+    pub registers: Registers,
+    /// Whether `ip` is where the thread was, and not where a call returns to: a call may be the last
+    /// instruction of its function, and what follows belongs to another.
+    pub exact: u32,
+    pub code: Code,
+}
+
+/// What a walk reads.
+pub trait World: Words {
+    fn user_word(&mut self, address: u64) -> Option<u64>;
+    fn rule(&self, index: u32) -> Encoded;
+}
+
+/// A chain of frame pointers that jumps further than this is none.
+const LARGEST_GUESSED_FRAME: u64 = 1 << 20;
+
+impl Code {
+    pub fn holds(&self, address: u64) -> bool {
+        address >= self.start && address < self.end
+    }
+
+    pub fn offset_of(&self, address: u64) -> u64 {
+        address.wrapping_add(self.to_offset)
+    }
+}
+
+impl Walk {
+    /// The address that stands for this frame: in the call instruction, not behind it.
+    #[inline(always)]
+    pub fn address(&self) -> u64 {
+        let behind = u64::from(self.exact == 0);
+        self.registers.ip.wrapping_sub(behind)
+    }
+
+    /// Goes on to the caller. [`Walk::code`] holds this frame's address.
+    #[inline(always)]
+    pub fn step(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+        let rule = match self.code.number {
+            number::ANONYMOUS => Encoded(kind::GAP),
+            _ => self.rule(world)?,
+        };
+        let Registers { ip, sp, fp } = self.registers;
+        let cfa = match rule.kind() {
+            kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
+            kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
+            kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer(world),
+            kind::PLT => sp.wrapping_add(8 + (u64::from(ip & 15 >= 11) << 3)),
+            kind::SP_SLOT | kind::FP_SLOT => {
+                let base = if rule.kind() == kind::SP_SLOT { sp } else { fp };
+                let slot = base.wrapping_add_signed(rule.ra_or_slot());
+                read(world, slot)?.wrapping_add_signed(rule.cfa_offset())
+            }
+            kind::END => return Err(EndReason::Complete),
+            kind::SIGNAL_FRAME => return self.leave_signal(world),
+            _ => return Err(EndReason::Unsupported),
+        };
+        if cfa <= sp {
+            return Err(EndReason::NotAdvancing);
+        }
+        let ip = read(world, cfa.wrapping_sub(8))?;
+        let fp = if rule.fp_saved() {
+            read(world, cfa.wrapping_add_signed(rule.fp_offset()))?
+        } else {
+            fp
+        };
+        self.enter_caller(Registers { ip, sp: cfa, fp })
+    }
+
+    /// The rule for this frame's address.
+    #[inline(always)]
+    fn rule(&self, world: &mut impl World) -> Result<Encoded, EndReason> {
+        let table = &self.code.table;
+        if table.page_count == 0 {
+            return Err(if *table == TableRef::PENDING {
+                EndReason::TablePending
+            } else {
+                EndReason::TableRefused
+            });
+        }
+        let offset = self.code.offset_of(self.address());
+        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
+        if page >= u64::from(table.page_count) {
+            return Ok(Encoded(kind::GAP));
+        }
+        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
+        let (first, count) = (world.word(entry), world.word(entry.wrapping_add(1)));
+        if count == 0 {
+            return Ok(Encoded(kind::GAP));
+        }
+        if count > table::MAX_ROWS_OF_PAGE {
+            return Err(EndReason::TablePending);
+        }
+        Ok(match table::search(world, first, count, offset) {
+            Some(row) => world.rule(row.rule()),
+            None => Encoded(kind::GAP),
+        })
+    }
+
+    /// Where nothing is known of the code, its frame pointer may still be one. It is believed where
+    /// it leads up the stack, by no more than a frame may measure.
+    #[inline(always)]
+    fn follow_frame_pointer(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+        let Registers { sp, fp, .. } = self.registers;
+        if fp == 0 {
+            return Err(EndReason::FramePointerEnd);
+        }
+        if fp < sp || fp - sp > LARGEST_GUESSED_FRAME || fp & 7 != 0 {
+            return Err(EndReason::NoUnwindInfo);
+        }
+        let caller = Registers {
+            ip: read(world, fp.wrapping_add(8))?,
+            sp: fp.wrapping_add(16),
+            fp: read(world, fp)?,
+        };
+        self.enter_caller(caller)
+    }
+
+    fn enter_caller(&mut self, caller: Registers) -> Result<(), EndReason> {
+        if caller.ip == 0 {
+            return Err(EndReason::Complete);
+        }
+        self.registers = caller;
+        self.exact = 0;
+        Ok(())
+    }
+
+    /// On to what the signal interrupted, by the registers that the kernel saved on the stack. That
+    /// may be another stack, so it need not lie above.
+    #[inline(always)]
+    fn leave_signal(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+        let frame = self.registers.sp;
+        self.registers = Registers {
+            ip: read(world, frame.wrapping_add(SIGNAL_IP))?,
+            sp: read(world, frame.wrapping_add(SIGNAL_SP))?,
+            fp: read(world, frame.wrapping_add(SIGNAL_FP))?,
+        };
+        self.exact = 1;
+        Ok(())
+    }
+}
+
+/// Places in the `ucontext` that the stack pointer points to in a signal's return code on x86-64:
+/// flags, link and stack, then the registers.
+const SIGNAL_FP: u64 = 40 + 10 * 8;
+const SIGNAL_SP: u64 = 40 + 15 * 8;
+const SIGNAL_IP: u64 = 40 + 16 * 8;
+
+#[inline(always)]
+fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {
+    world.user_word(address).ok_or(EndReason::StackUnreadable)
+}
