@@ -15,13 +15,16 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod counter;
 pub mod file;
 pub mod frame;
+pub mod identify;
 pub mod layout;
 pub mod mappings;
 pub mod reason;
 pub mod record;
 pub mod rule;
+pub mod settings;
 pub mod table;
 pub mod walk;
 
@@ -48,4 +51,22 @@ pub fn hide(value: u64) -> u64 {
 #[inline(always)]
 pub fn hide_u32(value: u32) -> u32 {
     hide(u64::from(value)) as u32
+}
+
+// The loader's library asks for this of what it puts into maps and takes out of them.
+#[cfg(feature = "host")]
+#[allow(unsafe_code, reason = "each is plain data, as its derives prove")]
+mod host {
+    use crate::{file, identify, record, settings};
+
+    // SAFETY: plain data of fixed layout, valid for any bytes.
+    unsafe impl aya::Pod for file::FileId {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for file::FileEntry {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for settings::Settings {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for identify::Answer {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for record::ProcessKey {}
 }

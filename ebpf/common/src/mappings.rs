@@ -29,12 +29,13 @@ pub struct Mapping {
     /// The kernel's `struct file`; 0 is none.
     pub file: u64,
     pub id: FileId,
+    pub has_code: bool,
 }
 
 /// Why there is no mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// The address belongs to no mapping, or to one without code.
+    /// The address belongs to no mapping.
     None,
     /// The tree changed while it was read.
     Changing,
@@ -61,7 +62,7 @@ const LEAF: u64 = 1;
 const RANGE: u64 = 2;
 const ALLOCATING_RANGE: u64 = 3;
 
-/// The mapping that holds `address` and has code.
+/// The mapping that holds `address`.
 #[inline(always)]
 pub fn find(
     kernel: &mut impl KernelMemory,
@@ -77,9 +78,7 @@ pub fn find(
     if read(area + layout.vma_mm)? != mm || address < start || address >= end {
         return Err(Miss::Changing);
     }
-    if read(area + layout.vma_flags)? & EXECUTABLE == 0 {
-        return Err(Miss::None);
-    }
+    let has_code = read(area + layout.vma_flags)? & EXECUTABLE != 0;
     let page = read(area + layout.vma_page)?;
     let file = read(area + layout.vma_file)?;
     let id = if file == 0 {
@@ -99,6 +98,7 @@ pub fn find(
         to_offset: (page << PAGE_SHIFT).wrapping_sub(start),
         file,
         id,
+        has_code,
     })
 }
 

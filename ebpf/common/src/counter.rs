@@ -1,0 +1,15 @@
+//! What the programs count beside the reasons, which have the first places.
+
+use crate::reason::REASONS;
+
+/// Places for counters: a power of two.
+pub const COUNTERS: usize = 64;
+const _: () = assert!(REASONS <= COUNTERS / 2);
+
+pub const SAMPLES: u32 = 32;
+/// Records that found no room in the ring.
+pub const RING_FULL_SAMPLE: u32 = 33;
+pub const RING_FULL_PROCESS: u32 = 34;
+pub const RING_FULL_FILE: u32 = 35;
+/// Files that got no number since all are taken.
+pub const NO_FREE_NUMBER: u32 = 36;

@@ -1,0 +1,16 @@
+//! What the loader tells the programs.
+
+use crate::layout::Layout;
+
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Settings {
+    pub layout: Layout,
+    /// Where the loader mapped the table memory, and how far in it the rules begin.
+    pub arena: u64,
+    pub rules_at: u64,
+    /// Frames of a user stack at most.
+    pub max_frames: u32,
+    pub unused: u32,
+}

@@ -1,0 +1,203 @@
+//! The memory of the unwind tables, shared with the programs.
+//!
+//! It begins with the rules; behind them it is handed out in pieces, each a page index with its
+//! rows. A piece is written first and published afterwards, through the map of files. One that is
+//! no longer needed rests for a while before it is used again, since a program under way may still
+//! read it; what such a program could read wrongly would be checked like any other rule, and the
+//! memory itself is always readable.
+#![allow(unsafe_code, reason = "memory that is shared with the kernel")]
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use profcol_ebpf_common::rule::Rule;
+use profcol_ebpf_common::table::{MAX_RULES, Page, Row};
+use profcol_ebpf_unwind::Table;
+
+use crate::sys::Mapped;
+
+/// Distinct rules in all; a whole distribution has less than five thousand.
+const RULES: u32 = 1 << 16;
+const _: () = assert!(RULES <= MAX_RULES);
+const WORDS_OF_RULES: u32 = RULES * 2;
+
+/// Much longer than a program runs.
+const REST: Duration = Duration::from_secs(1);
+
+pub struct Arena {
+    memory: Mapped,
+    rules: HashMap<Rule, u32>,
+    free: FreeList,
+    resting: VecDeque<(Instant, Piece)>,
+    used_words: u64,
+}
+
+/// A stretch of words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub start: u32,
+    pub words: u32,
+}
+
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NoRoom {
+    #[error("the memory for unwind tables is full")]
+    Full,
+    #[error("there are more than {RULES} different unwind rules")]
+    TooManyRules,
+}
+
+impl Arena {
+    /// `pages` of 4 KiB in all.
+    pub fn map(file: BorrowedFd<'_>, pages: u32) -> std::io::Result<Self> {
+        let memory = Mapped::shared(file, pages as usize * 4096)?;
+        let words = u32::try_from(memory.len() / 4).unwrap_or(u32::MAX);
+        Ok(Self {
+            memory,
+            rules: HashMap::new(),
+            free: FreeList::new(WORDS_OF_RULES, words.saturating_sub(WORDS_OF_RULES)),
+            resting: VecDeque::new(),
+            used_words: 0,
+        })
+    }
+
+    /// Where the programs find it.
+    pub fn address(&self) -> u64 {
+        self.memory.address()
+    }
+
+    /// How far from the start the rules are, in bytes.
+    pub const RULES_AT: u64 = 0;
+
+    pub fn used_bytes(&self) -> u64 {
+        self.used_words * 4 + self.rules.len() as u64 * 8
+    }
+
+    /// Puts a table in. What is returned is its place; its page index comes first.
+    pub fn insert(&mut self, table: &Table) -> Result<Piece, NoRoom> {
+        let rules = self.intern(&table.rules)?;
+        let index_words = table.pages.len() * Page::WORDS as usize;
+        let words = u32::try_from(index_words + table.rows.len()).map_err(|_| NoRoom::Full)?;
+        let piece = self.take(words)?;
+        let rows_at = piece.start + index_words as u32;
+        for (number, page) in table.pages.iter().enumerate() {
+            let entry = piece.start + number as u32 * Page::WORDS;
+            self.store(entry, rows_at + page.rows);
+            self.store(entry + 1, page.count);
+        }
+        for (number, row) in table.rows.iter().enumerate() {
+            let rule = rules.get(row.rule() as usize).copied().unwrap_or_default();
+            let row = Row::new(u64::from(row.offset()), rule);
+            self.store(rows_at + number as u32, row.0);
+        }
+        Ok(piece)
+    }
+
+    /// Gives a table's memory back.
+    pub fn remove(&mut self, piece: Piece) {
+        self.used_words -= u64::from(piece.words);
+        self.resting.push_back((Instant::now(), piece));
+    }
+
+    fn take(&mut self, words: u32) -> Result<Piece, NoRoom> {
+        while let Some((since, piece)) = self.resting.front()
+            && since.elapsed() >= REST
+        {
+            self.free.give(*piece);
+            self.resting.pop_front();
+        }
+        let start = self.free.take(words).ok_or(NoRoom::Full)?;
+        self.used_words += u64::from(words);
+        Ok(Piece { start, words })
+    }
+
+    fn intern(&mut self, rules: &[Rule]) -> Result<Vec<u32>, NoRoom> {
+        rules
+            .iter()
+            .map(|&rule| {
+                if let Some(&index) = self.rules.get(&rule) {
+                    return Ok(index);
+                }
+                let index = self.rules.len() as u32;
+                if index >= RULES {
+                    return Err(NoRoom::TooManyRules);
+                }
+                let encoded = rule.encode().0;
+                self.store(index * 2, encoded as u32);
+                self.store(index * 2 + 1, (encoded >> 32) as u32);
+                self.rules.insert(rule, index);
+                Ok(index)
+            })
+            .collect()
+    }
+
+    fn store(&mut self, word: u32, value: u32) {
+        let words = self.memory.len() / 4;
+        assert!((word as usize) < words, "word {word} of {words}");
+        // SAFETY: inside the mapping and aligned; programs read it at the same time, hence atomic.
+        let place = unsafe { AtomicU32::from_ptr(self.memory.start().as_ptr().cast::<u32>().add(word as usize)) };
+        place.store(value, Ordering::Relaxed);
+    }
+}
+
+/// The free stretches, by where they begin; neighbours are joined.
+struct FreeList {
+    by_start: BTreeMap<u32, u32>,
+}
+
+impl FreeList {
+    fn new(start: u32, words: u32) -> Self {
+        Self {
+            by_start: BTreeMap::from([(start, words)]),
+        }
+    }
+
+    /// The first stretch that is long enough: there are few, and what is at the end stays untouched
+    /// for longest.
+    fn take(&mut self, words: u32) -> Option<u32> {
+        let (&start, &length) = self.by_start.iter().find(|&(_, &length)| length >= words)?;
+        self.by_start.remove(&start);
+        if length > words {
+            self.by_start.insert(start + words, length - words);
+        }
+        Some(start)
+    }
+
+    fn give(&mut self, piece: Piece) {
+        let Piece { mut start, mut words } = piece;
+        if let Some((&before, &length)) = self.by_start.range(..start).next_back()
+            && before + length == start
+        {
+            self.by_start.remove(&before);
+            start = before;
+            words += length;
+        }
+        if let Some(length) = self.by_start.remove(&(start + words)) {
+            words += length;
+        }
+        if words > 0 {
+            self.by_start.insert(start, words);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joins_what_is_given_back() {
+        let mut list = FreeList::new(10, 100);
+        let pieces: Vec<Piece> = (0..10)
+            .map(|_| Piece { start: list.take(10).expect("has room"), words: 10 })
+            .collect();
+        assert_eq!(list.take(1), None);
+        for index in [3, 1, 2, 9, 0, 8, 4, 6, 5, 7] {
+            list.give(pieces[index]);
+        }
+        assert_eq!(list.by_start, BTreeMap::from([(10, 100)]));
+        assert_eq!(list.take(100), Some(10));
+    }
+}

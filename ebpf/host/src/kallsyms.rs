@@ -1,0 +1,117 @@
+//! Names for the kernel's code, from /proc/kallsyms.
+
+use std::io::{self, BufRead, BufReader};
+
+/// The kernel's functions in the order of their addresses.
+#[derive(Default)]
+pub struct KernelSymbols {
+    starts: Vec<u64>,
+    /// Where each function's name ends in `names`; its module's name, if any, follows a tab.
+    ends: Vec<u32>,
+    names: String,
+}
+
+/// A function of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelSymbol<'a> {
+    pub name: &'a str,
+    pub module: Option<&'a str>,
+    pub start: u64,
+}
+
+/// More names than any kernel has.
+const MOST: usize = 1 << 20;
+
+impl KernelSymbols {
+    pub fn read() -> io::Result<Self> {
+        let file = std::fs::File::open("/proc/kallsyms")?;
+        Self::parse(BufReader::with_capacity(1 << 16, file))
+    }
+
+    /// Whether the kernel hides its addresses from this process.
+    pub fn is_hidden(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    fn parse(mut lines: impl BufRead) -> io::Result<Self> {
+        let mut found: Vec<(u64, u32, u32)> = Vec::new();
+        let mut names = String::new();
+        let mut line = String::new();
+        while lines.read_line(&mut line)? > 0 {
+            if let Some((start, name, module)) = parse_line(&line)
+                && found.len() < MOST
+            {
+                let begin = names.len() as u32;
+                names.push_str(name);
+                if let Some(module) = module {
+                    names.push('\t');
+                    names.push_str(module);
+                }
+                found.push((start, begin, names.len() as u32));
+            }
+            line.clear();
+        }
+        found.sort_by_key(|&(start, ..)| start);
+        // Of several names for one place the first is kept.
+        found.dedup_by_key(|&mut (start, ..)| start);
+        let mut symbols = Self {
+            starts: Vec::with_capacity(found.len()),
+            ends: Vec::with_capacity(found.len()),
+            names: String::with_capacity(names.len()),
+        };
+        for (start, begin, end) in found {
+            symbols.starts.push(start);
+            symbols.names.push_str(names.get(begin as usize..end as usize).unwrap_or(""));
+            symbols.ends.push(symbols.names.len() as u32);
+        }
+        Ok(symbols)
+    }
+
+    pub fn find(&self, address: u64) -> Option<KernelSymbol<'_>> {
+        let index = self.starts.partition_point(|&start| start <= address).checked_sub(1)?;
+        let end = *self.ends.get(index)? as usize;
+        let begin = match index.checked_sub(1) {
+            Some(before) => *self.ends.get(before)? as usize,
+            None => 0,
+        };
+        let whole = self.names.get(begin..end)?;
+        let (name, module) = match whole.split_once('\t') {
+            Some((name, module)) => (name, Some(module)),
+            None => (whole, None),
+        };
+        Some(KernelSymbol { name, module, start: *self.starts.get(index)? })
+    }
+}
+
+/// `ffffffff81000000 T _text` or `ffffffffc0000000 t name\t[module]`; only code, and only where the
+/// address is not hidden.
+fn parse_line(line: &str) -> Option<(u64, &str, Option<&str>)> {
+    let mut words = line.split_ascii_whitespace();
+    let start = u64::from_str_radix(words.next()?, 16).ok()?;
+    let kind = words.next()?;
+    let name = words.next()?;
+    let module = words
+        .next()
+        .and_then(|word| word.strip_prefix('['))
+        .and_then(|word| word.strip_suffix(']'));
+    (start != 0 && matches!(kind, "t" | "T" | "w" | "W")).then_some((start, name, module))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_function_that_begins_before_the_address() {
+        let text = "ffffffff81000100 T second\nffffffff81000000 T first\nffffffff81000050 d data\n\
+                    ffffffffc0000000 t inside\t[module]\n0000000000000000 T hidden\nrubbish\n";
+        let symbols = KernelSymbols::parse(text.as_bytes()).expect("reads from memory");
+        let name = |address| symbols.find(address).map(|found| (found.name, found.module));
+        assert_eq!(name(0xffffffff81000000), Some(("first", None)));
+        assert_eq!(name(0xffffffff810000ff), Some(("first", None)));
+        assert_eq!(name(0xffffffff81000100), Some(("second", None)));
+        assert_eq!(name(0xffffffffc0000123), Some(("inside", Some("module"))));
+        assert_eq!(name(0xffffffff80000000), None);
+        assert!(!symbols.is_hidden());
+    }
+}

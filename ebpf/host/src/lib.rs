@@ -1,0 +1,34 @@
+//! The eBPF side of the receiver, seen from user space.
+//!
+//! ```text
+//! perf events ─► programs ─► ring ─► records ─► the receiver
+//!                   ▲         └─► a file never seen ─► tables: read it, build its table ─┐
+//!                   └────────────────────── arena, map of files ◄───────────────────────┘
+//! ```
+//!
+//! * [`Profiler`] loads the programs ([`programs`]), opens a clock per CPU ([`events`]) and hands
+//!   out what they found ([`records`]).
+//! * [`tables`] is a thread of its own: it opens executables, builds their unwind tables and puts
+//!   them into the [`arena`] that the programs read.
+//! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code.
+//!
+//! Unsafe code is in [`sys`] and [`arena`] alone.
+
+mod arena;
+mod btf;
+mod events;
+mod executables;
+mod kallsyms;
+mod profiler;
+mod programs;
+mod records;
+mod sys;
+mod tables;
+
+pub use executables::{Executable, Executables};
+pub use kallsyms::{KernelSymbol, KernelSymbols};
+pub use profcol_ebpf_common::frame::Frame;
+pub use profcol_ebpf_common::reason::EndReason;
+pub use profcol_ebpf_common::record::{Process, ProcessKey, Sample};
+pub use profiler::{Counts, Profiler, Settings, StartError};
+pub use records::Record;

@@ -1,0 +1,141 @@
+//! Loads the BPF programs.
+
+use std::os::fd::AsFd;
+
+use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, Queue, RingBuf};
+use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
+use aya::{Ebpf, EbpfLoader};
+use profcol_ebpf_common::counter::COUNTERS;
+use profcol_ebpf_common::file::{FileEntry, FileId, number};
+use profcol_ebpf_common::identify::Answer;
+use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::settings::Settings;
+
+use crate::arena::Arena;
+use crate::btf::BtfError;
+
+/// Built by `cargo xtask bpf`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    #[error("the kernel does not take the BPF object: {0}")]
+    Object(#[from] aya::EbpfError),
+    #[error("the kernel does not take the program `{name}`: {error}")]
+    Program {
+        name: &'static str,
+        error: ProgramError,
+    },
+    #[error("the BPF object has no map `{0}`")]
+    NoMap(&'static str),
+    #[error("the map `{name}` cannot be used: {error}")]
+    Map {
+        name: &'static str,
+        error: aya::maps::MapError,
+    },
+    #[error("the memory of the unwind tables cannot be mapped: {0}")]
+    Arena(std::io::Error),
+}
+
+/// The loaded programs and their maps.
+pub struct Programs {
+    object: Ebpf,
+    pub records: RingBuf<MapData>,
+    pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
+    pub files: HashMap<MapData, FileId, FileEntry>,
+    pub answer: Array<MapData, Answer>,
+    pub arena: Arena,
+}
+
+/// How large everything may grow.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    pub table_bytes: u64,
+    pub files: u32,
+    pub processes: u32,
+    pub ring_bytes: u32,
+    pub max_frames: u32,
+}
+
+const SAMPLE: &str = "sample";
+const IDENTIFY: &str = "identify";
+
+impl Programs {
+    pub fn load(layout: Layout, sizes: &Sizes) -> Result<Self, LoadError> {
+        let arena_pages = u32::try_from(sizes.table_bytes.div_ceil(4096)).unwrap_or(u32::MAX);
+        let mut object = EbpfLoader::new()
+            // The object has no relocations by type, and reading the kernel's types is not cheap.
+            .btf(None)
+            .allow_unsupported_maps()
+            .map_max_entries("arena", arena_pages)
+            .map_max_entries("files", sizes.files)
+            .map_max_entries("free_numbers", sizes.files)
+            .map_max_entries("processes", sizes.processes)
+            .map_max_entries("records", sizes.ring_bytes)
+            .load(OBJECT)?;
+
+        let arena = {
+            let Some(Map::Unsupported(data)) = object.map("arena") else {
+                return Err(LoadError::NoMap("arena"));
+            };
+            Arena::map(data.fd().as_fd(), arena_pages).map_err(LoadError::Arena)?
+        };
+        let mut settings: Array<_, Settings> = take(&mut object, "settings")?;
+        let told = Settings {
+            layout,
+            arena: arena.address(),
+            rules_at: Arena::RULES_AT,
+            max_frames: sizes.max_frames,
+            unused: 0,
+        };
+        settings.set(0, told, 0).map_err(|error| LoadError::Map { name: "settings", error })?;
+        let mut numbers: Queue<_, u32> = take(&mut object, "free_numbers")?;
+        let last = number::FIRST_FILE.saturating_add(sizes.files).min(number::LIMIT);
+        for number in number::FIRST_FILE..last {
+            numbers
+                .push(number, 0)
+                .map_err(|error| LoadError::Map { name: "free_numbers", error })?;
+        }
+
+        let mut programs = Self {
+            records: take(&mut object, "records")?,
+            counters: take(&mut object, "counters")?,
+            files: take(&mut object, "files")?,
+            answer: take(&mut object, "answer")?,
+            arena,
+            object,
+        };
+        programs.sampler()?.load().map_err(|error| LoadError::Program { name: SAMPLE, error })?;
+        programs.identifier()?.load().map_err(|error| LoadError::Program { name: IDENTIFY, error })?;
+        Ok(programs)
+    }
+
+    pub fn sampler(&mut self) -> Result<&mut PerfEvent, LoadError> {
+        program(&mut self.object, SAMPLE)
+    }
+
+    pub fn identifier(&mut self) -> Result<&mut RawTracePoint, LoadError> {
+        program(&mut self.object, IDENTIFY)
+    }
+}
+
+fn take<T: TryFrom<Map, Error = aya::maps::MapError>>(
+    object: &mut Ebpf,
+    name: &'static str,
+) -> Result<T, LoadError> {
+    let map = object.take_map(name).ok_or(LoadError::NoMap(name))?;
+    T::try_from(map).map_err(|error| LoadError::Map { name, error })
+}
+
+fn program<'a, T>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut T, LoadError>
+where
+    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    object
+        .program_mut(name)
+        .ok_or(LoadError::NoMap(name))?
+        .try_into()
+        .map_err(|error| LoadError::Program { name, error })
+}

@@ -1,0 +1,94 @@
+//! Takes the records out of the ring.
+
+use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::record::{self, File, Process, Sample};
+
+/// One record, as it stands in the ring.
+#[derive(Debug)]
+pub enum Record<'a> {
+    Sample {
+        sample: Sample,
+        /// Return addresses in the kernel, innermost first.
+        kernel: Frames<'a>,
+        /// Behind them the user's stack.
+        user: Frames<'a>,
+    },
+    Process(Process),
+    File(File),
+}
+
+/// Eight bytes each, not aligned for certain.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames<'a>(&'a [u8]);
+
+impl<'a> Frames<'a> {
+    pub fn len(&self) -> usize {
+        self.0.len() / 8
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What two equal stacks have in common.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+
+    pub fn addresses(&self) -> impl ExactSizeIterator<Item = u64> + 'a {
+        self.0
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+    }
+
+    pub fn frames(&self) -> impl ExactSizeIterator<Item = Frame> + 'a {
+        self.addresses().map(Frame)
+    }
+}
+
+/// None for what no program of this version sends.
+pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
+    match u32::from_le_bytes(*bytes.first_chunk()?) {
+        record::kind::SAMPLE => {
+            let (sample, frames) = take::<Sample>(bytes)?;
+            let (kernel, user) = frames.split_at_checked(sample.kernel_frames as usize * 8)?;
+            let user = user.get(..sample.user_frames as usize * 8)?;
+            Some(Record::Sample { sample, kernel: Frames(kernel), user: Frames(user) })
+        }
+        record::kind::PROCESS => take(bytes).map(|(process, _)| Record::Process(process)),
+        record::kind::FILE => take(bytes).map(|(file, _)| Record::File(file)),
+        _ => None,
+    }
+}
+
+fn take<T: bytemuck::Pod>(bytes: &[u8]) -> Option<(T, &[u8])> {
+    let (head, rest) = bytes.split_at_checked(size_of::<T>())?;
+    Some((bytemuck::try_pod_read_unaligned(head).ok()?, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_sample_and_its_frames() {
+        let sample = Sample {
+            kind: record::kind::SAMPLE,
+            kernel_frames: 1,
+            user_frames: 2,
+            ..Sample::default()
+        };
+        let mut bytes = bytemuck::bytes_of(&sample).to_vec();
+        for frame in [7u64, Frame::new(20, 0x123).0, Frame::new(21, 0x456).0] {
+            bytes.extend(frame.to_le_bytes());
+        }
+        let Some(Record::Sample { kernel, user, .. }) = parse(&bytes) else {
+            panic!("is a sample");
+        };
+        assert_eq!(kernel.addresses().collect::<Vec<_>>(), [7]);
+        assert_eq!(user.frames().map(|frame| (frame.file(), frame.offset())).collect::<Vec<_>>(), [(20, 0x123), (21, 0x456)]);
+        for length in 0..bytes.len() {
+            assert!(parse(&bytes[..length]).is_none(), "{length} bytes");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The system calls that no library has, each behind a safe function.
+#![allow(unsafe_code, reason = "system calls")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use aya_obj::generated::{
+    PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK,
+    perf_type_id::PERF_TYPE_SOFTWARE,
+};
+
+/// A clock that ticks while a CPU is busy, still switched off.
+pub fn open_cpu_clock(cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
+    // SAFETY: every field of the structure may be zero.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<perf_event_attr>() as u32;
+    attributes.type_ = PERF_TYPE_SOFTWARE as u32;
+    attributes.config = PERF_COUNT_SW_CPU_CLOCK as u64;
+    attributes.__bindgen_anon_1.sample_freq = frequency;
+    attributes.set_freq(1);
+    attributes.set_disabled(1);
+    attributes.set_exclude_idle(1);
+    // SAFETY: the structure outlives the call and says its own size.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            -1,
+            cpu as libc::c_int,
+            -1,
+            PERF_FLAG_FD_CLOEXEC as libc::c_ulong,
+        )
+    };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel gave it to us just now.
+    Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) })
+}
+
+pub fn attach_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    perf_ioctl(event, aya_obj::generated::PERF_EVENT_IOC_SET_BPF, program.as_raw_fd() as libc::c_ulong)
+}
+
+pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
+    perf_ioctl(event, aya_obj::generated::PERF_EVENT_IOC_ENABLE, 0)
+}
+
+pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
+    perf_ioctl(event, aya_obj::generated::PERF_EVENT_IOC_DISABLE, 0)
+}
+
+fn perf_ioctl(event: BorrowedFd<'_>, request: u32, argument: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: these requests take a number.
+    let answer = unsafe { libc::ioctl(event.as_raw_fd(), libc::c_ulong::from(request), argument) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Memory that is mapped until it is dropped.
+pub struct Mapped {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to nobody's thread.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+impl Mapped {
+    /// Maps memory that is shared with the kernel and may be written.
+    pub fn shared(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
+        Self::map(file, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+    }
+
+    /// Maps the first page of a file without touching it.
+    pub fn first_page(file: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::map(file, 4096, libc::PROT_READ, libc::MAP_PRIVATE)
+    }
+
+    fn map(file: BorrowedFd<'_>, length: usize, protection: i32, flags: i32) -> io::Result<Self> {
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_fd().as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start, length })
+    }
+
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    pub fn len(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody can reach it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// Makes the calling thread yield to others.
+pub fn lower_priority(nice: i32) {
+    // SAFETY: a thread's own number; a failure changes nothing.
+    unsafe {
+        let thread = libc::syscall(libc::SYS_gettid);
+        libc::setpriority(libc::PRIO_PROCESS, thread as libc::id_t, nice);
+    }
+}
+
+/// Nanoseconds since boot, the clock of the programs.
+pub fn since_boot() -> u64 {
+    clock(libc::CLOCK_BOOTTIME)
+}
+
+fn clock(which: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is ours.
+    unsafe { libc::clock_gettime(which, &raw mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -1,0 +1,51 @@
+//! The maps that the programs share with the loader, which sizes them.
+
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
+use profcol_ebpf_common::counter::COUNTERS;
+use profcol_ebpf_common::file::{FileEntry, FileId};
+use profcol_ebpf_common::record::ProcessKey;
+use profcol_ebpf_common::settings::Settings;
+
+use crate::scratch::Scratch;
+
+#[map(name = "settings")]
+static SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
+
+#[map(name = "scratch")]
+static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+#[map(name = "counters")]
+static COUNTS: PerCpuArray<[u64; COUNTERS]> = PerCpuArray::with_max_entries(1, 0);
+
+/// Every file that a sample met.
+#[map(name = "files")]
+pub static FILES: HashMap<FileId, FileEntry> = HashMap::with_max_entries(8192, 0);
+
+/// Numbers that no file has.
+#[map(name = "free_numbers")]
+pub static FREE_NUMBERS: Queue<u32> = Queue::with_max_entries(8192, 0);
+
+/// Processes that were announced.
+#[map(name = "processes")]
+pub static PROCESSES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(8192, 0);
+
+#[map(name = "records")]
+pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+pub fn settings() -> Option<&'static Settings> {
+    SETTINGS.get(0)
+}
+
+pub fn scratch() -> Option<&'static mut Scratch> {
+    // SAFETY: a program is not interrupted by itself on its CPU, so nobody else has this reference.
+    SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+}
+
+pub fn count(counter: u32) {
+    if let Some(counts) = COUNTS.get_ptr_mut(0) {
+        let place = profcol_ebpf_common::hide(u64::from(counter)) as usize & (COUNTERS - 1);
+        // SAFETY: the place is below the array's length, which is a power of two.
+        unsafe { *counts.cast::<u64>().add(place) += 1 };
+    }
+}

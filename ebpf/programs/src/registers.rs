@@ -1,0 +1,61 @@
+//! The user's registers at a sample.
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
+};
+use profcol_ebpf_common::reason::EndReason;
+use profcol_ebpf_common::walk::Registers;
+
+/// Where x86-64's `pt_regs` has what a walk needs, in words.
+const BP: usize = 4;
+const IP: usize = 16;
+const CS: usize = 17;
+const SP: usize = 19;
+const WORDS: usize = 21;
+
+/// The code segments of user code: the lowest two bits are set, and the rest tells 64 from 32 bits.
+const USER: u64 = 3;
+const USER_32: u64 = 0x23;
+
+/// `context` is a perf event's, which begins with the registers of what was interrupted.
+#[inline(always)]
+pub fn of_user(context: *const u64) -> Result<Registers, EndReason> {
+    // SAFETY: the verifier knows the context's size; it may be read a word at a time.
+    let (cs, interrupted) = unsafe {
+        let interrupted = Registers {
+            ip: context.add(IP).read_volatile(),
+            sp: context.add(SP).read_volatile(),
+            fp: context.add(BP).read_volatile(),
+        };
+        (context.add(CS).read_volatile(), interrupted)
+    };
+    if cs & USER == USER {
+        return of_code_segment(cs, interrupted);
+    }
+    let mut saved = [0u64; WORDS];
+    // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
+    // the thread's kernel stack.
+    let read = unsafe {
+        let at = bpf_task_pt_regs(bpf_get_current_task_btf());
+        bpf_probe_read_kernel((&raw mut saved).cast(), (WORDS * 8) as u32, at as *const _)
+    };
+    if read != 0 || saved[CS] & USER != USER {
+        return Err(EndReason::NoRegisters);
+    }
+    of_code_segment(
+        saved[CS],
+        Registers {
+            ip: saved[IP],
+            sp: saved[SP],
+            fp: saved[BP],
+        },
+    )
+}
+
+#[inline(always)]
+fn of_code_segment(cs: u64, registers: Registers) -> Result<Registers, EndReason> {
+    if cs & 0xffff == USER_32 {
+        return Err(EndReason::Bits32);
+    }
+    Ok(registers)
+}

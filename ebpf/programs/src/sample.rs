@@ -1,0 +1,187 @@
+//! On each tick: who runs here, and where.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task,
+    bpf_get_smp_processor_id, bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
+};
+use aya_ebpf::macros::perf_event;
+use aya_ebpf::programs::PerfEventContext;
+use profcol_ebpf_common::mappings;
+use profcol_ebpf_common::reason::EndReason;
+use profcol_ebpf_common::record::{self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind};
+use profcol_ebpf_common::settings::Settings;
+use profcol_ebpf_common::walk::{Code, Walk};
+use profcol_ebpf_common::{counter, hide};
+
+use crate::kernel::{self, Kernel};
+use crate::maps::{self, PROCESSES, RECORDS};
+use crate::scratch::{KNOWN_CODES, Scratch};
+use crate::unwind::{self, GO_ON, NO_WINDOW};
+use crate::{files, registers};
+
+/// Flags of a task.
+const EXITING: u64 = 0x4;
+const KERNEL_THREAD: u64 = 0x20_0000;
+
+/// The loader reads the ring by the clock: waking it would cost more than the sample.
+const NO_WAKEUP: u64 = 1;
+
+#[perf_event]
+pub fn sample(context: PerfEventContext) -> u32 {
+    let (Some(settings), Some(scratch)) = (maps::settings(), maps::scratch()) else {
+        return 0;
+    };
+    // SAFETY: the helpers have no conditions.
+    let (ids, task) = unsafe { (bpf_get_current_pid_tgid(), bpf_get_current_task()) };
+    let process = (ids >> 32) as u32;
+    if process == 0 {
+        return 0;
+    }
+    maps::count(counter::SAMPLES);
+    describe(scratch, settings, task, ids);
+    scratch.sample.kernel_frames = kernel_stack(&context, scratch);
+    scratch.sample.user_frames = 0;
+    let end = walk(&context, scratch, settings, task);
+    scratch.sample.end = end;
+    maps::count(end);
+    announce(scratch, settings, task);
+    send(scratch);
+    0
+}
+
+#[inline(always)]
+fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
+    let layout = &settings.layout;
+    let leader = kernel::word(task + layout.task_leader).unwrap_or(task);
+    let sample = &mut scratch.sample;
+    sample.kind = kind::SAMPLE;
+    sample.process = ProcessKey {
+        pid: (ids >> 32) as u32,
+        exec: kernel::word(leader + layout.task_exec).unwrap_or(0) as u32,
+        started: kernel::word(leader + layout.task_started).unwrap_or(0),
+    };
+    sample.thread = ids as u32;
+    // SAFETY: the helpers write no further than they are told.
+    unsafe {
+        sample.time = bpf_ktime_get_boot_ns();
+        sample.cpu = bpf_get_smp_processor_id();
+        bpf_get_current_comm((&raw mut sample.thread_name).cast(), 16);
+    }
+}
+
+/// Writes the kernel's stack to the front of the frames and returns how many they are.
+#[inline(always)]
+fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
+    // SAFETY: the frames have room for all of it.
+    let bytes = unsafe {
+        bpf_get_stack(
+            context.as_ptr(),
+            scratch.frames.as_mut_ptr().cast(),
+            (MAX_KERNEL_FRAMES * 8) as u32,
+            0,
+        )
+    };
+    if bytes > 0 { bytes as u32 / 8 } else { 0 }
+}
+
+/// Walks the user's stack and returns the reason why it ended.
+#[inline(always)]
+fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
+    let layout = &settings.layout;
+    let flags = kernel::word(task + layout.task_flags).unwrap_or(0);
+    if flags & KERNEL_THREAD != 0 {
+        return EndReason::KernelThread as u32;
+    }
+    scratch.mm = kernel::word(task + layout.task_mm).unwrap_or(0);
+    if scratch.mm == 0 {
+        let exiting = flags & EXITING != 0;
+        let reason = if exiting { EndReason::Exit } else { EndReason::KernelThread };
+        return reason as u32;
+    }
+    let registers = match registers::of_user(context.as_ptr() as *const u64) {
+        Ok(registers) => registers,
+        Err(reason) => return reason as u32,
+    };
+    scratch.walk = Walk {
+        registers,
+        exact: 1,
+        code: Code::default(),
+    };
+    scratch.known = [Code::default(); KNOWN_CODES];
+    scratch.known_next = 0;
+    scratch.window_at = NO_WINDOW;
+    for frames in 0..MAX_USER_FRAMES as u32 {
+        if frames >= settings.max_frames {
+            break;
+        }
+        let end = hide(u64::from(unwind::advance(scratch))) as u32;
+        if end != GO_ON {
+            return end;
+        }
+    }
+    EndReason::Truncated as u32
+}
+
+/// Tells of the process where this is its first sample.
+#[inline(always)]
+fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
+    let key = scratch.sample.process;
+    // SAFETY: nothing is read but whether it is there.
+    if unsafe { PROCESSES.get(&key) }.is_some() {
+        return;
+    }
+    let layout = &settings.layout;
+    let leader = kernel::word(task + layout.task_leader).unwrap_or(task);
+    let parent = kernel::word(leader + layout.task_parent).unwrap_or(0);
+    let mut announced = record::Process {
+        kind: kind::PROCESS,
+        parent: kernel::word(parent + layout.task_tgid).unwrap_or(0) as u32,
+        process: key,
+        user: kernel::word(task + layout.task_cred)
+            .and_then(|cred| kernel::word(cred + layout.cred_uid))
+            .unwrap_or(0) as u32,
+        executable: 0,
+        name: [0; 16],
+    };
+    kernel::read(leader + layout.task_comm, &raw mut announced.name);
+    let mut kernel = Kernel {
+        node: &mut scratch.node,
+    };
+    if scratch.mm != 0
+        && let Some(file) = kernel::word(scratch.mm + layout.mm_exe)
+        && file != 0
+        && let Ok(id) = mappings::identity(&mut kernel, layout, file)
+    {
+        announced.executable = files::entry(&id, 0, 0).number;
+    }
+    if RECORDS.output::<record::Process>(&announced, NO_WAKEUP).is_err() {
+        maps::count(counter::RING_FULL_PROCESS);
+        return;
+    }
+    let announced = hide(1) as u32;
+    let _ = PROCESSES.insert(&key, &announced, 0);
+}
+
+#[inline(always)]
+fn send(scratch: &mut Scratch) {
+    let frames = scratch.sample.kernel_frames + scratch.sample.user_frames;
+    let mut frames = hide(u64::from(frames));
+    let most = (MAX_KERNEL_FRAMES + MAX_USER_FRAMES) as u64;
+    if frames > most {
+        frames = most;
+    }
+    let bytes = size_of::<Sample>() as u64 + frames * 8;
+    // SAFETY: the frames stand right behind the sample, and there are no more than they have room for.
+    let failed = unsafe {
+        bpf_ringbuf_output(
+            (&raw const RECORDS).cast_mut().cast(),
+            (scratch as *mut Scratch).cast(),
+            bytes,
+            NO_WAKEUP,
+        )
+    };
+    if failed != 0 {
+        maps::count(counter::RING_FULL_SAMPLE);
+    }
+}

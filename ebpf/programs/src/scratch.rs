@@ -1,0 +1,31 @@
+//! What a program works with: a program's own stack has 512 bytes, so this is in a map, one per CPU.
+
+use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
+use profcol_ebpf_common::walk::{Code, Walk};
+
+use crate::kernel::Node;
+
+/// A power of two that holds all frames, so that an index is bounded by a mask.
+pub const FRAME_PLACES: usize = 2048;
+const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_FRAMES <= FRAME_PLACES);
+
+/// Stretches of code that this stack went through already; most stacks go to and fro between few.
+pub const KNOWN_CODES: usize = 8;
+
+/// Words of the stack that are read at once.
+pub const WINDOW: usize = 64;
+
+#[repr(C)]
+pub struct Scratch {
+    pub sample: Sample,
+    /// Right behind the sample: this is what is sent.
+    pub frames: [u64; FRAME_PLACES],
+    pub node: Node,
+    pub walk: Walk,
+    /// The address space of the process.
+    pub mm: u64,
+    pub known: [Code; KNOWN_CODES],
+    pub known_next: u64,
+    pub window: [u64; WINDOW],
+    pub window_at: u64,
+}
