@@ -23,9 +23,11 @@ pub enum Rule {
     Unsupported,
     /// The code of a signal's return; what was interrupted stands in the kernel's signal frame.
     SignalFrame,
-    /// An entry of a procedure linkage table on x86-64: its push moves the stack by eight bytes
-    /// from the eleventh byte of each entry on.
-    Plt,
+    /// Entries of a procedure linkage table on x86-64, sixteen bytes each: from this byte of an
+    /// entry on, its push has moved the stack by eight bytes.
+    Plt {
+        pushed: u8,
+    },
     /// The frame pointer leads to the caller, as far as anyone knows.
     FramePointer,
     Frame {
@@ -57,6 +59,9 @@ pub enum Saved {
     Same,
     /// On the stack, this far from the CFA.
     At(i16),
+    /// On the stack, this far from this frame's own frame pointer: the stack was realigned, so that
+    /// the distance to the CFA is not known beforehand.
+    AtFp(i16),
 }
 
 /// Where the return address is.
@@ -85,6 +90,13 @@ pub mod kind {
     pub const FP: u64 = 7;
     pub const SP_SLOT: u64 = 8;
     pub const FP_SLOT: u64 = 9;
+}
+
+/// Where the caller's frame pointer is.
+pub mod fp {
+    pub const SAME: u64 = 0;
+    pub const AT: u64 = 1;
+    pub const AT_FP: u64 = 2;
 }
 
 /// A rule in its eight bytes.
@@ -116,7 +128,7 @@ impl Rule {
             Self::End => kind::END,
             Self::Unsupported => kind::UNSUPPORTED,
             Self::SignalFrame => kind::SIGNAL_FRAME,
-            Self::Plt => kind::PLT,
+            Self::Plt { pushed } => kind::PLT | u64::from(pushed) << 40,
             Self::FramePointer => kind::FRAME_POINTER,
             Self::Frame { cfa, fp, ra } => {
                 let (kind, offset, slot) = match cfa {
@@ -125,15 +137,16 @@ impl Rule {
                     Cfa::SpSlot { slot, plus } => (kind::SP_SLOT, plus, Some(slot)),
                     Cfa::FpSlot { slot, plus } => (kind::FP_SLOT, plus, Some(slot)),
                 };
-                let (fp_saved, fp_offset) = match fp {
-                    Saved::Same => (0, 0),
-                    Saved::At(offset) => (1, offset),
+                let (fp_place, fp_offset) = match fp {
+                    Saved::Same => (fp::SAME, 0),
+                    Saved::At(offset) => (fp::AT, offset),
+                    Saved::AtFp(offset) => (fp::AT_FP, offset),
                 };
                 let (ra_saved, ra_offset) = match ra {
                     ReturnAddress::At(offset) => (1, offset),
                     ReturnAddress::LinkRegister => (0, 0),
                 };
-                kind | fp_saved << 4
+                kind | fp_place << 4
                     | ra_saved << 6
                     | u64::from(fp_offset as u16) << 8
                     | u64::from(slot.unwrap_or(ra_offset) as u16) << 24
@@ -148,8 +161,9 @@ impl Encoded {
         self.0 & 0xf
     }
 
-    pub fn fp_saved(self) -> bool {
-        self.0 >> 4 & 1 != 0
+    /// One of [`fp`].
+    pub fn fp_place(self) -> u64 {
+        self.0 >> 4 & 3
     }
 
     pub fn ra_saved(self) -> bool {
@@ -171,10 +185,11 @@ impl Encoded {
 
     /// The rule that these bytes say; what no rule encodes to is [`Rule::Unsupported`].
     pub fn decode(self) -> Rule {
-        let fp = if self.fp_saved() {
-            Saved::At(self.fp_offset() as i16)
-        } else {
-            Saved::Same
+        let fp = match self.fp_place() {
+            fp::SAME => Saved::Same,
+            fp::AT => Saved::At(self.fp_offset() as i16),
+            fp::AT_FP => Saved::AtFp(self.fp_offset() as i16),
+            _ => return Rule::Unsupported,
         };
         let place = self.ra_or_slot() as i16;
         let ra = if self.ra_saved() {
@@ -187,7 +202,9 @@ impl Encoded {
             kind::GAP => Rule::Gap,
             kind::END => Rule::End,
             kind::SIGNAL_FRAME => Rule::SignalFrame,
-            kind::PLT => Rule::Plt,
+            kind::PLT => Rule::Plt {
+                pushed: self.cfa_offset() as u8,
+            },
             kind::FRAME_POINTER => Rule::FramePointer,
             kind::SP => Rule::Frame {
                 cfa: Cfa::Sp(offset),
@@ -225,7 +242,11 @@ mod tests {
 
     fn any_rule() -> impl Strategy<Value = Rule> {
         let offset = -CFA_LIMIT..CFA_LIMIT;
-        let fp = prop_oneof![Just(Saved::Same), any::<i16>().prop_map(Saved::At)];
+        let fp = prop_oneof![
+            Just(Saved::Same),
+            any::<i16>().prop_map(Saved::At),
+            any::<i16>().prop_map(Saved::AtFp)
+        ];
         let cfa = (offset, any::<i16>(), 0..4).prop_map(|(plus, slot, which)| match which {
             0 => Cfa::Sp(plus),
             1 => Cfa::Fp(plus),
@@ -242,7 +263,7 @@ mod tests {
             Just(Rule::End),
             Just(Rule::Unsupported),
             Just(Rule::SignalFrame),
-            Just(Rule::Plt),
+            any::<u8>().prop_map(|pushed| Rule::Plt { pushed }),
             Just(Rule::FramePointer),
             (cfa, fp, ra).prop_map(|(cfa, fp, ra)| Rule::frame(cfa, fp, ra)),
         ]
