@@ -19,6 +19,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-net", &["profcol-config"]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
+    (
+        "profcol-ebpf-host",
+        &["profcol-ebpf-common", "profcol-ebpf-unwind"],
+    ),
     ("profcol-engine", BELOW_COMPONENTS),
     ("profcol-receivers", BELOW_COMPONENTS),
     ("profcol-processors", BELOW_COMPONENTS),

@@ -2,7 +2,7 @@
 
 use crate::file::{TableRef, number};
 use crate::reason::EndReason;
-use crate::rule::{Encoded, kind};
+use crate::rule::{Encoded, fp, kind};
 use crate::table::{self, Page, Words};
 
 /// The registers that a walk needs.
@@ -76,7 +76,10 @@ impl Walk {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
             kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer(world),
-            kind::PLT => sp.wrapping_add(8 + (u64::from(ip & 15 >= 11) << 3)),
+            kind::PLT => {
+                let pushed = (ip & 15) as i64 >= rule.cfa_offset();
+                sp.wrapping_add(8 + (u64::from(pushed) << 3))
+            }
             kind::SP_SLOT | kind::FP_SLOT => {
                 let base = if rule.kind() == kind::SP_SLOT { sp } else { fp };
                 let slot = base.wrapping_add_signed(rule.ra_or_slot());
@@ -90,10 +93,10 @@ impl Walk {
             return Err(EndReason::NotAdvancing);
         }
         let ip = read(world, cfa.wrapping_sub(8))?;
-        let fp = if rule.fp_saved() {
-            read(world, cfa.wrapping_add_signed(rule.fp_offset()))?
-        } else {
-            fp
+        let fp = match rule.fp_place() {
+            fp::SAME => fp,
+            fp::AT => read(world, cfa.wrapping_add_signed(rule.fp_offset()))?,
+            _ => read(world, fp.wrapping_add_signed(rule.fp_offset()))?,
         };
         self.enter_caller(Registers { ip, sp: cfa, fp })
     }

@@ -47,4 +47,9 @@ impl Executables {
         let mut known = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
         known.insert(number, Arc::new(executable));
     }
+
+    pub(crate) fn remove(&self, number: u32) {
+        let mut known = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
+        known.remove(&number);
+    }
 }

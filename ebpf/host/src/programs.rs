@@ -1,6 +1,6 @@
 //! Loads the BPF programs.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, Queue, RingBuf};
 use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
@@ -41,10 +41,11 @@ pub enum LoadError {
 
 /// The loaded programs and their maps.
 pub struct Programs {
-    object: Ebpf,
+    pub object: Ebpf,
     pub records: RingBuf<MapData>,
     pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     pub files: HashMap<MapData, FileId, FileEntry>,
+    pub free_numbers: Queue<MapData, u32>,
     pub answer: Array<MapData, Answer>,
     pub arena: Arena,
 }
@@ -103,22 +104,31 @@ impl Programs {
             records: take(&mut object, "records")?,
             counters: take(&mut object, "counters")?,
             files: take(&mut object, "files")?,
+            free_numbers: numbers,
             answer: take(&mut object, "answer")?,
             arena,
             object,
         };
-        programs.sampler()?.load().map_err(|error| LoadError::Program { name: SAMPLE, error })?;
-        programs.identifier()?.load().map_err(|error| LoadError::Program { name: IDENTIFY, error })?;
+        let sampler: &mut PerfEvent = program(&mut programs.object, SAMPLE)?;
+        sampler.load().map_err(|error| LoadError::Program { name: SAMPLE, error })?;
+        identifier(&mut programs.object)?
+            .load()
+            .map_err(|error| LoadError::Program { name: IDENTIFY, error })?;
         Ok(programs)
     }
 
-    pub fn sampler(&mut self) -> Result<&mut PerfEvent, LoadError> {
-        program(&mut self.object, SAMPLE)
+    /// The loaded program that runs on each tick.
+    pub fn sampler_fd(&mut self) -> Result<OwnedFd, LoadError> {
+        let failed = |error| LoadError::Program { name: SAMPLE, error };
+        let sampler: &mut PerfEvent = program(&mut self.object, SAMPLE)?;
+        let loaded = sampler.fd().map_err(failed)?;
+        loaded.as_fd().try_clone_to_owned().map_err(|error| failed(error.into()))
     }
+}
 
-    pub fn identifier(&mut self) -> Result<&mut RawTracePoint, LoadError> {
-        program(&mut self.object, IDENTIFY)
-    }
+/// The program that says which file is behind an address of this process.
+pub fn identifier(object: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
+    program(object, IDENTIFY)
 }
 
 fn take<T: TryFrom<Map, Error = aya::maps::MapError>>(

@@ -1,0 +1,52 @@
+//! Asks the kernel which file is behind an address of this process.
+
+use aya::maps::{Array, MapData, MapError};
+use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun};
+use aya::Ebpf;
+use profcol_ebpf_common::file::FileId;
+use profcol_ebpf_common::identify::{Answer, found};
+
+use crate::programs::{LoadError, identifier};
+
+/// Holds the loaded programs: what is not asked any more is unloaded with it.
+pub struct Identifier {
+    pub object: Ebpf,
+    pub answer: Array<MapData, Answer>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum IdentifyError {
+    #[error("the kernel does not run the identifying program: {0}")]
+    Run(#[from] ProgramError),
+    #[error("its answer cannot be read: {0}")]
+    Answer(#[from] MapError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+/// A tree that changes under the program is read again, up to this often.
+const TRIES: usize = 10;
+
+impl Identifier {
+    pub fn identify(&mut self, address: u64) -> Result<Option<FileId>, IdentifyError> {
+        Ok(self.ask(address)?.map(|answer| answer.id))
+    }
+
+    /// The mapping that holds the address.
+    pub fn ask(&mut self, address: u64) -> Result<Option<Answer>, IdentifyError> {
+        for _ in 0..TRIES {
+            self.answer.set(0, Answer::default(), 0)?;
+            let program: &mut RawTracePoint = identifier(&mut self.object)?;
+            let mut options = RawTracePointRunOptions::new();
+            options.args[0] = address;
+            program.test_run(options)?;
+            let answer = self.answer.get(&0, 0)?;
+            match answer.found {
+                found::MAPPING => return Ok(Some(answer)),
+                found::CHANGING => {}
+                _ => break,
+            }
+        }
+        Ok(None)
+    }
+}

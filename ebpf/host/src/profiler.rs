@@ -1,0 +1,157 @@
+//! The whole: loaded, proved, sampling.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use aya::maps::{MapData, PerCpuArray, RingBuf};
+use profcol_ebpf_common::counter::{self, COUNTERS};
+use profcol_ebpf_common::reason::{EndReason, REASONS};
+
+use crate::btf::{self, BtfError};
+use crate::events::Events;
+use crate::executables::Executables;
+use crate::identify::Identifier;
+use crate::programs::{LoadError, Programs, Sizes};
+use crate::proof::{self, ProofError};
+use crate::records::{self, Record};
+use crate::tables::{Stats, Tables, Worker};
+
+/// What is sampled, and how large everything may grow.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Samples a second on each busy CPU.
+    pub frequency: u64,
+    /// Frames of a user stack at most.
+    pub max_frames: u32,
+    /// For unwind tables.
+    pub table_bytes: u64,
+    /// Executables that are known at once.
+    pub files: u32,
+    /// Processes whose first sample is remembered.
+    pub processes: u32,
+    /// Between the programs and [`Profiler::drain`]; a power of two.
+    pub ring_bytes: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Btf(#[from] BtfError),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Proof(#[from] ProofError),
+    #[error("cannot open a clock on each CPU: {0}")]
+    Events(std::io::Error),
+    #[error("cannot start the thread that builds unwind tables: {0}")]
+    Thread(std::io::Error),
+}
+
+pub struct Profiler {
+    events: Events,
+    records: RingBuf<MapData>,
+    counters: PerCpuArray<MapData, [u64; COUNTERS]>,
+    tables: Tables,
+    executables: Executables,
+}
+
+/// What the programs counted since they were loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub samples: u64,
+    pub by_reason: Vec<(EndReason, u64)>,
+    /// Samples that found no room in the ring.
+    pub lost_samples: u64,
+    pub lost_processes: u64,
+    pub lost_files: u64,
+    pub no_free_number: u64,
+}
+
+impl Profiler {
+    pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        let layout = btf::kernel_layout()?;
+        let mut programs = Programs::load(
+            layout,
+            &Sizes {
+                table_bytes: settings.table_bytes,
+                files: settings.files,
+                processes: settings.processes,
+                ring_bytes: settings.ring_bytes,
+                max_frames: settings.max_frames,
+            },
+        )?;
+        let sampler = programs.sampler_fd()?;
+        let mut identifier = Identifier {
+            object: programs.object,
+            answer: programs.answer,
+        };
+        let proved = proof::prove(&mut identifier)?;
+        tracing::debug!(mappings = proved, "the kernel's tree of mappings is read rightly");
+
+        let executables = Executables::default();
+        let tables = Tables::start(Worker {
+            arena: programs.arena,
+            files: programs.files,
+            free_numbers: programs.free_numbers,
+            identifier,
+            executables: executables.clone(),
+            resting: VecDeque::new(),
+            stats: Arc::default(),
+        })
+        .map_err(StartError::Thread)?;
+        let events = Events::open(settings.frequency, sampler.as_fd()).map_err(StartError::Events)?;
+        Ok(Self {
+            events,
+            records: programs.records,
+            counters: programs.counters,
+            tables,
+            executables,
+        })
+    }
+
+    /// Hands out everything that was recorded since the last time.
+    pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
+        while let Some(item) = self.records.next() {
+            match records::parse(&item) {
+                Some(Record::File(file)) => self.tables.announce(file),
+                Some(record) => take(record),
+                None => tracing::error!(bytes = item.len(), "a record of an unknown kind"),
+            }
+        }
+    }
+
+    /// Ends sampling. What was recorded until now can still be drained.
+    pub fn stop(&self) {
+        self.events.stop();
+    }
+
+    pub fn executables(&self) -> &Executables {
+        &self.executables
+    }
+
+    pub fn table_stats(&self) -> &Stats {
+        self.tables.stats()
+    }
+
+    pub fn counts(&self) -> Counts {
+        let mut sums = [0u64; COUNTERS];
+        if let Ok(by_cpu) = self.counters.get(&0, 0) {
+            for counts in by_cpu.iter() {
+                for (sum, count) in sums.iter_mut().zip(counts) {
+                    *sum += count;
+                }
+            }
+        }
+        let at = |counter: u32| sums.get(counter as usize).copied().unwrap_or(0);
+        let reasons = (0..REASONS as u32).filter_map(EndReason::from_code);
+        Counts {
+            samples: at(counter::SAMPLES),
+            by_reason: reasons.map(|reason| (reason, at(reason as u32))).collect(),
+            lost_samples: at(counter::RING_FULL_SAMPLE),
+            lost_processes: at(counter::RING_FULL_PROCESS),
+            lost_files: at(counter::RING_FULL_FILE),
+            no_free_number: at(counter::NO_FREE_NUMBER),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Proves at start that the kernel's tree of mappings is read rightly.
+//!
+//! How the tree encodes its nodes is written nowhere in the running kernel. So the program that
+//! reads it is asked for each mapping of this process, and its answers are held against what
+//! /proc says.
+
+use std::collections::HashMap;
+use std::fs;
+
+use profcol_ebpf_common::file::FileId;
+
+use crate::identify::{Identifier, IdentifyError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ProofError {
+    #[error("cannot read /proc/self/maps: {0}; mount /proc")]
+    Maps(#[from] std::io::Error),
+    #[error(transparent)]
+    Identify(#[from] IdentifyError),
+    #[error(
+        "this kernel keeps its mappings in a way that is not known: of {asked} mappings, {wrong} were read wrongly, the first at {first:#x}"
+    )]
+    Differs { asked: usize, wrong: usize, first: u64 },
+}
+
+struct Line {
+    start: u64,
+    end: u64,
+    offset: u64,
+    /// Device and inode as /proc shows them.
+    file: Option<String>,
+}
+
+/// Returns how many mappings were compared.
+pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let lines: Vec<Line> = maps.lines().filter_map(parse).collect();
+    // Numbers that /proc shows may be others than the kernel's own, but equal ones mean one file.
+    let mut files: HashMap<String, FileId> = HashMap::new();
+    let (mut wrong, mut first, mut asked) = (0, 0, 0);
+    for line in lines {
+        let middle = line.start + (line.end - line.start) / 2;
+        let Some(answer) = identifier.ask(middle)? else {
+            // Unmapped meanwhile, perhaps; others tell.
+            if still_there(&line)? {
+                wrong += 1;
+                first = line.start;
+            }
+            asked += 1;
+            continue;
+        };
+        let mut right = (answer.start, answer.end) == (line.start, line.end);
+        match line.file {
+            Some(file) => {
+                right &= answer.to_offset.wrapping_add(line.start) == line.offset;
+                right &= *files.entry(file).or_insert(answer.id) == answer.id;
+            }
+            None => right &= answer.id == FileId::default(),
+        }
+        if !right && wrong == 0 {
+            first = line.start;
+        }
+        wrong += usize::from(!right);
+        asked += 1;
+    }
+    // Another thread may have mapped or unmapped memory meanwhile, but not often.
+    if asked == 0 || wrong > 1 + asked / 20 {
+        return Err(ProofError::Differs { asked, wrong, first });
+    }
+    Ok(asked)
+}
+
+fn still_there(line: &Line) -> Result<bool, ProofError> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    Ok(maps.lines().filter_map(parse).any(|now| (now.start, now.end) == (line.start, line.end)))
+}
+
+/// None for what is no mapping of the process's own tree.
+fn parse(line: &str) -> Option<Line> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let _permissions = words.next()?;
+    let offset = words.next()?;
+    let (device, inode) = (words.next()?, words.next()?);
+    if words.next() == Some("[vsyscall]") {
+        return None;
+    }
+    let number = |text| u64::from_str_radix(text, 16).ok();
+    Some(Line {
+        start: number(start)?,
+        end: number(end)?,
+        offset: number(offset)?,
+        file: (inode != "0").then(|| format!("{device} {inode}")),
+    })
+}
