@@ -1,0 +1,224 @@
+//! From what call frame information says at one address to a rule of ours.
+//!
+//! What a rule cannot say is [`Rule::Unsupported`], never the rule that comes closest.
+
+use crate::elf::Machine;
+use crate::cfi::Bytes;
+use gimli::{
+    CfaRule, Encoding, Expression, Format, LittleEndian, Operation, Register, RegisterRule,
+    UnwindExpression, UnwindTableRow,
+};
+use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, Saved};
+
+/// DWARF's numbers of the registers that rules know.
+struct Registers {
+    sp: Register,
+    fp: Register,
+}
+
+fn registers(machine: Machine) -> Registers {
+    match machine {
+        Machine::X86_64 => Registers {
+            sp: gimli::X86_64::RSP,
+            fp: gimli::X86_64::RBP,
+        },
+        Machine::Aarch64 => Registers {
+            sp: gimli::AArch64::SP,
+            fp: gimli::AArch64::X29,
+        },
+    }
+}
+
+/// Offsets of registers in the frame that the kernel pushes for a signal's handler, from the stack
+/// pointer with which the handler returns.
+const SIGNAL_RBP: i64 = 120;
+const SIGNAL_RSP: i64 = 160;
+const SIGNAL_RIP: i64 = 168;
+
+/// One row of call frame information.
+pub(crate) struct Facts<'a> {
+    pub machine: Machine,
+    /// The section of the row, for its expressions.
+    pub section: &'a [u8],
+    pub row: &'a UnwindTableRow<usize>,
+    pub return_address: Register,
+    /// The code returns from a signal: the address of the next frame is not that of a call.
+    pub signal: bool,
+}
+
+/// `register + offset`, or what stands there, plus a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Place {
+    register: Register,
+    offset: i64,
+    /// What is added to the word at that place, if the place is read.
+    plus: Option<i64>,
+}
+
+impl<'a> Facts<'a> {
+    pub fn rule(&self) -> Rule {
+        if self.row.register(self.return_address) == Some(RegisterRule::Undefined) {
+            return Rule::End;
+        }
+        if self.signal {
+            return self.signal_frame();
+        }
+        self.frame().unwrap_or(Rule::Unsupported)
+    }
+
+    fn frame(&self) -> Option<Rule> {
+        let registers = registers(self.machine);
+        if self.row.register(registers.sp).is_some() {
+            return None;
+        }
+        let fp = self.frame_pointer(&registers)?;
+        let ra = self.return_address()?;
+        let cfa = match *self.row.cfa() {
+            CfaRule::RegisterAndOffset { register, offset } => {
+                let offset = i32::try_from(offset).ok()?;
+                if register == registers.sp {
+                    Cfa::Sp(offset)
+                } else if register == registers.fp {
+                    Cfa::Fp(offset)
+                } else {
+                    return None;
+                }
+            }
+            CfaRule::Expression(expression) => {
+                if let Some(pushed) = self.linkage_entry(&expression) {
+                    return (fp == Saved::Same && ra == PUSHED).then_some(Rule::Plt { pushed });
+                }
+                let place = self.place(&expression)?;
+                let slot = i16::try_from(place.offset).ok()?;
+                let plus = i32::try_from(place.plus?).ok()?;
+                if place.register == registers.sp {
+                    Cfa::SpSlot { slot, plus }
+                } else if place.register == registers.fp {
+                    Cfa::FpSlot { slot, plus }
+                } else {
+                    return None;
+                }
+            }
+        };
+        Some(Rule::frame(cfa, fp, ra))
+    }
+
+    fn frame_pointer(&self, registers: &Registers) -> Option<Saved> {
+        match self.row.register(registers.fp) {
+            None | Some(RegisterRule::SameValue) => Some(Saved::Same),
+            Some(RegisterRule::Offset(offset)) => i16::try_from(offset).ok().map(Saved::At),
+            Some(RegisterRule::Expression(expression)) => {
+                let place = self.place(&expression)?;
+                let plain = place.register == registers.fp && place.plus.is_none();
+                plain.then_some(Saved::AtFp(i16::try_from(place.offset).ok()?))
+            }
+            _ => None,
+        }
+    }
+
+    fn return_address(&self) -> Option<ReturnAddress> {
+        match (self.machine, self.row.register(self.return_address)) {
+            (Machine::X86_64, Some(RegisterRule::Offset(-8))) => Some(PUSHED),
+            (Machine::X86_64, _) => None,
+            (Machine::Aarch64, None | Some(RegisterRule::SameValue)) => {
+                Some(ReturnAddress::LinkRegister)
+            }
+            (Machine::Aarch64, Some(RegisterRule::Offset(offset))) => {
+                i16::try_from(offset).ok().map(ReturnAddress::At)
+            }
+            (Machine::Aarch64, _) => None,
+        }
+    }
+
+    fn signal_frame(&self) -> Rule {
+        let at = |offset| {
+            Some(Place {
+                register: gimli::X86_64::RSP,
+                offset,
+                plus: None,
+            })
+        };
+        let register = |register| match self.row.register(register) {
+            Some(RegisterRule::Expression(expression)) => self.place(&expression),
+            _ => None,
+        };
+        let cfa = match self.row.cfa() {
+            CfaRule::Expression(expression) => self.place(expression),
+            CfaRule::RegisterAndOffset { .. } => None,
+        };
+        let stack_pointer = Some(Place {
+            register: gimli::X86_64::RSP,
+            offset: SIGNAL_RSP,
+            plus: Some(0),
+        });
+        let known = match self.machine {
+            Machine::X86_64 => {
+                cfa == stack_pointer
+                    && register(gimli::X86_64::RBP) == at(SIGNAL_RBP)
+                    && register(self.return_address) == at(SIGNAL_RIP)
+            }
+            // The kernel's own code has no other way to say it than a frame record that it is not.
+            Machine::Aarch64 => true,
+        };
+        if known {
+            Rule::SignalFrame
+        } else {
+            Rule::Unsupported
+        }
+    }
+
+    fn expression(&self, expression: &UnwindExpression<usize>) -> Option<Expression<Bytes<'a>>> {
+        let end = expression.offset.checked_add(expression.length)?;
+        let bytes = self.section.get(expression.offset..end)?;
+        Some(Expression(Bytes::new(bytes, LittleEndian)))
+    }
+
+    /// `rsp + 8 + ((rip & 15) >= pushed) * 8`, in the one way in which linkers write it.
+    fn linkage_entry(&self, expression: &UnwindExpression<usize>) -> Option<u8> {
+        let Expression(bytes) = self.expression(expression)?;
+        match *bytes.slice() {
+            [0x77, 8, 0x80, 0, 0x3f, 0x1a, literal @ 0x30..=0x3f, 0x2a, 0x33, 0x24, 0x22] => {
+                Some(literal - 0x30)
+            }
+            _ => None,
+        }
+    }
+
+    fn place(&self, expression: &UnwindExpression<usize>) -> Option<Place> {
+        let encoding = Encoding {
+            address_size: 8,
+            format: Format::Dwarf32,
+            version: 4,
+        };
+        let mut operations = self.expression(expression)?.operations(encoding);
+        let mut next = || operations.next().ok().flatten();
+        let Some(Operation::RegisterOffset {
+            register, offset, ..
+        }) = next()
+        else {
+            return None;
+        };
+        let plus = match next() {
+            None => None,
+            Some(Operation::Deref {
+                size: 8,
+                space: false,
+                ..
+            }) => Some(match next() {
+                None => 0,
+                Some(Operation::PlusConstant { value }) => i64::try_from(value).ok()?,
+                Some(Operation::UnsignedConstant { value }) => {
+                    matches!(next(), Some(Operation::Plus)).then_some(())?;
+                    i64::try_from(value).ok()?
+                }
+                Some(_) => return None,
+            }),
+            Some(_) => return None,
+        };
+        next().is_none().then_some(Place {
+            register,
+            offset,
+            plus,
+        })
+    }
+}
