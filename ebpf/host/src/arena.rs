@@ -137,7 +137,15 @@ impl Arena {
         let words = self.memory.len() / 4;
         assert!((word as usize) < words, "word {word} of {words}");
         // SAFETY: inside the mapping and aligned; programs read it at the same time, hence atomic.
-        let place = unsafe { AtomicU32::from_ptr(self.memory.start().as_ptr().cast::<u32>().add(word as usize)) };
+        let place = unsafe {
+            AtomicU32::from_ptr(
+                self.memory
+                    .start()
+                    .as_ptr()
+                    .cast::<u32>()
+                    .add(word as usize),
+            )
+        };
         place.store(value, Ordering::Relaxed);
     }
 }
@@ -166,7 +174,10 @@ impl FreeList {
     }
 
     fn give(&mut self, piece: Piece) {
-        let Piece { mut start, mut words } = piece;
+        let Piece {
+            mut start,
+            mut words,
+        } = piece;
         if let Some((&before, &length)) = self.by_start.range(..start).next_back()
             && before + length == start
         {
@@ -191,7 +202,10 @@ mod tests {
     fn joins_what_is_given_back() {
         let mut list = FreeList::new(10, 100);
         let pieces: Vec<Piece> = (0..10)
-            .map(|_| Piece { start: list.take(10).expect("has room"), words: 10 })
+            .map(|_| Piece {
+                start: list.take(10).expect("has room"),
+                words: 10,
+            })
             .collect();
         assert_eq!(list.take(1), None);
         for index in [3, 1, 2, 9, 0, 8, 4, 6, 5, 7] {

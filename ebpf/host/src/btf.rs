@@ -17,7 +17,9 @@ pub enum BtfError {
     Unreadable(#[from] std::io::Error),
     #[error("the kernel's type information at {PATH} is damaged: {0}")]
     Damaged(&'static str),
-    #[error("this kernel has no `{0}`; it is older than Linux 6.1 or differs from all that are known")]
+    #[error(
+        "this kernel has no `{0}`; it is older than Linux 6.1 or differs from all that are known"
+    )]
     NoMember(String),
 }
 
@@ -86,7 +88,8 @@ impl<'a> Types<'a> {
             let start = header.checked_add(offset as usize)?;
             file.get(start..start.checked_add(length as usize)?)
         };
-        let bytes = section(word(8)?, word(12)?).ok_or(BtfError::Damaged("its types are cut off"))?;
+        let bytes =
+            section(word(8)?, word(12)?).ok_or(BtfError::Damaged("its types are cut off"))?;
         let strings =
             section(word(16)?, word(20)?).ok_or(BtfError::Damaged("its names are cut off"))?;
         let mut types = Self {
@@ -97,7 +100,9 @@ impl<'a> Types<'a> {
         let mut at = 0;
         while at < bytes.len() {
             types.begins.push(at as u32);
-            at = types.end_of(at).ok_or(BtfError::Damaged("a type is of an unknown kind"))?;
+            at = types
+                .end_of(at)
+                .ok_or(BtfError::Damaged("a type is of an unknown kind"))?;
         }
         Ok(types)
     }
@@ -221,7 +226,12 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_type_information() {
-        for damaged in [&[][..], &[0x9f, 0xeb], &[0; 64], &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0, 255, 255]] {
+        for damaged in [
+            &[][..],
+            &[0x9f, 0xeb],
+            &[0; 64],
+            &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0, 0, 0, 0, 0, 255, 255],
+        ] {
             assert!(matches!(layout(damaged), Err(BtfError::Damaged(_))));
         }
     }
@@ -233,7 +243,18 @@ mod tests {
         for word in [24u32, 0, 40, 40, 7] {
             file.extend(word.to_le_bytes());
         }
-        for word in [1, kind::INT << 24, 4, 32, 3, kind::STRUCT << 24 | 1, 4, 5, 1, 64] {
+        for word in [
+            1,
+            kind::INT << 24,
+            4,
+            32,
+            3,
+            kind::STRUCT << 24 | 1,
+            4,
+            5,
+            1,
+            64,
+        ] {
             file.extend(u32::to_le_bytes(word));
         }
         file.extend(b"\0i\0s\0m\0");

@@ -39,17 +39,26 @@ pub struct Executables {
 
 impl Executables {
     pub fn get(&self, number: u32) -> Option<Arc<Executable>> {
-        let known = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .by_number
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         known.get(&number).cloned()
     }
 
     pub(crate) fn insert(&self, number: u32, executable: Executable) {
-        let mut known = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self
+            .by_number
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         known.insert(number, Arc::new(executable));
     }
 
     pub(crate) fn remove(&self, number: u32) {
-        let mut known = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self
+            .by_number
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         known.remove(&number);
     }
 }

@@ -1,8 +1,8 @@
 //! Asks the kernel which file is behind an address of this process.
 
+use aya::Ebpf;
 use aya::maps::{Array, MapData, MapError};
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun};
-use aya::Ebpf;
 use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::identify::{Answer, found};
 

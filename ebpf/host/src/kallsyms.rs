@@ -61,14 +61,19 @@ impl KernelSymbols {
         };
         for (start, begin, end) in found {
             symbols.starts.push(start);
-            symbols.names.push_str(names.get(begin as usize..end as usize).unwrap_or(""));
+            symbols
+                .names
+                .push_str(names.get(begin as usize..end as usize).unwrap_or(""));
             symbols.ends.push(symbols.names.len() as u32);
         }
         Ok(symbols)
     }
 
     pub fn find(&self, address: u64) -> Option<KernelSymbol<'_>> {
-        let index = self.starts.partition_point(|&start| start <= address).checked_sub(1)?;
+        let index = self
+            .starts
+            .partition_point(|&start| start <= address)
+            .checked_sub(1)?;
         let end = *self.ends.get(index)? as usize;
         let begin = match index.checked_sub(1) {
             Some(before) => *self.ends.get(before)? as usize,
@@ -79,7 +84,11 @@ impl KernelSymbols {
             Some((name, module)) => (name, Some(module)),
             None => (whole, None),
         };
-        Some(KernelSymbol { name, module, start: *self.starts.get(index)? })
+        Some(KernelSymbol {
+            name,
+            module,
+            start: *self.starts.get(index)?,
+        })
     }
 }
 
@@ -106,7 +115,11 @@ mod tests {
         let text = "ffffffff81000100 T second\nffffffff81000000 T first\nffffffff81000050 d data\n\
                     ffffffffc0000000 t inside\t[module]\n0000000000000000 T hidden\nrubbish\n";
         let symbols = KernelSymbols::parse(text.as_bytes()).expect("reads from memory");
-        let name = |address| symbols.find(address).map(|found| (found.name, found.module));
+        let name = |address| {
+            symbols
+                .find(address)
+                .map(|found| (found.name, found.module))
+        };
         assert_eq!(name(0xffffffff81000000), Some(("first", None)));
         assert_eq!(name(0xffffffff810000ff), Some(("first", None)));
         assert_eq!(name(0xffffffff81000100), Some(("second", None)));

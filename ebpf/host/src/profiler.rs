@@ -87,7 +87,10 @@ impl Profiler {
             answer: programs.answer,
         };
         let proved = proof::prove(&mut identifier)?;
-        tracing::debug!(mappings = proved, "the kernel's tree of mappings is read rightly");
+        tracing::debug!(
+            mappings = proved,
+            "the kernel's tree of mappings is read rightly"
+        );
 
         let executables = Executables::default();
         let tables = Tables::start(Worker {
@@ -100,7 +103,8 @@ impl Profiler {
             stats: Arc::default(),
         })
         .map_err(StartError::Thread)?;
-        let events = Events::open(settings.frequency, sampler.as_fd()).map_err(StartError::Events)?;
+        let events =
+            Events::open(settings.frequency, sampler.as_fd()).map_err(StartError::Events)?;
         Ok(Self {
             events,
             records: programs.records,

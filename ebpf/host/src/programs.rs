@@ -91,13 +91,19 @@ impl Programs {
             max_frames: sizes.max_frames,
             unused: 0,
         };
-        settings.set(0, told, 0).map_err(|error| LoadError::Map { name: "settings", error })?;
+        settings.set(0, told, 0).map_err(|error| LoadError::Map {
+            name: "settings",
+            error,
+        })?;
         let mut numbers: Queue<_, u32> = take(&mut object, "free_numbers")?;
-        let last = number::FIRST_FILE.saturating_add(sizes.files).min(number::LIMIT);
+        let last = number::FIRST_FILE
+            .saturating_add(sizes.files)
+            .min(number::LIMIT);
         for number in number::FIRST_FILE..last {
-            numbers
-                .push(number, 0)
-                .map_err(|error| LoadError::Map { name: "free_numbers", error })?;
+            numbers.push(number, 0).map_err(|error| LoadError::Map {
+                name: "free_numbers",
+                error,
+            })?;
         }
 
         let mut programs = Self {
@@ -110,19 +116,31 @@ impl Programs {
             object,
         };
         let sampler: &mut PerfEvent = program(&mut programs.object, SAMPLE)?;
-        sampler.load().map_err(|error| LoadError::Program { name: SAMPLE, error })?;
+        sampler.load().map_err(|error| LoadError::Program {
+            name: SAMPLE,
+            error,
+        })?;
         identifier(&mut programs.object)?
             .load()
-            .map_err(|error| LoadError::Program { name: IDENTIFY, error })?;
+            .map_err(|error| LoadError::Program {
+                name: IDENTIFY,
+                error,
+            })?;
         Ok(programs)
     }
 
     /// The loaded program that runs on each tick.
     pub fn sampler_fd(&mut self) -> Result<OwnedFd, LoadError> {
-        let failed = |error| LoadError::Program { name: SAMPLE, error };
+        let failed = |error| LoadError::Program {
+            name: SAMPLE,
+            error,
+        };
         let sampler: &mut PerfEvent = program(&mut self.object, SAMPLE)?;
         let loaded = sampler.fd().map_err(failed)?;
-        loaded.as_fd().try_clone_to_owned().map_err(|error| failed(error.into()))
+        loaded
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| failed(error.into()))
     }
 }
 

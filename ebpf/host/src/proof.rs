@@ -20,7 +20,11 @@ pub enum ProofError {
     #[error(
         "this kernel keeps its mappings in a way that is not known: of {asked} mappings, {wrong} were read wrongly, the first at {first:#x}"
     )]
-    Differs { asked: usize, wrong: usize, first: u64 },
+    Differs {
+        asked: usize,
+        wrong: usize,
+        first: u64,
+    },
 }
 
 struct Line {
@@ -65,14 +69,21 @@ pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
     }
     // Another thread may have mapped or unmapped memory meanwhile, but not often.
     if asked == 0 || wrong > 1 + asked / 20 {
-        return Err(ProofError::Differs { asked, wrong, first });
+        return Err(ProofError::Differs {
+            asked,
+            wrong,
+            first,
+        });
     }
     Ok(asked)
 }
 
 fn still_there(line: &Line) -> Result<bool, ProofError> {
     let maps = fs::read_to_string("/proc/self/maps")?;
-    Ok(maps.lines().filter_map(parse).any(|now| (now.start, now.end) == (line.start, line.end)))
+    Ok(maps
+        .lines()
+        .filter_map(parse)
+        .any(|now| (now.start, now.end) == (line.start, line.end)))
 }
 
 /// None for what is no mapping of the process's own tree.

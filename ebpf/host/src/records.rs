@@ -53,7 +53,11 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
             let (sample, frames) = take::<Sample>(bytes)?;
             let (kernel, user) = frames.split_at_checked(sample.kernel_frames as usize * 8)?;
             let user = user.get(..sample.user_frames as usize * 8)?;
-            Some(Record::Sample { sample, kernel: Frames(kernel), user: Frames(user) })
+            Some(Record::Sample {
+                sample,
+                kernel: Frames(kernel),
+                user: Frames(user),
+            })
         }
         record::kind::PROCESS => take(bytes).map(|(process, _)| Record::Process(process)),
         record::kind::FILE => take(bytes).map(|(file, _)| Record::File(file)),
@@ -86,7 +90,12 @@ mod tests {
             panic!("is a sample");
         };
         assert_eq!(kernel.addresses().collect::<Vec<_>>(), [7]);
-        assert_eq!(user.frames().map(|frame| (frame.file(), frame.offset())).collect::<Vec<_>>(), [(20, 0x123), (21, 0x456)]);
+        assert_eq!(
+            user.frames()
+                .map(|frame| (frame.file(), frame.offset()))
+                .collect::<Vec<_>>(),
+            [(20, 0x123), (21, 0x456)]
+        );
         for length in 0..bytes.len() {
             assert!(parse(&bytes[..length]).is_none(), "{length} bytes");
         }

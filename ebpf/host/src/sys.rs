@@ -40,7 +40,11 @@ pub fn open_cpu_clock(cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
 }
 
 pub fn attach_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    perf_ioctl(event, aya_obj::generated::PERF_EVENT_IOC_SET_BPF, program.as_raw_fd() as libc::c_ulong)
+    perf_ioctl(
+        event,
+        aya_obj::generated::PERF_EVENT_IOC_SET_BPF,
+        program.as_raw_fd() as libc::c_ulong,
+    )
 }
 
 pub fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
@@ -74,7 +78,12 @@ unsafe impl Sync for Mapped {}
 impl Mapped {
     /// Maps memory that is shared with the kernel and may be written.
     pub fn shared(file: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
-        Self::map(file, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+        Self::map(
+            file,
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+        )
     }
 
     /// Maps the first page of a file without touching it.
@@ -85,7 +94,14 @@ impl Mapped {
     fn map(file: BorrowedFd<'_>, length: usize, protection: i32, flags: i32) -> io::Result<Self> {
         // SAFETY: a new mapping at a place that the kernel chooses.
         let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_fd().as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                flags,
+                file.as_fd().as_raw_fd(),
+                0,
+            )
         };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -129,8 +145,12 @@ pub fn since_boot() -> u64 {
 }
 
 fn clock(which: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the structure is ours.
     unsafe { libc::clock_gettime(which, &raw mut time) };
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

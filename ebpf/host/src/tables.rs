@@ -171,7 +171,10 @@ impl Worker {
         path: String,
         source: &dyn unwind::Source,
     ) -> Option<InArena> {
-        let mut executable = Executable { path, ..Executable::default() };
+        let mut executable = Executable {
+            path,
+            ..Executable::default()
+        };
         let elf = match unwind::Executable::read(source) {
             Ok(elf) => elf,
             Err(refused) => {
@@ -198,7 +201,9 @@ impl Worker {
         match self.arena.insert(&table) {
             Ok(piece) => {
                 self.stats.built.fetch_add(1, Ordering::Relaxed);
-                self.stats.table_bytes.store(self.arena.used_bytes(), Ordering::Relaxed);
+                self.stats
+                    .table_bytes
+                    .store(self.arena.used_bytes(), Ordering::Relaxed);
                 tracing::debug!(path, rows = table.rows.len(), "built an unwind table");
                 Some(InArena {
                     piece,
@@ -268,7 +273,9 @@ struct InArena {
 
 /// What leads to the very file that the process has mapped, whatever its path says by now.
 fn link_to(announced: &record::File) -> PathBuf {
-    let record::File { pid, start, end, .. } = *announced;
+    let record::File {
+        pid, start, end, ..
+    } = *announced;
     if start == 0 && end == 0 {
         return format!("/proc/{pid}/exe").into();
     }
@@ -286,15 +293,22 @@ fn read_vdso() -> io::Result<Vec<u8>> {
     const MOST: u64 = 1 << 20;
     let maps = fs::read_to_string("/proc/self/maps")?;
     let missing = || io::Error::new(io::ErrorKind::NotFound, "this process has no vDSO");
-    let line = maps.lines().find(|line| line.ends_with("[vdso]")).ok_or_else(missing)?;
-    let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+    let line = maps
+        .lines()
+        .find(|line| line.ends_with("[vdso]"))
+        .ok_or_else(missing)?;
+    let range = line
+        .split_once(' ')
+        .and_then(|(range, _)| range.split_once('-'));
     let (start, end) = range.ok_or_else(missing)?;
     let address = |text| u64::from_str_radix(text, 16).map_err(|_| missing());
     let (start, end) = (address(start)?, address(end)?);
     let mut memory = File::open("/proc/self/mem")?;
     memory.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
-    memory.take(end.saturating_sub(start).min(MOST)).read_to_end(&mut bytes)?;
+    memory
+        .take(end.saturating_sub(start).min(MOST))
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -39,6 +39,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
         return 0;
     }
     maps::count(counter::SAMPLES);
+    scratch.mm = 0;
     describe(scratch, settings, task, ids);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
