@@ -14,13 +14,24 @@ use profcol_ebpf_common::settings::Settings;
 use crate::arena::Arena;
 use crate::btf::BtfError;
 
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
+
 /// Built by `cargo xtask bpf`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
+#[cfg(target_arch = "x86_64")]
+static OBJECT: Option<&[u8]> = Some(aya::include_bytes_aligned!("../../objects/x86_64.o"));
+#[cfg(not(target_arch = "x86_64"))]
+static OBJECT: Option<&[u8]> = None;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
     Btf(#[from] BtfError),
+    #[error(
+        "there are no BPF programs for {}; profcol has them for x86_64",
+        std::env::consts::ARCH
+    )]
+    Architecture,
     #[error("the kernel does not take the BPF object: {0}")]
     Object(#[from] aya::EbpfError),
     #[error("the kernel does not take the program `{name}`: {error}")]
@@ -65,6 +76,7 @@ const IDENTIFY: &str = "identify";
 
 impl Programs {
     pub fn load(layout: Layout, sizes: &Sizes) -> Result<Self, LoadError> {
+        let bytes = OBJECT.ok_or(LoadError::Architecture)?;
         let arena_pages = u32::try_from(sizes.table_bytes.div_ceil(4096)).unwrap_or(u32::MAX);
         let mut object = EbpfLoader::new()
             // The object has no relocations by type, and reading the kernel's types is not cheap.
@@ -75,7 +87,7 @@ impl Programs {
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
             .map_max_entries("records", sizes.ring_bytes)
-            .load(OBJECT)?;
+            .load(bytes)?;
 
         let arena = {
             let Some(Map::Unsupported(data)) = object.map("arena") else {
