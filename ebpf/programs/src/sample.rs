@@ -2,14 +2,16 @@
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task,
-    bpf_get_smp_processor_id, bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
+    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_smp_processor_id,
+    bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::record::{self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind};
+use profcol_ebpf_common::record::{
+    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind,
+};
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::{Code, Walk};
 use profcol_ebpf_common::{counter, hide};
@@ -97,7 +99,11 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.mm = kernel::word(task + layout.task_mm).unwrap_or(0);
     if scratch.mm == 0 {
         let exiting = flags & EXITING != 0;
-        let reason = if exiting { EndReason::Exit } else { EndReason::KernelThread };
+        let reason = if exiting {
+            EndReason::Exit
+        } else {
+            EndReason::KernelThread
+        };
         return reason as u32;
     }
     let registers = match registers::of_user(context.as_ptr() as *const u64) {
@@ -156,7 +162,10 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     {
         announced.executable = files::entry(&id, 0, 0).number;
     }
-    if RECORDS.output::<record::Process>(&announced, NO_WAKEUP).is_err() {
+    if RECORDS
+        .output::<record::Process>(&announced, NO_WAKEUP)
+        .is_err()
+    {
         maps::count(counter::RING_FULL_PROCESS);
         return;
     }
