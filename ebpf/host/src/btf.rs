@@ -210,6 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::print_stderr, reason = "says what is skipped")]
     fn finds_every_member_in_the_running_kernel() {
         match kernel_layout() {
             Ok(layout) => {

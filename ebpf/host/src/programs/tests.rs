@@ -1,3 +1,8 @@
+#![expect(
+    clippy::print_stderr,
+    reason = "says what is skipped, and what it measured"
+)]
+
 use std::mem::offset_of;
 use std::time::Instant;
 
@@ -25,7 +30,8 @@ const MOST_VERIFIED: [(&str, u32); 2] = [(SAMPLE, 27_000), (IDENTIFY, 3_400)];
 #[test]
 fn the_kernel_takes_the_types_and_verifies_each_function_once() {
     if let Err(why) = can_load() {
-        assert!(std::env::var_os("CI").is_none(), "{why}");
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "{why}");
         eprintln!("skipped: {why}");
         return;
     }
