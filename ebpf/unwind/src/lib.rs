@@ -9,6 +9,7 @@
 
 mod cfi;
 mod elf;
+mod golang;
 mod identity;
 mod known;
 mod notes;

@@ -1,6 +1,7 @@
 //! What `readelf -wF` says of a file: the oracle's own reading, with nothing shared but the file.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -65,7 +66,9 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
         .expect("readelf runs");
     let output = BufReader::new(child.stdout.take().expect("it is piped"));
     let mut entries: Vec<Entry> = Vec::new();
-    let mut signals = std::collections::HashMap::new();
+    // Whether it is a signal's, and the row that holds for entries that say nothing themselves.
+    let mut commons: HashMap<String, (bool, Option<Row>)> = HashMap::new();
+    let mut common = String::new();
     let mut columns: Vec<String> = Vec::new();
     let (mut debug, mut in_entry) = (false, false);
     for line in output.lines().map_while(Result::ok) {
@@ -73,28 +76,33 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
         if line.starts_with("Contents of the") {
             debug = line.contains(".debug_frame");
             in_entry = false;
-            signals.clear();
+            commons.clear();
+        } else if line.contains("ZERO terminator") {
+            columns.clear();
         } else if words.get(3) == Some(&"CIE") {
-            signals.insert(words[0].to_owned(), words[4].contains('S'));
+            common = words[0].to_owned();
+            commons.insert(common.clone(), (words[4].contains('S'), None));
             in_entry = false;
         } else if words.get(3) == Some(&"FDE") {
             let common = words[4].trim_start_matches("cie=");
+            let (signal, row) = commons.get(common).cloned().unwrap_or_default();
             let (start, end) = words[5]
                 .trim_start_matches("pc=")
                 .split_once("..")
                 .expect("a range");
             let number = |text| u64::from_str_radix(text, 16).expect("an address");
+            let start = number(start);
             entries.push(Entry {
                 debug,
-                start: number(start),
+                start,
                 end: number(end),
-                signal: signals.get(common).copied().unwrap_or(false),
-                rows: Vec::new(),
+                signal,
+                rows: row.map(|row| Row { start, ..row }).into_iter().collect(),
             });
             in_entry = true;
         } else if words.first() == Some(&"LOC") {
             columns = words.iter().map(|word| (*word).to_owned()).collect();
-        } else if in_entry
+        } else if !words.is_empty()
             && words.len() == columns.len()
             && let Ok(start) = u64::from_str_radix(words[0], 16)
         {
@@ -102,7 +110,6 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
                 let index = columns.iter().position(|column| column == name)?;
                 Some(words[index].to_owned())
             };
-            let entry = entries.last_mut().expect("an entry has begun");
             let row = Row {
                 start,
                 cfa: words[1].to_owned(),
@@ -110,6 +117,13 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
                 sp: column(sp),
                 ra: column("ra"),
             };
+            if !in_entry {
+                if let Some(common) = commons.get_mut(&common) {
+                    common.1 = Some(row);
+                }
+                continue;
+            }
+            let entry = entries.last_mut().expect("an entry has begun");
             // readelf repeats a row for each empty step.
             if entry.rows.last().is_some_and(|last| last.start == start) {
                 entry.rows.pop();
