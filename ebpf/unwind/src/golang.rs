@@ -177,17 +177,15 @@ impl Functions {
         if self.version == Version::Go1_16 {
             return Some(0);
         }
-        let known = known::signal_return(executable.machine);
-        let (offset, _) = (0..self.count)
-            .filter_map(|index| self.entry(index))
-            .find(|&(_, record)| {
-                let record = self.record(record);
-                record.is_some_and(|record| returns_from_signal(self.name(&record)))
-            })?;
+        let (is_landmark, landmark) = landmark(self.machine);
+        let offset = (0..self.count).find_map(|index| {
+            let (offset, record) = self.entry(index)?;
+            is_landmark(self.name(&self.record(record)?)).then_some(offset)
+        })?;
         let proves = |text: &u64| {
             let address = text.checked_add(offset)?;
-            let bytes = code(executable, source, address, known.len() as u64)?;
-            Some(bytes == known)
+            let bytes = code(executable, source, address, landmark.len() as u64)?;
+            Some(bytes == landmark)
         };
         let section = executable.section(".text");
         [Some(self.text), section.map(|section| section.address)]
@@ -198,12 +196,12 @@ impl Functions {
                 // Behind C code of the same program.
                 let section = section?;
                 let bytes = section.part.read(source, MAX_SEARCHED).ok()?;
-                let mut found = memmem::find_iter(&bytes, known);
+                let mut found = memmem::find_iter(&bytes, landmark);
                 found.find_map(|at| {
                     let address = section.address.checked_add(at as u64)?;
                     let text = address.checked_sub(offset)?;
-                    // A C library in the program has the same code; Go's alone begins a line.
-                    (address % 32 == 0 && text >= section.address).then_some(text)
+                    // A C library has the same code, but elsewhere than at the start of a line.
+                    (address % 16 == 0 && text >= section.address).then_some(text)
                 })
             })
     }
@@ -273,17 +271,18 @@ impl Functions {
             push(start, Rule::Unsupported);
             return;
         };
-        if let Some(rule) = whole(self.name(&record), record.flags) {
+        let name = self.name(&record);
+        if let Some(rule) = whole(name, record.flags) {
             push(start, rule);
             return;
         }
         let shape = Shape {
             machine: self.machine,
             saves: self.frameless.binary_search(&number).is_err(),
-            // The stack to which it changes back is found by the frame pointer, if it has one.
             switches: (record.flags & WRITES_SP != 0).then(|| {
-                let deltas = self.deltas(&record).map(|(_, delta)| delta);
-                deltas.max().unwrap_or(0)
+                // On aarch64 all others change the frame pointer with the stack.
+                self.deltas(&record).any(|(_, delta)| delta > 0)
+                    && (self.machine == Machine::X86_64 || name == b"runtime.systemstack")
             }),
         };
         let entry = self.text.saturating_add(entry);
@@ -327,6 +326,18 @@ fn whole(name: &[u8], flags: u8) -> Option<Rule> {
     }
 }
 
+/// A function that every program has and whose code never changed.
+fn landmark(machine: Machine) -> (fn(&[u8]) -> bool, &'static [u8]) {
+    match machine {
+        Machine::X86_64 => (returns_from_signal, known::signal_return(machine)),
+        Machine::Aarch64 => (
+            |name| name == b"runtime.goexit",
+            // mov x0, x0: it does nothing, and compilers emit none.
+            &[0xe0, 0x03, 0x00, 0xaa],
+        ),
+    }
+}
+
 fn returns_from_signal(name: &[u8]) -> bool {
     matches!(name, b"runtime.sigreturn__sigaction" | b"runtime.sigreturn")
 }
@@ -336,45 +347,43 @@ struct Shape {
     machine: Machine,
     /// It saves the frame pointer below the return address.
     saves: bool,
-    /// It changes to another stack, with at most this much on its own.
-    switches: Option<i32>,
+    /// It changes to another stack; whether its own is then found by the frame pointer.
+    switches: Option<bool>,
 }
 
 impl Shape {
     fn rule(&self, delta: i32) -> Rule {
-        if delta < 0 {
+        if delta < 0 || self.switches == Some(false) {
             return Rule::Unsupported;
         }
         match self.machine {
             Machine::X86_64 => self.x86_64(delta),
-            Machine::Aarch64 => self.aarch64(delta).unwrap_or(Rule::Unsupported),
+            Machine::Aarch64 => self.aarch64(delta),
         }
+        .unwrap_or(Rule::Unsupported)
     }
 
-    fn x86_64(&self, delta: i32) -> Rule {
+    fn x86_64(&self, delta: i32) -> Option<Rule> {
         let saved = match (delta, self.saves) {
             (0, _) | (_, false) => Saved::Same,
             _ => Saved::At(-16),
         };
-        match self.switches {
-            // Without a frame of its own nothing leads back.
-            Some(0) => Rule::Unsupported,
-            Some(_) if delta > 0 && saved == Saved::Same => Rule::Unsupported,
-            Some(_) if delta > 0 => Rule::frame(Cfa::Fp(16), saved, PUSHED),
-            _ => match delta.checked_add(8) {
-                Some(offset) => Rule::frame(Cfa::Sp(offset), saved, PUSHED),
-                None => Rule::Unsupported,
-            },
-        }
+        let cfa = match (self.switches, saved) {
+            (Some(_), Saved::At(_)) => Cfa::Fp(16),
+            (Some(_), _) if delta > 0 => return None,
+            _ => Cfa::Sp(delta.checked_add(8)?),
+        };
+        Some(Rule::frame(cfa, saved, PUSHED))
     }
 
     /// The return address stands at the bottom of the frame, the frame pointer below it.
     fn aarch64(&self, delta: i32) -> Option<Rule> {
         if delta == 0 {
-            return Some(match self.switches {
-                Some(0) => Rule::Unsupported,
-                _ => Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister),
-            });
+            return Some(Rule::frame(
+                Cfa::Sp(0),
+                Saved::Same,
+                ReturnAddress::LinkRegister,
+            ));
         }
         let bottom = i16::try_from(-delta).ok()?;
         let cfa = match self.switches {
