@@ -116,7 +116,10 @@ impl Functions {
             table,
         };
         // The end of the last function stands behind it.
-        let size = functions.count.checked_add(1)?.checked_mul(functions.entry_size())?;
+        let size = functions
+            .count
+            .checked_add(1)?
+            .checked_mul(functions.entry_size())?;
         (size <= functions.table.len()).then_some(functions)
     }
 
@@ -133,7 +136,9 @@ impl Functions {
 
     /// Start of the function, counted from the code, and offset of its record.
     fn entry(&self, index: usize) -> Option<(u64, usize)> {
-        let at = self.records.checked_add(index.checked_mul(self.entry_size())?)?;
+        let at = self
+            .records
+            .checked_add(index.checked_mul(self.entry_size())?)?;
         let reader = self.reader();
         let (start, record) = match self.version {
             // Behind the last one, only its end.
@@ -143,7 +148,10 @@ impl Functions {
                 u64::from(reader.u32(at + 4).unwrap_or(0)),
             ),
         };
-        Some((start, self.records.checked_add(usize::try_from(record).ok()?)?))
+        Some((
+            start,
+            self.records.checked_add(usize::try_from(record).ok()?)?,
+        ))
     }
 
     fn record(&self, at: usize) -> Option<Record> {
@@ -169,11 +177,7 @@ impl Functions {
 
     /// Where the code begins. The header says it, unless it is a newer Go's or is written by the
     /// dynamic linker; the code of a known function proves it.
-    fn find_text(
-        &self,
-        executable: &Executable,
-        source: &(impl Source + ?Sized),
-    ) -> Option<u64> {
+    fn find_text(&self, executable: &Executable, source: &(impl Source + ?Sized)) -> Option<u64> {
         if self.version == Version::Go1_16 {
             return Some(0);
         }
@@ -303,7 +307,11 @@ impl Functions {
         let start = self.deltas.saturating_add(record.deltas);
         let none = record.deltas == 0;
         Deltas {
-            bytes: self.table.get(start..).filter(|_| !none).unwrap_or_default(),
+            bytes: self
+                .table
+                .get(start..)
+                .filter(|_| !none)
+                .unwrap_or_default(),
             quantum: self.quantum,
             at: 0,
             value: -1,

@@ -22,6 +22,9 @@ mod span;
 mod table;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use elf::{Executable, Machine, Segment};
 pub use identity::htlhash;
 pub use refused::Refused;

@@ -284,7 +284,11 @@ impl<'s, 'a> Overlay<'s, 'a> {
         Ok(())
     }
 
-    fn set(&mut self, address: u64, rule: profcol_ebpf_common::rule::Encoded) -> Result<(), Refused> {
+    fn set(
+        &mut self,
+        address: u64,
+        rule: profcol_ebpf_common::rule::Encoded,
+    ) -> Result<(), Refused> {
         let offset = address - self.segment.address + self.segment.file_offset;
         self.writer.set(offset, rule)
     }

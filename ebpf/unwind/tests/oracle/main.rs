@@ -34,7 +34,8 @@ impl Figures {
     fn complain(&mut self, path: &Path, pc: u64, what: &str) {
         self.unequal += 1;
         if self.complaints.len() < 40 {
-            self.complaints.push(format!("{} {pc:#x}: {what}", path.display()));
+            self.complaints
+                .push(format!("{} {pc:#x}: {what}", path.display()));
         }
     }
 }
@@ -63,12 +64,18 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
     };
     let said = readelf::read(path, fp, sp);
     for entry in said.entries() {
-        let Some(segment) = executable.segments.iter().find(|segment| holds(segment, entry.start))
+        let Some(segment) = executable
+            .segments
+            .iter()
+            .find(|segment| holds(segment, entry.start))
         else {
             continue;
         };
         for (index, row) in entry.rows.iter().enumerate() {
-            let end = entry.rows.get(index + 1).map_or(entry.end, |next| next.start);
+            let end = entry
+                .rows
+                .get(index + 1)
+                .map_or(entry.end, |next| next.start);
             let end = end.min(segment.address + segment.file_size);
             if row.start >= end {
                 continue;
@@ -83,7 +90,10 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
                 if executable.is_go() && winner.debug {
                     // Go says nothing of the frame pointer here, nor of changes of the stack.
                     match ours {
-                        Rule::Frame { cfa: Cfa::Sp(offset), .. } => {
+                        Rule::Frame {
+                            cfa: Cfa::Sp(offset),
+                            ..
+                        } => {
                             let sp = if fp == "rbp" { "rsp" } else { "sp" };
                             if row.cfa != format!("{sp}{offset:+}") {
                                 figures.complain(path, pc, &format!("{ours:?}, Go {row:?}"));
@@ -159,7 +169,9 @@ fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Resu
     let fine = match ours {
         Rule::End => undefined,
         Rule::SignalFrame => signal,
-        Rule::Plt { .. } => row.cfa == "exp" && row.fp.is_none() && row.ra.as_deref() == Some("c-8"),
+        Rule::Plt { .. } => {
+            row.cfa == "exp" && row.fp.is_none() && row.ra.as_deref() == Some("c-8")
+        }
         Rule::Frame { cfa, fp, ra } => {
             let (sp_name, fp_name) = match machine {
                 Machine::X86_64 => ("rsp", "rbp"),
@@ -180,7 +192,8 @@ fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Resu
                 ReturnAddress::LinkRegister => None,
             };
             let unset = |said: &Option<String>| said.clone().filter(|said| said != "s");
-            let unset_fp = |said: &Option<String>| unset(said).filter(|said| said != "u" || fp.is_some());
+            let unset_fp =
+                |said: &Option<String>| unset(said).filter(|said| said != "u" || fp.is_some());
             (!undefined || link_register)
                 && !signal
                 && row.sp.as_deref().is_none_or(|sp| sp == "s" || sp == "u")
@@ -190,12 +203,14 @@ fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Resu
         }
         Rule::Gap | Rule::Unsupported | Rule::FramePointer => false,
     };
-    fine.then_some(()).ok_or_else(|| format!("{row:?} signal {signal}"))
+    fine.then_some(())
+        .ok_or_else(|| format!("{row:?} signal {signal}"))
 }
 
 fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 18];
-    path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 64)
+    path.symlink_metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.len() > 64)
         && File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
         && magic.starts_with(b"\x7fELF\x02\x01")
         && matches!(magic[16], 2 | 3)
@@ -209,7 +224,10 @@ fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.path();
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => {
-                if !["/proc", "/sys", "/dev"].iter().any(|skip| path == Path::new(skip)) {
+                if !["/proc", "/sys", "/dev"]
+                    .iter()
+                    .any(|skip| path == Path::new(skip))
+                {
                     elves(&path, found);
                 }
             }

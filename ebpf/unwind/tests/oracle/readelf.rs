@@ -58,7 +58,11 @@ impl Said {
 /// `None` where readelf finds nothing to say.
 pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
     let mut child = Command::new("readelf")
-        .args(["--debug-dump=frames-interp", "--debug-dump=no-follow-links", "-W"])
+        .args([
+            "--debug-dump=frames-interp",
+            "--debug-dump=no-follow-links",
+            "-W",
+        ])
         .arg(path)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
