@@ -9,9 +9,11 @@
 #[path = "../backend/mod.rs"]
 mod backend;
 mod destinations;
+mod http_destinations;
 mod input;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod queues;
 mod start;
 #[path = "../support/mod.rs"]
 mod support;
@@ -50,7 +52,10 @@ service:
     profiles: {{receivers: [otlp], exporters: [{names}]}}
 "
         );
-        let mut process = profcol(&config);
+        Self::started(profcol(&config))
+    }
+
+    fn started(mut process: Process) -> Self {
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         let said = process.output();
         Self {
