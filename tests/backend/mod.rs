@@ -28,7 +28,7 @@ pub use self::http::{HttpDestination, HttpMode};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until `condition` holds; `what` describes it.
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < give_up, "waited for {what}");

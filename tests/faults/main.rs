@@ -15,6 +15,7 @@ mod input;
 mod peers;
 mod queues;
 mod start;
+mod tls;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -47,7 +48,7 @@ receivers:
 exporters:
 {exporters}
 service:
-  telemetry: {{metrics: {{level: none}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
   pipelines:
     profiles: {{receivers: [otlp], exporters: [{names}]}}
 "
