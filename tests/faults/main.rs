@@ -8,6 +8,7 @@
 
 #[path = "../backend/mod.rs"]
 mod backend;
+mod clients;
 mod destinations;
 mod http_destinations;
 mod input;
