@@ -17,6 +17,7 @@ mod peers;
 mod queues;
 mod start;
 mod tls;
+mod ways;
 #[path = "../support/mod.rs"]
 mod support;
 
