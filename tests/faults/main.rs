@@ -10,6 +10,7 @@
 mod backend;
 mod clients;
 mod destinations;
+mod disk;
 mod http_destinations;
 mod input;
 #[path = "../peers/mod.rs"]
