@@ -21,6 +21,7 @@ pub(crate) mod tags;
 #[cfg(test)]
 mod tests;
 mod text;
+mod texts;
 mod usual;
 mod validate;
 mod value;

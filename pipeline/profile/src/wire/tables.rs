@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::rows;
 use super::tags::{dictionary, list, request, resource, resource_profiles, scope, scope_profiles};
 use super::text::is_text;
+use super::texts::{BETWEEN, Mark, Texts};
 use super::value::{AnyValue, any_value, items, key_value};
 use crate::StringIdx;
 use crate::proto::{Reader, WireError, tag};
@@ -107,6 +108,19 @@ impl<'a> Tables<'a> {
             spans,
             strings_are_text,
         })
+    }
+
+    /// The text of rows of the string table.
+    pub fn texts(&self) -> Texts<'a> {
+        let span = self.span(dictionary::STRINGS);
+        let mut rows = self.rows(dictionary::STRINGS);
+        let mut marks = Vec::new();
+        for row in (0..span.rows).step_by(BETWEEN as usize) {
+            let at = (span.end - rows.reader.rest().len()) as u32;
+            marks.push(Mark { row, at });
+            rows.by_ref().take(BETWEEN as usize).for_each(drop);
+        }
+        Texts::new(self.message, marks, span.rows)
     }
 
     /// How many rows the table has on the wire; senders should, but need not, write row 0.
