@@ -91,8 +91,7 @@ fn merging(criterion: &mut Criterion, class: Class, bodies: &[Bytes]) {
                 BenchmarkId::new(format!("profcol/{kind}"), count),
                 |bencher| {
                     bencher.iter(|| {
-                        let models: Vec<Model> = bodies.iter().map(decode).collect();
-                        encode(&merge(&models))
+                        Profiles::merge(bodies.iter().map(receive)).to_wire()
                     });
                 },
             );

@@ -12,7 +12,7 @@ use hashbrown::hash_table::Entry;
 use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link};
 use crate::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, LocationRef, MappingIdx, MappingRef,
-    StackIdx, StringIdx,
+    StackIdx, StringIdx, StringTable, Value,
 };
 
 /// A dictionary that grows: each method answers with the row of the thing, which is a new one if
@@ -82,12 +82,23 @@ impl Interner {
         if text.is_empty() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(text.as_bytes());
         let table = &mut self.dictionary.strings;
-        match self.strings.find(hasher, |row| table.get(row) == text) {
+        match self.strings.find_text(&self.hasher, table, text.as_bytes()) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(text)),
+        }
+    }
+
+    /// As [`string`](Self::string), with bytes that validation has found to be text: only what is
+    /// new is looked at again.
+    pub(crate) fn valid_string(&mut self, text: &[u8]) -> StringIdx {
+        if text.is_empty() {
+            return Idx::UNSET;
+        }
+        let table = &mut self.dictionary.strings;
+        match self.strings.find_text(&self.hasher, table, text) {
+            Found::Known(row) => row,
+            Found::New(slot) => slot.set(table.push(valid_text(text))),
         }
     }
 
@@ -157,22 +168,69 @@ impl Interner {
     }
 
     pub fn attribute(&mut self, attribute: AttributeRef<'_>) -> AttributeIdx {
-        let same_as = |row: &Attribute| {
-            row.key == attribute.key && row.unit == attribute.unit && row.value == *attribute.value
-        };
-        if same_as(&Attribute::default()) {
+        let AttributeRef { key, value, unit } = attribute;
+        if let Value::Str(text) = value {
+            let value = || value.clone();
+            return self.text_attribute(key, text.as_bytes(), unit, value);
+        }
+        if !key.is_set() && !unit.is_set() && *value == Value::Empty {
             return Idx::UNSET;
         }
         let mut hasher = self.hasher.build_hasher();
-        attribute.hash(&mut hasher);
+        hash_indices(&[key, unit], &mut hasher);
+        value.hash(&mut hasher);
         let table = &mut self.dictionary.attributes;
-        let same = |row| table.get(row).is_some_and(same_as);
+        let same = |row| {
+            table.get(row).is_some_and(|row: &Attribute| {
+                row.key == key && row.unit == unit && row.value == *value
+            })
+        };
         match self.attributes.find(hasher, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(Attribute {
-                key: attribute.key,
-                value: attribute.value.clone(),
-                unit: attribute.unit,
+                key,
+                value: value.clone(),
+                unit,
+            })),
+        }
+    }
+
+    /// As [`attribute`](Self::attribute), whose value is text that validation has looked at.
+    pub(crate) fn valid_text_attribute(
+        &mut self,
+        key: StringIdx,
+        text: &[u8],
+        unit: StringIdx,
+    ) -> AttributeIdx {
+        self.text_attribute(key, text, unit, || Value::from(valid_text(text)))
+    }
+
+    #[inline(always)]
+    fn text_attribute(
+        &mut self,
+        key: StringIdx,
+        text: &[u8],
+        unit: StringIdx,
+        value: impl FnOnce() -> Value,
+    ) -> AttributeIdx {
+        let mut hasher = self.hasher.build_hasher();
+        hash_indices(&[key, unit], &mut hasher);
+        hasher.write(text);
+        let table = &mut self.dictionary.attributes;
+        let same = |row| {
+            table.get(row).is_some_and(|row: &Attribute| {
+                let value = row.value.as_str();
+                row.key == key
+                    && row.unit == unit
+                    && value.is_some_and(|value| value.as_bytes() == text)
+            })
+        };
+        match self.attributes.find(hasher, same) {
+            Found::Known(row) => row,
+            Found::New(slot) => slot.set(table.push(Attribute {
+                key,
+                value: value(),
+                unit,
             })),
         }
     }
@@ -217,6 +275,19 @@ impl RowSet {
         self.rows.reserve(rows, |known| spread(known.hash));
     }
 
+    #[inline(always)]
+    fn find_text(
+        &mut self,
+        hasher: &RandomState,
+        table: &StringTable,
+        text: &[u8],
+    ) -> Found<'_, str> {
+        let mut hasher = hasher.build_hasher();
+        hasher.write(text);
+        self.find(hasher, |row| table.bytes(row) == text)
+    }
+
+    #[inline(always)]
     fn find<T: ?Sized>(
         &mut self,
         hasher: impl Hasher,
@@ -235,12 +306,16 @@ impl RowSet {
     }
 }
 
+fn valid_text(text: &[u8]) -> &str {
+    std::str::from_utf8(text).expect("validation has found this to be UTF-8")
+}
+
 /// 32 bits to the 64 of which the table uses the lowest and the highest.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-fn hash_indices<T>(indices: &[Idx<T>], hasher: &mut impl Hasher) {
+fn hash_indices<T: ?Sized>(indices: &[Idx<T>], hasher: &mut impl Hasher) {
     let (pairs, last) = indices.as_chunks::<2>();
     for [first, second] in pairs {
         hasher.write_u64(u64::from(first.get()) << 32 | u64::from(second.get()));

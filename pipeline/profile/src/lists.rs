@@ -32,6 +32,12 @@ impl<T: Copy> Lists<T> {
         self.items.reserve(items);
     }
 
+    /// Forgets all lists and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+        self.items.clear();
+    }
+
     /// How many lists there are.
     pub fn len(&self) -> usize {
         self.ends.len()

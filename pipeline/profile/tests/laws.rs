@@ -81,6 +81,23 @@ proptest! {
     }
 
     #[test]
+    fn merging_undecoded_batches_says_the_same(
+        batches in prop::collection::vec((models(), any::<bool>()), 0..4),
+    ) {
+        let handles = batches.iter().map(|(model, decoded)| match decoded {
+            true => Profiles::from_model(model.clone()),
+            false => Profiles::from_wire(wire(model), Validation::Reject).unwrap().profiles,
+        });
+        let merged = Profiles::merge(handles.collect::<Vec<_>>());
+        let models = || batches.iter().map(|(model, _)| model);
+        prop_assert_eq!(observations(merged.model()), all_observations(models()));
+        if batches.len() > 1 {
+            assert_clean(merged.model());
+            prop_assert_eq!(merged.profile_count(), merge(models()).profiles().count());
+        }
+    }
+
+    #[test]
     fn splitting_keeps_every_sample(model in models(), bound in bounds()) {
         let pieces = split(&model, bound);
         assert_within(&pieces, bound);
