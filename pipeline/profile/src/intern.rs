@@ -2,12 +2,16 @@
 //!
 //! The hash tables hold row numbers, not copies of rows: a key is compared with the row that
 //! stands in the dictionary. That is what makes merging linear.
+//!
+//! Batches of one sender repeat each other's rows in runs: a function name comes with its file
+//! name, a frame with its callers. Hence the row after the one found last is looked at first, and
+//! only if it is another one the hash is needed.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use foldhash::fast::RandomState;
+use foldhash::fast::{FoldHasher, RandomState};
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use hashbrown::hash_table::{Entry, VacantEntry};
 
 use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link};
 use crate::{
@@ -34,6 +38,8 @@ pub struct Interner {
 #[derive(Default)]
 struct RowSet {
     rows: HashTable<HashedRow>,
+    /// The row after the one that was found or added last.
+    likely: u32,
 }
 
 /// The hash is kept so that growing need not hash rows again.
@@ -106,11 +112,16 @@ impl Interner {
         if function == Function::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        function.hash(&mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            hash_indices(
+                &[function.name, function.system_name, function.filename],
+                hasher,
+            );
+            hasher.write_i64(function.start_line);
+        };
         let table = &mut self.dictionary.functions;
         let same = |row| table.get(row) == Some(&function);
-        match self.functions.find(hasher, same) {
+        match self.functions.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(function)),
         }
@@ -120,11 +131,13 @@ impl Interner {
         if mapping == MappingRef::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        mapping.mapping.hash(&mut hasher);
-        hash_indices(mapping.attributes, &mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            mapping.mapping.hash(hasher);
+            hash_indices(mapping.attributes, hasher);
+        };
         let table = &mut self.dictionary.mappings;
-        match self.mappings.find(hasher, |row| table.get(row) == mapping) {
+        let same = |row| table.get(row) == mapping;
+        match self.mappings.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(mapping)),
         }
@@ -134,20 +147,19 @@ impl Interner {
         if location == LocationRef::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(location.location.address);
-        hasher.write_u32(location.location.mapping.get());
-        for line in location.lines {
-            hasher.write_u32(line.function.get());
-            hasher.write_i64(line.line);
-            hasher.write_i64(line.column);
-        }
-        hash_indices(location.attributes, &mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            hasher.write_u64(location.location.address);
+            hasher.write_u32(location.location.mapping.get());
+            for line in location.lines {
+                hasher.write_u32(line.function.get());
+                hasher.write_i64(line.line);
+                hasher.write_i64(line.column);
+            }
+            hash_indices(location.attributes, hasher);
+        };
         let table = &mut self.dictionary.locations;
-        match self
-            .locations
-            .find(hasher, |row| table.get(row) == location)
-        {
+        let same = |row| table.is(row, &location);
+        match self.locations.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(location)),
         }
@@ -158,10 +170,10 @@ impl Interner {
         if locations.is_empty() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        hash_indices(locations, &mut hasher);
+        let hash = |hasher: &mut FoldHasher| hash_indices(locations, hasher);
         let table = &mut self.dictionary.stacks;
-        match self.stacks.find(hasher, |row| table.get(row) == locations) {
+        let same = |row| table.get(row) == locations;
+        match self.stacks.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(locations)),
         }
@@ -176,16 +188,17 @@ impl Interner {
         if !key.is_set() && !unit.is_set() && *value == Value::Empty {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        hash_indices(&[key, unit], &mut hasher);
-        value.hash(&mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            hash_indices(&[key, unit], hasher);
+            value.hash(hasher);
+        };
         let table = &mut self.dictionary.attributes;
         let same = |row| {
             table.get(row).is_some_and(|row: &Attribute| {
                 row.key == key && row.unit == unit && row.value == *value
             })
         };
-        match self.attributes.find(hasher, same) {
+        match self.attributes.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(Attribute {
                 key,
@@ -213,9 +226,10 @@ impl Interner {
         unit: StringIdx,
         value: impl FnOnce() -> Value,
     ) -> AttributeIdx {
-        let mut hasher = self.hasher.build_hasher();
-        hash_indices(&[key, unit], &mut hasher);
-        hasher.write(text);
+        let hash = |hasher: &mut FoldHasher| {
+            hash_indices(&[key, unit], hasher);
+            hasher.write(text);
+        };
         let table = &mut self.dictionary.attributes;
         let same = |row| {
             table.get(row).is_some_and(|row: &Attribute| {
@@ -225,7 +239,7 @@ impl Interner {
                     && value.is_some_and(|value| value.as_bytes() == text)
             })
         };
-        match self.attributes.find(hasher, same) {
+        match self.attributes.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(Attribute {
                 key,
@@ -239,10 +253,10 @@ impl Interner {
         if link == Link::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        link.hash(&mut hasher);
+        let hash = |hasher: &mut FoldHasher| link.hash(hasher);
         let table = &mut self.dictionary.links;
-        match self.links.find(hasher, |row| table.get(row) == Some(&link)) {
+        let same = |row| table.get(row) == Some(&link);
+        match self.links.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(link)),
         }
@@ -257,7 +271,8 @@ enum Found<'a, T: ?Sized> {
 /// The place in a [`RowSet`] of a row that is about to be pushed.
 struct NewRow<'a> {
     hash: u32,
-    entry: hashbrown::hash_table::VacantEntry<'a, HashedRow>,
+    entry: VacantEntry<'a, HashedRow>,
+    likely: &'a mut u32,
 }
 
 impl NewRow<'_> {
@@ -266,6 +281,7 @@ impl NewRow<'_> {
             hash: self.hash,
             row: index.get(),
         });
+        *self.likely = index.get() + 1;
         index
     }
 }
@@ -282,17 +298,25 @@ impl RowSet {
         table: &StringTable,
         text: &[u8],
     ) -> Found<'_, str> {
-        let mut hasher = hasher.build_hasher();
-        hasher.write(text);
-        self.find(hasher, |row| table.bytes(row) == text)
+        let hash = |hasher: &mut FoldHasher| hasher.write(text);
+        self.find(hasher, hash, |row| table.bytes(row) == text)
     }
 
+    /// The row of something that is not the zero value.
     #[inline(always)]
     fn find<T: ?Sized>(
         &mut self,
-        hasher: impl Hasher,
+        hasher: &RandomState,
+        hash: impl FnOnce(&mut FoldHasher),
         same: impl Fn(Idx<T>) -> bool,
     ) -> Found<'_, T> {
+        let likely = Idx::new(self.likely);
+        if same(likely) {
+            self.likely += 1;
+            return Found::Known(likely);
+        }
+        let mut hasher = hasher.build_hasher();
+        hash(&mut hasher);
         let hash = hasher.finish() as u32;
         let entry = self.rows.entry(
             spread(hash),
@@ -300,8 +324,16 @@ impl RowSet {
             |known| spread(known.hash),
         );
         match entry {
-            Entry::Occupied(known) => Found::Known(Idx::new(known.get().row)),
-            Entry::Vacant(entry) => Found::New(NewRow { hash, entry }),
+            Entry::Occupied(known) => {
+                let row = known.get().row;
+                self.likely = row + 1;
+                Found::Known(Idx::new(row))
+            }
+            Entry::Vacant(entry) => Found::New(NewRow {
+                hash,
+                entry,
+                likely: &mut self.likely,
+            }),
         }
     }
 }

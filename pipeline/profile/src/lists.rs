@@ -73,6 +73,7 @@ impl<T: Copy> Lists<T> {
     }
 
     /// The list at `row`, or an empty one beyond the last.
+    #[inline(always)]
     pub fn get(&self, row: usize) -> &[T] {
         let Some(&end) = self.ends.get(row) else {
             return &[];

@@ -11,14 +11,14 @@ use bytes::Bytes;
 
 use super::decode::{self, Texts, utf8};
 use super::rows::{self, RowLists};
-use super::tables::{Request, Tables, collect_strings, fields};
+use super::tables::{Request, Rows as Table, Tables, collect_strings, fields};
 use super::tags::{dictionary, resource, resource_profiles, scope, scope_profiles};
 use super::value::{AnyValue, any_value};
 use crate::proto::WireError;
 use crate::select::{Rows, Selection};
 use crate::{
-    AttributeRef, Interner, Link, Location, LocationRef, Mapping, MappingRef, Merger, Profile,
-    StringIdx, StringTable,
+    AttributeRef, Function, Interner, Link, Location, LocationRef, Mapping, MappingRef, Merger,
+    Profile, StringIdx, StringTable,
 };
 
 /// Adds what `wire` holds; fails only for bytes that validation has not seen.
@@ -57,11 +57,29 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn tables(&mut self, tables: &Tables<'_>, to: &mut Interner) -> Result<(), WireError> {
-        let Self { places, lists, .. } = self;
-        for text in tables.rows(dictionary::STRINGS).skip(1) {
-            places.strings.append(to.valid_string(text?));
+        self.strings(tables.rows(dictionary::STRINGS), to)?;
+        self.attributes(tables.rows(dictionary::ATTRIBUTES), to)?;
+        self.functions(tables.rows(dictionary::FUNCTIONS), to)?;
+        self.links(tables.rows(dictionary::LINKS), to)?;
+        self.mappings(tables.rows(dictionary::MAPPINGS), to)?;
+        self.locations(tables.rows(dictionary::LOCATIONS), to)?;
+        self.stacks(tables.rows(dictionary::STACKS), to)
+    }
+
+    // === tables; row 0 of each is there already. Not inlined: each gets a loop of its own ===
+
+    #[inline(never)]
+    fn strings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        for text in table.skip(1) {
+            self.places.strings.append(to.valid_string(text?));
         }
-        for message in tables.rows(dictionary::ATTRIBUTES).skip(1) {
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn attributes(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let places = &mut self.places;
+        for message in table.skip(1) {
             let row = rows::attribute(message?)?;
             let key = places.strings.place(row.key);
             let unit = places.strings.place(row.unit);
@@ -76,21 +94,42 @@ impl Source<'_> {
             };
             places.attributes.append(place);
         }
-        for message in tables.rows(dictionary::FUNCTIONS).skip(1) {
-            let mut row = rows::function(message?)?;
-            row.name = places.strings.place(row.name);
-            row.system_name = places.strings.place(row.system_name);
-            row.filename = places.strings.place(row.filename);
-            places.functions.append(to.function(row));
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn functions(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Selection {
+            strings, functions, ..
+        } = &mut self.places;
+        for message in table.skip(1) {
+            let row = rows::function(message?)?;
+            functions.append(to.function(Function {
+                name: strings.place(row.name),
+                system_name: strings.place(row.system_name),
+                filename: strings.place(row.filename),
+                start_line: row.start_line,
+            }));
         }
-        for message in tables.rows(dictionary::LINKS).skip(1) {
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn links(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        for message in table.skip(1) {
             let row = rows::link(message?)?;
-            places.links.append(to.link(Link {
+            self.places.links.append(to.link(Link {
                 trace_id: row.trace_id.try_into().unwrap_or_default(),
                 span_id: row.span_id.try_into().unwrap_or_default(),
             }));
         }
-        for message in tables.rows(dictionary::MAPPINGS).skip(1) {
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn mappings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Self { places, lists, .. } = self;
+        for message in table.skip(1) {
             let row = rows::mapping(message?, lists)?;
             places.attributes.translate(&mut lists.attributes);
             places.mappings.append(to.mapping(MappingRef {
@@ -101,7 +140,13 @@ impl Source<'_> {
                 attributes: &lists.attributes,
             }));
         }
-        for message in tables.rows(dictionary::LOCATIONS).skip(1) {
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn locations(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Self { places, lists, .. } = self;
+        for message in table.skip(1) {
             let row = rows::location(message?, lists)?;
             places.attributes.translate(&mut lists.attributes);
             for line in &mut lists.lines {
@@ -116,13 +161,21 @@ impl Source<'_> {
                 attributes: &lists.attributes,
             }));
         }
-        for message in tables.rows(dictionary::STACKS).skip(1) {
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn stacks(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Self { places, lists, .. } = self;
+        for message in table.skip(1) {
             rows::stack(message?, lists)?;
             places.locations.translate(&mut lists.locations);
             places.stacks.append(to.stack(&lists.locations));
         }
         Ok(())
     }
+
+    // === resources, scopes, profiles ===
 
     fn resource_profiles(&mut self, message: &[u8], to: &mut Merger) -> Result<(), WireError> {
         let row = last(message, resource_profiles::RESOURCE)?;

@@ -78,7 +78,11 @@ impl<'a> Tables<'a> {
     /// Steps once over all rows; strings are looked at on the way.
     pub fn read(message: &'a [u8]) -> Result<Self, WireError> {
         let mut strings_are_text = true;
-        let tables = Self::find(message, |text| strings_are_text &= is_text(text))?;
+        let tables = Self::find(message, |reader| {
+            reader.run(dictionary::STRINGS, |text| {
+                strings_are_text &= is_text(text);
+            })
+        })?;
         Ok(Self {
             strings_are_text,
             ..tables
@@ -87,34 +91,35 @@ impl<'a> Tables<'a> {
 
     /// As [`read`](Self::read), where validation has looked at the strings already.
     pub fn of_valid(message: &'a [u8]) -> Result<Self, WireError> {
-        Self::find(message, |_| ())
+        Self::find(message, |reader| reader.skip_run(dictionary::STRINGS))
     }
 
-    #[inline(always)]
-    fn find(message: &'a [u8], mut each_string: impl FnMut(&[u8])) -> Result<Self, WireError> {
+    fn find(
+        message: &'a [u8],
+        mut strings: impl FnMut(&mut Reader<'a>) -> Result<u32, WireError>,
+    ) -> Result<Self, WireError> {
         let mut spans = [Span::default(); _];
         let mut reader = Reader::new(message);
         let mut start = 0;
         while let Some(tag) = reader.tag()? {
-            match tag {
-                dictionary::STRINGS => {
-                    let rows = reader.run(tag, &mut each_string)?;
-                    let end = message.len() - reader.rest().len();
-                    Span::extend(&mut spans, tag, start, end, rows);
-                }
+            let rows = match tag {
+                dictionary::STRINGS => strings(&mut reader)?,
                 dictionary::MAPPINGS
                 | dictionary::LOCATIONS
                 | dictionary::FUNCTIONS
                 | dictionary::LINKS
                 | dictionary::ATTRIBUTES
-                | dictionary::STACKS => {
-                    let rows = reader.run(tag, |_| ())?;
-                    let end = message.len() - reader.rest().len();
-                    Span::extend(&mut spans, tag, start, end, rows);
+                | dictionary::STACKS => reader.skip_run(tag)?,
+                unknown => {
+                    reader.skip(unknown, dictionary::KNOWN)?;
+                    0
                 }
-                unknown => reader.skip(unknown, dictionary::KNOWN)?,
+            };
+            let end = message.len() - reader.rest().len();
+            if rows > 0 {
+                Span::extend(&mut spans, tag, start, end, rows);
             }
-            start = message.len() - reader.rest().len();
+            start = end;
         }
         Ok(Self {
             message,
