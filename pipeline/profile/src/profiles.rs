@@ -158,7 +158,12 @@ impl Profiles {
         };
         let mut merger = Merger::new();
         for batch in [first, second].into_iter().chain(batches) {
-            merger.add(batch.model());
+            match (batch.0.model.get(), batch.0.wire.get()) {
+                (None, Some(wire)) => merger
+                    .add_wire(wire)
+                    .expect("validation has read the same bytes"),
+                _ => merger.add(batch.model()),
+            }
         }
         Self::from_model(merger.finish())
     }
