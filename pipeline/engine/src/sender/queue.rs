@@ -36,6 +36,9 @@ struct Backlog {
     last_taken: Mutex<Instant>,
 }
 
+/// So many batches that wait are no backlog: consumers that become free find something to do.
+const AT_HAND: u64 = 2;
+
 /// How long a sender waits at most while there is a backlog that moves.
 ///
 /// A queue is for bad times. While exports merely lag, a client that gets its answer a moment later
@@ -144,7 +147,7 @@ impl Queue {
 
         self.enqueue(batch)?;
         if !self.settings.wait_for_result {
-            self.backlog.pace(self.settings.num_consumers).await;
+            self.backlog.pace().await;
             return Ok(());
         }
         match outcome.await {
@@ -245,10 +248,9 @@ impl Backlog {
         self.taken.notify_one();
     }
 
-    /// Waits until a batch is taken, where more wait than can be sent at once.
-    async fn pace(&self, consumers: i64) {
-        let enough = u64::try_from(consumers).unwrap_or(0);
-        if self.batches.load(Ordering::Relaxed) > enough {
+    /// Waits until a batch is taken, where there is a backlog.
+    async fn pace(&self) {
+        if self.batches.load(Ordering::Relaxed) > AT_HAND {
             let moves = self.last_taken().elapsed() < LAG;
             let longest = if moves { LAG } else { STALL };
             // Who has waited long enough goes on.
