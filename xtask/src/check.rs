@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{cross, deny, features, layers as direction, process, siblings};
+use crate::{bpf, cross, deny, features, layers as direction, process, siblings};
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     fmt(workspace)?;
@@ -12,13 +12,17 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     clippy(workspace)?;
     deny::run(workspace)?;
     features::run(workspace)?;
+    bpf::check(workspace, report)?;
     cross::run(workspace, report)
 }
 
 pub fn fmt(workspace: &Workspace) -> Result<()> {
     process::run(&mut workspace.cargo(&["fmt", "--all", "--check"]))?;
-    let fuzz = ["fmt", "--manifest-path", "fuzz/Cargo.toml", "--", "--check"];
-    process::run(&mut workspace.cargo(&fuzz))
+    for apart in ["fuzz/Cargo.toml", "ebpf/Cargo.toml"] {
+        let fmt = ["fmt", "--manifest-path", apart, "--", "--check"];
+        process::run(&mut workspace.cargo(&fmt))?;
+    }
+    Ok(())
 }
 
 pub fn clippy(workspace: &Workspace) -> Result<()> {

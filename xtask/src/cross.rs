@@ -3,7 +3,6 @@
 //! rustup's own toolchain serves where the target was added to it. Else Debian's packages do, which put the standard
 //! library of a second architecture beside the system's rustc. The C code of some dependencies needs a cross compiler.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::Result;
@@ -19,7 +18,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let what = format!("the check build for {TARGET}");
     let Some(rustc) = ["rustc", "/usr/bin/rustc"]
         .into_iter()
-        .find(|rustc| has_target(rustc))
+        .find(|rustc| process::has_target(rustc, TARGET))
     else {
         report.skip(
             &what,
@@ -45,9 +44,4 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             .arg(workspace.target.join("cross"))
             .env("RUSTC", rustc),
     )
-}
-
-fn has_target(rustc: &str) -> bool {
-    process::output(Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]))
-        .is_ok_and(|folder| Path::new(folder.trim()).is_dir())
 }

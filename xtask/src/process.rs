@@ -40,6 +40,12 @@ pub fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
 
+/// Whether that compiler has the standard library of `target`.
+pub fn has_target(rustc: &str, target: &str) -> bool {
+    output(Command::new(rustc).args(["--print", "target-libdir", "--target", target]))
+        .is_ok_and(|folder| Path::new(folder.trim()).is_dir())
+}
+
 fn command_line(command: &Command) -> String {
     let mut words: Vec<String> = command
         .get_envs()

@@ -1,0 +1,246 @@
+//! The BPF programs of `ebpf/programs`, built into the object that is committed in `ebpf/objects`, so that `cargo build`
+//! needs no BPF toolchain. The same sources give the same bytes wherever the clone is: only then can a check build tell
+//! that the committed object is made from the committed sources.
+//!
+//! The bytes depend on the compiler, so its version is fixed; docs/testing.md lists Debian's packages.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use crate::process;
+use crate::report::Report;
+use crate::workspace::Workspace;
+
+const MANIFEST: &str = "ebpf/Cargo.toml";
+const OBJECT: &str = "ebpf/objects/x86_64.o";
+const TARGET: &str = "bpfel-unknown-none";
+
+/// The release, and what its `-vV` says of LLVM: the linker reads what the compiler wrote, and optimizes it.
+const RUSTC: &str = "1.96.0";
+const LLVM: &str = "22";
+const LLVM_FOLDER: &str = "/usr/lib/llvm-22";
+const LINKER: &str = "bpf-linker";
+const LINKER_VERSION: &str = "0.13.0";
+
+const FLAGS: [&str; 5] = [
+    // Programs for Linux 5.10 and later know this instruction set.
+    "-Ctarget-cpu=v3",
+    // The registers of a sample are those of the machine that the object is for, not of the one that builds it.
+    "--cfg=bpf_target_arch=\"x86_64\"",
+    // Types: the kernel verifies a function on its own, and once, only where it knows the types of its arguments.
+    "-Clink-arg=--btf",
+    "-Cdebuginfo=full",
+    "-Dwarnings",
+];
+
+/// `cargo xtask bpf`.
+pub fn write(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    let Some(toolchain) = Toolchain::find(workspace, report)? else {
+        return Ok(());
+    };
+    let built = toolchain.build(workspace)?;
+    let object = workspace.root.join(OBJECT);
+    fs::copy(&built, &object).with_context(|| format!("failed to write {}", object.display()))?;
+    println!("{OBJECT}");
+    Ok(())
+}
+
+/// The lints, and whether the committed object is what the sources give.
+pub fn check(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    let Some(toolchain) = Toolchain::find(workspace, report)? else {
+        return Ok(());
+    };
+    toolchain.clippy(workspace)?;
+    let built = toolchain.build(workspace)?;
+    let read =
+        |path: &Path| fs::read(path).with_context(|| format!("failed to read {}", path.display()));
+    if read(&built)? != read(&workspace.root.join(OBJECT))? {
+        bail!(
+            "{OBJECT} is not what its sources give ({}); run `cargo xtask bpf` and commit the object",
+            built.display()
+        );
+    }
+    Ok(())
+}
+
+struct Toolchain {
+    rustc: PathBuf,
+    clippy: PathBuf,
+    strip: PathBuf,
+    linker: PathBuf,
+}
+
+impl Toolchain {
+    /// Builds the linker where only that is missing. None where something else is, each with a line in the report.
+    fn find(workspace: &Workspace, report: &mut Report) -> Result<Option<Self>> {
+        let tools = workspace.target.join("tools");
+        let toolchain = Self {
+            rustc: ["rustc", "/usr/bin/rustc"]
+                .into_iter()
+                .find(|rustc| is_the_compiler(rustc))
+                .unwrap_or_default()
+                .into(),
+            clippy: "/usr/bin/clippy-driver".into(),
+            strip: Path::new(LLVM_FOLDER).join("bin/llvm-strip"),
+            linker: tools.join("bin").join(LINKER),
+        };
+        let has_linker = is_version(&toolchain.linker, LINKER_VERSION);
+        let mut complete = true;
+        let mut need = |there: bool, what: &str, packages: &str| {
+            if !there {
+                let why = format!("no {what} here; on Debian `apt-get install {packages}`");
+                report.skip("the BPF programs", &why);
+                complete = false;
+            }
+        };
+        need(
+            !toolchain.rustc.as_os_str().is_empty(),
+            &format!("rustc {RUSTC} on LLVM {LLVM} with the core library of {TARGET}"),
+            "rustc-web libstd-rust-web-dev-bpf",
+        );
+        need(
+            is_version(&toolchain.clippy, ""),
+            "clippy of that compiler",
+            "rust-web-clippy",
+        );
+        need(
+            is_version(&toolchain.strip, ""),
+            &format!("llvm-strip in {LLVM_FOLDER}"),
+            "llvm-22",
+        );
+        need(
+            has_linker || Path::new(LLVM_FOLDER).join("include/llvm-c").is_dir(),
+            &format!("{LINKER} {LINKER_VERSION}, nor the LLVM {LLVM} to build it with"),
+            "llvm-22-dev libpolly-22-dev zlib1g-dev libzstd-dev",
+        );
+        if !complete {
+            return Ok(None);
+        }
+        if !has_linker {
+            install_linker(workspace, &tools)?;
+        }
+        Ok(Some(toolchain))
+    }
+
+    fn clippy(&self, workspace: &Workspace) -> Result<()> {
+        process::run(
+            self.cargo(workspace, "check")?
+                .env("RUSTC_WORKSPACE_WRAPPER", &self.clippy),
+        )
+    }
+
+    /// Returns the path of the object.
+    fn build(&self, workspace: &Workspace) -> Result<PathBuf> {
+        process::run(&mut self.cargo(workspace, "build")?)?;
+        let target = workspace.target.join("bpf");
+        let built = target.join("x86_64.o");
+        // Of the debug information only what the kernel reads: types and lines, which are sections of their own.
+        process::run(
+            Command::new(&self.strip)
+                .arg("--strip-debug")
+                .arg(target.join(TARGET).join("release/profcol"))
+                .arg("-o")
+                .arg(&built),
+        )?;
+        Ok(built)
+    }
+
+    fn cargo(&self, workspace: &Workspace, command: &str) -> Result<Command> {
+        let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+        flags.extend(remapped_paths(workspace)?);
+        let flags = serde_json::to_string(&flags).context("failed to write a list of flags")?;
+        let mut cargo = workspace.cargo(&[command, "--quiet", "--release", "--locked"]);
+        cargo
+            .args(["--manifest-path", MANIFEST, "--target", TARGET])
+            .arg("--target-dir")
+            .arg(workspace.target.join("bpf"))
+            .arg("--config")
+            .arg(format!("target.{TARGET}.rustflags={flags}"))
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &self.linker)
+            .env("RUSTC", &self.rustc)
+            // Inline assembly for BPF is not stable yet.
+            .env("RUSTC_BOOTSTRAP", "1");
+        Ok(cargo)
+    }
+}
+
+/// Flags that give the folders of this machine, which the line information names, the same names everywhere.
+fn remapped_paths(workspace: &Workspace) -> Result<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Metadata {
+        packages: Vec<Package>,
+    }
+    #[derive(Deserialize)]
+    struct Package {
+        manifest_path: PathBuf,
+        /// None for a crate of this repository.
+        source: Option<String>,
+    }
+    let arguments = [
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--manifest-path",
+        MANIFEST,
+    ];
+    let text = process::output(&mut workspace.cargo(&arguments))?;
+    let metadata: Metadata =
+        serde_json::from_str(&text).context("failed to read the answer of `cargo metadata`")?;
+    let registries: BTreeSet<&Path> = metadata
+        .packages
+        .iter()
+        .filter(|package| package.source.is_some())
+        .filter_map(|package| package.manifest_path.parent()?.parent())
+        .collect();
+    // The last one that fits counts, and cargo's home may be inside of the clone.
+    let mut folders = vec![(workspace.root.as_path(), "/profcol")];
+    folders.extend(registries.into_iter().map(|folder| (folder, "/crates")));
+    let flag =
+        |(folder, name): (&Path, _)| format!("--remap-path-prefix={}={name}", folder.display());
+    Ok(folders.into_iter().map(flag).collect())
+}
+
+/// Whether it is the release that the object is made by, and can compile for BPF.
+fn is_the_compiler(rustc: &str) -> bool {
+    let version = process::output(Command::new(rustc).arg("-vV")).unwrap_or_default();
+    let says = |key: &str, value: &str| {
+        version
+            .lines()
+            .filter_map(|line| line.strip_prefix(key))
+            .any(|said| said.trim().starts_with(value))
+    };
+    says("release:", RUSTC) && says("LLVM version:", LLVM) && process::has_target(rustc, TARGET)
+}
+
+fn is_version(program: &Path, version: &str) -> bool {
+    process::output(Command::new(program).arg("--version")).is_ok_and(|said| said.contains(version))
+}
+
+fn install_linker(workspace: &Workspace, tools: &Path) -> Result<()> {
+    let install = [
+        "install",
+        "--quiet",
+        "--locked",
+        "--no-default-features",
+        "--features",
+        "llvm-22",
+        LINKER,
+        "--version",
+        LINKER_VERSION,
+        "--force",
+        "--root",
+    ];
+    process::run(
+        workspace
+            .cargo(&install)
+            .arg(tools)
+            .env("LLVM_PREFIX", LLVM_FOLDER),
+    )
+}
