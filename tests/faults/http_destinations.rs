@@ -121,10 +121,9 @@ fn a_destination_that_comes_late_or_back_gets_everything() {
     let place = Nobody::new();
     let mut rig = rig(place.address, "");
     send_ten(&rig);
-    rig.process
-        .wait_for_output("to say what to check", |said| {
-            said.contains("connection refused; check that the server runs")
-        });
+    rig.process.wait_for_output("to say what to check", |said| {
+        said.contains("connection refused; check that the server runs")
+    });
     let first = HttpDestination::on(place.address, HttpMode::Take);
     first.wait_for_samples(55);
     drop(first);
