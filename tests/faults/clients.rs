@@ -54,9 +54,8 @@ fn narrow(to: SocketAddr) -> TcpStream {
 /// Writes `what` again and again until nothing more is taken; whether the other side is still there.
 fn fill(stream: &mut TcpStream, what: &[u8]) -> bool {
     loop {
-        match stream.write(what) {
-            Ok(_) => {}
-            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock),
+        if let Err(error) = stream.write_all(what) {
+            return error.kind() == ErrorKind::WouldBlock;
         }
     }
 }
@@ -128,8 +127,7 @@ fn requests_that_do_not_go_on_are_answered_and_ended() {
 fn running_out_of_files_is_told_and_passes() {
     let destination = Destination::new(Mode::Take);
     let address = destination.address;
-    let exporter =
-        format!("  otlp_grpc: {{endpoint: \"{address}\", tls: {{insecure: true}}}}\n");
+    let exporter = format!("  otlp_grpc: {{endpoint: \"{address}\", tls: {{insecure: true}}}}\n");
     let mut rig = Rig::new(&exporter, "otlp_grpc");
     let early = Client::new(rig.grpc);
     early.send(&profiles(1)).unwrap();

@@ -48,8 +48,9 @@ fn rotates_until(options: &str) {
     };
     let folder = disk.0.path();
     let path = folder.join("profiles.bin").display().to_string();
-    let exporters =
-        format!("  file: {{path: {path}, format: proto, rotation: {{max_megabytes: 1, max_backups: 0}}}}");
+    let exporters = format!(
+        "  file: {{path: {path}, format: proto, rotation: {{max_megabytes: 1, max_backups: 0}}}}"
+    );
     let rig = Rig::new(&exporters, "file");
     let client = Client::new(rig.grpc);
     let (mut taken, mut read) = (0, 0);
@@ -66,7 +67,9 @@ fn rotates_until(options: &str) {
         // Others may take away what is done.
         let files = fs::read_dir(folder).expect("it is there");
         let names = files.map(|file| file.expect("it is readable").path());
-        let done: Vec<_> = names.filter(|name| !name.ends_with("profiles.bin")).collect();
+        let done: Vec<_> = names
+            .filter(|name| !name.ends_with("profiles.bin"))
+            .collect();
         assert!(done.len() > 1, "{done:?}");
         for file in done {
             read += samples_in(&file);

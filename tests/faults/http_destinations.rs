@@ -5,7 +5,8 @@ use std::time::Duration;
 use profcol_component::testkit::profiles;
 
 use crate::Rig;
-use crate::backend::{Client, HttpDestination, HttpMode, Nobody, wait_until};
+use crate::backend::http::{HttpDestination, HttpMode};
+use crate::backend::{Client, Nobody, wait_until};
 
 /// An exporter that tries again soon.
 fn exporter(address: impl std::fmt::Display, more: &str) -> String {
@@ -121,10 +122,9 @@ fn a_destination_that_comes_late_or_back_gets_everything() {
     let place = Nobody::new();
     let mut rig = rig(place.address, "");
     send_ten(&rig);
-    rig.process
-        .wait_for_output("to say what to check", |said| {
-            said.contains("connection refused; check that the server runs")
-        });
+    rig.process.wait_for_output("to say what to check", |said| {
+        said.contains("connection refused; check that the server runs")
+    });
     let first = HttpDestination::on(place.address, HttpMode::Take);
     first.wait_for_samples(55);
     drop(first);

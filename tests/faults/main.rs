@@ -17,10 +17,10 @@ mod input;
 mod peers;
 mod queues;
 mod start;
-mod tls;
-mod ways;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
+mod ways;
 
 use std::net::SocketAddr;
 

@@ -125,7 +125,11 @@ fn bad_tls_files_are_named_with_their_path() {
         check(&ended, &[path, "nowhere.pem", "ca_file"]);
     }
     let at = |name| folder.join(name).display().to_string();
-    let pair = format!("cert_file: {}, key_file: {}", at("good.pem"), at("other.key"));
+    let pair = format!(
+        "cert_file: {}, key_file: {}",
+        at("good.pem"),
+        at("other.key")
+    );
     let grpc = format!("otlp_grpc/back: {{endpoint: localhost:1, tls: {{{pair}}}}}");
     let http = format!("otlp_http/back: {{endpoint: \"https://localhost:1\", tls: {{{pair}}}}}");
     for (exporter, path) in [

@@ -80,9 +80,7 @@ fn trusting(authority: &Authority, show: Option<&Pair>) -> ClientTls {
     let text = |path: &Path| path.display().to_string();
     ClientTls {
         ca_file: text(&authority.path("ca.pem")),
-        cert_file: show
-            .map(|pair| text(&pair.certificate))
-            .unwrap_or_default(),
+        cert_file: show.map(|pair| text(&pair.certificate)).unwrap_or_default(),
         key_file: show.map(|pair| text(&pair.key)).unwrap_or_default(),
         ..ClientTls::default()
     }
@@ -217,10 +215,14 @@ fn an_exporter_says_what_is_wrong_with_its_certificates_and_takes_up_renewed_one
         &format!("{}, client_ca_file: {}", server.yaml(), ca.display()),
         &destination,
     );
-    let retry = "retry_on_failure: {initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}";
+    let retry =
+        "retry_on_failure: {initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}";
     // At first nothing fits: the authority is not the server's, the certificate none that it takes.
     let trusted = theirs.path("trusted.pem");
-    put(&trusted, &fs::read_to_string(theirs.path("ca.pem")).unwrap());
+    put(
+        &trusted,
+        &fs::read_to_string(theirs.path("ca.pem")).unwrap(),
+    );
     let tls = format!(
         "ca_file: {}, {}, reload_interval: 50ms",
         trusted.display(),

@@ -12,7 +12,8 @@ use std::thread;
 use profcol_component::testkit::profiles;
 
 use crate::Rig;
-use crate::backend::{Client, Destination, HttpDestination, HttpMode, Mode};
+use crate::backend::http::{HttpDestination, HttpMode};
+use crate::backend::{Client, Destination, Mode};
 use crate::peers::Process;
 use crate::support;
 
@@ -212,9 +213,8 @@ fn with_proxy(variable: &str, proxy: SocketAddr, config: &str) -> Rig {
 fn grpc_goes_through_the_proxy_of_the_environment() {
     let destination = Destination::new(Mode::Take);
     let proxy = Proxy::to(destination.address);
-    let exporter = format!(
-        "otlp_grpc: {{endpoint: \"backend.test:4317\", tls: {{insecure: true}}, {RETRY}}}"
-    );
+    let exporter =
+        format!("otlp_grpc: {{endpoint: \"backend.test:4317\", tls: {{insecure: true}}, {RETRY}}}");
     let config = config(&exporter, "otlp_grpc");
     let rig = with_proxy("HTTPS_PROXY", proxy.address, &config);
     send(&rig, 3);
@@ -222,7 +222,10 @@ fn grpc_goes_through_the_proxy_of_the_environment() {
     let said = rig.stop();
     assert_eq!(destination.samples(), 3);
     let heads = proxy.heads.lock().unwrap().join("");
-    assert!(heads.contains("CONNECT backend.test:4317 HTTP/1.1"), "{heads}");
+    assert!(
+        heads.contains("CONNECT backend.test:4317 HTTP/1.1"),
+        "{heads}"
+    );
     let authorization = "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=";
     assert!(heads.contains(authorization), "{heads}");
     let why = "it answered CONNECT with \"HTTP/1.1 503 Busy\"";

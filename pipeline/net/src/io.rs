@@ -113,7 +113,8 @@ impl Stream {
 
     /// As text, since HTTP libraries hand on no more than that.
     fn with_hint(&self, error: io::Error) -> io::Error {
-        let is_client = matches!(self, Stream::Tls(stream) if matches!(**stream, TlsStream::Client(_)));
+        let is_client =
+            matches!(self, Stream::Tls(stream) if matches!(**stream, TlsStream::Client(_)));
         match alert_in(&error).map(alert_hint) {
             Some(hint) if is_client && !hint.is_empty() => {
                 io::Error::new(error.kind(), format!("{error}{hint}"))

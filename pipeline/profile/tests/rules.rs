@@ -347,7 +347,10 @@ const RULES: &[Row] = &[
         Some((Reason::DuplicateKey, 0)),
     ),
     (
-        |e| e.scope().scope.as_mut().unwrap().attributes = ["a", "b", "c", "b", "a"].map(named).to_vec(),
+        |e| {
+            e.scope().scope.as_mut().unwrap().attributes =
+                ["a", "b", "c", "b", "a"].map(named).to_vec()
+        },
         "resource_profiles[0].scope_profiles[0].scope.attributes[3]: has the same key as attributes[1]",
         Some((Reason::DuplicateKey, 0)),
     ),

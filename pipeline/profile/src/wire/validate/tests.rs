@@ -109,7 +109,11 @@ fn keys_that_are_hard_to_tell_apart_are_told_apart() {
     let table = |list: &[u64]| {
         let mut out = Writer::default();
         for row in 0..66 {
-            let text = if row == 0 { String::new() } else { row.to_string() };
+            let text = if row == 0 {
+                String::new()
+            } else {
+                row.to_string()
+            };
             out.bytes_always(dictionary::STRINGS, text.as_bytes());
         }
         for key in [0, 1, 65, 1] {
@@ -151,7 +155,9 @@ fn keys_are_what_they_say_whatever_their_rows() {
             out.bytes_always(dictionary::STRINGS, text.as_bytes());
         }
         for &key in keys {
-            out.nested(dictionary::ATTRIBUTES, 0, |out| out.uint(attribute::KEY, key));
+            out.nested(dictionary::ATTRIBUTES, 0, |out| {
+                out.uint(attribute::KEY, key)
+            });
         }
         let message = out.into_vec();
         let found = usual::dictionary(&message).unwrap().keys;
@@ -162,7 +168,11 @@ fn keys_are_what_they_say_whatever_their_rows() {
     check(10, &[0], &[0]);
     check(10, &[0, 3, 6, 9], &[0, 3, 6, 9]);
     check(10, &[0, 5, 3, 4, 6], &[0, 3, 3, 3, 6]);
-    check(400, &[0, 398, 64, 129, 63, 397, 2, 1], &[0, 397, 63, 129, 63, 397, 1, 1]);
+    check(
+        400,
+        &[0, 398, 64, 129, 63, 397, 2, 1],
+        &[0, 397, 63, 129, 63, 397, 1, 1],
+    );
     check(400, &[0, 299, 300, 301, 302], &[0, 299, 300, 300, 300]);
 }
 
