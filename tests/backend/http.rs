@@ -8,6 +8,7 @@ use profcol_profile::{Profiles, Validation};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
 
 use super::wait_until;
 
@@ -66,8 +67,9 @@ impl HttpDestination {
         }));
         let serving = state.clone();
         runtime.spawn(async move {
+            let mut connections = JoinSet::new();
             while let Ok((connection, _)) = listener.accept().await {
-                tokio::spawn(serve(connection, serving.clone()));
+                connections.spawn(serve(connection, serving.clone()));
             }
         });
         Self {

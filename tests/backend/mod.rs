@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part of the helpers")]
 
-mod http;
+pub mod http;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -21,8 +21,6 @@ use profcol_profile::service::{GRPC_PATH, HTTP_PATH};
 use profcol_profile::{Profiles, Validation};
 use socket2::{Domain, Socket, Type};
 use tokio::runtime::Runtime;
-
-pub use self::http::{HttpDestination, HttpMode};
 
 /// Far beyond what anything here takes, so that only a hang ends in a failure.
 const PATIENCE: Duration = Duration::from_secs(60);

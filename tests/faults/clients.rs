@@ -54,9 +54,8 @@ fn narrow(to: SocketAddr) -> TcpStream {
 /// Writes `what` again and again until nothing more is taken; whether the other side is still there.
 fn fill(stream: &mut TcpStream, what: &[u8]) -> bool {
     loop {
-        match stream.write(what) {
-            Ok(_) => {}
-            Err(error) => return matches!(error.kind(), ErrorKind::WouldBlock),
+        if let Err(error) = stream.write_all(what) {
+            return error.kind() == ErrorKind::WouldBlock;
         }
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use profcol_component::testkit::profiles;
 
 use crate::Rig;
-use crate::backend::{Client, HttpDestination, HttpMode, Nobody, wait_until};
+use crate::backend::http::{HttpDestination, HttpMode};
+use crate::backend::{Client, Nobody, wait_until};
 
 /// An exporter that tries again soon.
 fn exporter(address: impl std::fmt::Display, more: &str) -> String {

@@ -12,7 +12,8 @@ use std::thread;
 use profcol_component::testkit::profiles;
 
 use crate::Rig;
-use crate::backend::{Client, Destination, HttpDestination, HttpMode, Mode};
+use crate::backend::http::{HttpDestination, HttpMode};
+use crate::backend::{Client, Destination, Mode};
 use crate::peers::Process;
 use crate::support;
 
