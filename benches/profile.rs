@@ -55,7 +55,8 @@ fn codec(criterion: &mut Criterion, class: Class, body: &Bytes) {
     group.finish();
 }
 
-/// One batch into about ten; the obvious way has no answer to that.
+/// One batch into ten, or into pieces no larger than the largest of those; the obvious way has no
+/// answer to that.
 fn splitting(criterion: &mut Criterion, class: Class, body: &Bytes) {
     let count = samples([body]);
     let mut group = group(criterion, &format!("split/{class}"), count);
@@ -65,7 +66,11 @@ fn splitting(criterion: &mut Criterion, class: Class, body: &Bytes) {
             .expect("samples fit into memory")
             .div_ceil(10),
     );
-    let by_bytes = Bound::Bytes(body.len().div_ceil(10));
+    let lengths = split(&model, by_samples)
+        .pieces
+        .into_iter()
+        .map(|piece| encode(&piece).len());
+    let by_bytes = Bound::Bytes(lengths.max().unwrap_or_default());
     group.bench_function("samples", |bencher| {
         bencher.iter(|| split(black_box(&model), by_samples))
     });
@@ -90,10 +95,7 @@ fn merging(criterion: &mut Criterion, class: Class, bodies: &[Bytes]) {
             group.bench_function(
                 BenchmarkId::new(format!("profcol/{kind}"), count),
                 |bencher| {
-                    bencher.iter(|| {
-                        let models: Vec<Model> = bodies.iter().map(decode).collect();
-                        encode(&merge(&models))
-                    });
+                    bencher.iter(|| Profiles::merge(bodies.iter().map(receive)).to_wire());
                 },
             );
             group.bench_function(

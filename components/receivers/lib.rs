@@ -1,5 +1,7 @@
 //! The receivers: where profiles come from. One folder each, one line in the list.
 
+#[cfg(feature = "ebpf_cpu")]
+mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;
@@ -7,6 +9,8 @@ mod otlp_file;
 use profcol_component::{Entry, Receiver, entry};
 
 pub const ALL: &[Entry<dyn Receiver>] = &[
+    #[cfg(feature = "ebpf_cpu")]
+    entry::<ebpf_cpu::EbpfCpu>(),
     entry::<nop::Nop>(),
     entry::<otlp::Otlp>(),
     entry::<otlp_file::OtlpFile>(),

@@ -3,12 +3,14 @@
 
 #![allow(dead_code, reason = "each test file uses its part of the helpers")]
 
+pub mod http;
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
     Compression, GrpcCall, GrpcClient, GrpcClientSettings, GrpcRequest, GrpcServer,
@@ -24,7 +26,7 @@ use tokio::runtime::Runtime;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until `condition` holds; `what` describes it.
-pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < give_up, "waited for {what}");
@@ -209,9 +211,13 @@ impl Client {
             ..GrpcClientSettings::default()
         };
         settings.tls.insecure = true;
+        Self::with(&settings)
+    }
+
+    pub fn with(settings: &GrpcClientSettings) -> Self {
         Self {
             runtime: runtime(),
-            client: GrpcClient::new(&settings, None, "test").expect("the settings are valid"),
+            client: GrpcClient::new(settings, None, "test").expect("the settings are valid"),
         }
     }
 
@@ -219,12 +225,21 @@ impl Client {
         self.send_message(&Message::from(profiles.to_wire()))
     }
 
+    /// Waits no longer than that for the answer.
+    pub fn send_within(&self, profiles: &Profiles, limit: Duration) -> Result<(), Status> {
+        self.call(&Message::from(profiles.to_wire()), limit)
+    }
+
     pub fn send_message(&self, message: &Message) -> Result<(), Status> {
+        self.call(message, PATIENCE)
+    }
+
+    fn call(&self, message: &Message, limit: Duration) -> Result<(), Status> {
         let call = GrpcCall {
             path: GRPC_PATH,
             message,
             headers: HeaderMap::new(),
-            timeout: Some(PATIENCE),
+            timeout: Some(limit),
         };
         self.runtime.block_on(self.client.unary(call)).map(|_| ())
     }
@@ -242,10 +257,14 @@ impl HttpSender {
             compression,
             ..HttpClientSettings::default()
         };
-        let url = format!("http://{to}{HTTP_PATH}");
+        Self::with(&settings, &format!("http://{to}"))
+    }
+
+    pub fn with(settings: &HttpClientSettings, base: &str) -> Self {
+        let url = format!("{base}{HTTP_PATH}");
         Self {
             runtime: runtime(),
-            client: HttpClient::new(&settings, &url, None, "test").expect("the URL is valid"),
+            client: HttpClient::new(settings, &url, None, "test").expect("the URL is valid"),
         }
     }
 

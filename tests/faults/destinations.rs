@@ -1,15 +1,11 @@
-//! Destinations that refuse, hang, hang up, come back; disks that are full; stops in the middle of all that.
+//! Destinations that refuse, hang, hang up, come back; stops in the middle of all that.
 
-use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::{Code, Status};
 use profcol_profile::service::PartialSuccess;
-use profcol_profile::{Profiles, Validation};
 
 use crate::Rig;
 use crate::backend::{Client, Destination, Mode, Nobody};
@@ -205,74 +201,4 @@ fn a_full_queue_refuses_the_client_and_still_serves_the_other_exporter() {
     let (status, _) = rig.process.stop();
     assert_eq!(status.code(), Some(1));
     assert_eq!(destination.samples(), 5);
-}
-
-#[test]
-fn a_full_disk_is_told_to_the_client_and_nothing_is_torn_by_it() {
-    let Some(disk) = SmallDisk::mount() else {
-        return;
-    };
-    let path = disk.0.path().join("profiles");
-    let exporters = format!("  file: {{path: {}, format: proto}}", path.display());
-    let rig = Rig::new(&exporters, "file");
-    let client = Client::new(rig.grpc);
-    let mut written = 0;
-    let mut send = |samples| {
-        let answer = client.send(&profiles(samples));
-        written += if answer.is_ok() { samples } else { 0 };
-        answer
-    };
-    send(10).unwrap();
-    let ballast = disk.0.path().join("ballast");
-    // Ends when there is no room left.
-    let _ = fs::write(&ballast, vec![0; 1 << 20]);
-    let refused = send(2000).unwrap_err();
-    assert_eq!(refused.code, Code::Unavailable, "{refused}");
-    assert!(refused.message.contains("space"), "{refused}");
-    fs::remove_file(&ballast).expect("it is ours");
-    send(20).unwrap();
-    rig.stop();
-    assert_eq!(samples_in(&path), written);
-}
-
-/// A file system of 256 KiB; taken away with the value.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    #[expect(clippy::print_stdout, reason = "a skip is told")]
-    fn mount() -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"])
-            .arg(folder.path())
-            .output();
-        if mount.is_ok_and(|mount| mount.status.success()) {
-            return Some(Self(folder));
-        }
-        println!("skipped: only root can mount a disk that is small enough to be filled");
-        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-        assert!(!ci, "CI skips nothing");
-        None
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // What is left if this fails is a temporary folder.
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
-/// How many samples stand in a file of length-prefixed protobuf.
-fn samples_in(path: &Path) -> usize {
-    let bytes = fs::read(path).expect("the file was written");
-    let (mut rest, mut samples) = (&bytes[..], 0);
-    while let Some((length, tail)) = rest.split_first_chunk() {
-        let (record, tail) = tail.split_at(u32::from_be_bytes(*length) as usize);
-        let record = Profiles::from_wire(record.to_vec().into(), Validation::Reject);
-        samples += record.expect("records are whole").profiles.sample_count();
-        rest = tail;
-    }
-    assert!(rest.is_empty(), "the last record is torn");
-    samples
 }

@@ -8,13 +8,19 @@
 
 #[path = "../backend/mod.rs"]
 mod backend;
+mod clients;
 mod destinations;
+mod disk;
+mod http_destinations;
 mod input;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod queues;
 mod start;
 #[path = "../support/mod.rs"]
 mod support;
+mod tls;
+mod ways;
 
 use std::net::SocketAddr;
 
@@ -45,12 +51,15 @@ receivers:
 exporters:
 {exporters}
 service:
-  telemetry: {{metrics: {{level: none}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
   pipelines:
     profiles: {{receivers: [otlp], exporters: [{names}]}}
 "
         );
-        let mut process = profcol(&config);
+        Self::started(profcol(&config))
+    }
+
+    fn started(mut process: Process) -> Self {
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         let said = process.output();
         Self {

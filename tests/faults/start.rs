@@ -124,6 +124,24 @@ fn bad_tls_files_are_named_with_their_path() {
         let path = "exporters::otlp_grpc/back::tls";
         check(&ended, &[path, "nowhere.pem", "ca_file"]);
     }
+    let at = |name| folder.join(name).display().to_string();
+    let pair = format!(
+        "cert_file: {}, key_file: {}",
+        at("good.pem"),
+        at("other.key")
+    );
+    let grpc = format!("otlp_grpc/back: {{endpoint: localhost:1, tls: {{{pair}}}}}");
+    let http = format!("otlp_http/back: {{endpoint: \"https://localhost:1\", tls: {{{pair}}}}}");
+    for (exporter, path) in [
+        (grpc, "exporters::otlp_grpc/back::tls"),
+        (http, "exporters::otlp_http/back::tls"),
+    ] {
+        let back = exporter.split(':').next().unwrap_or_default();
+        let config = config(FRONT, &exporter).replace("[otlp_grpc/back]", &format!("[{back}]"));
+        let config = file("config.yaml", config);
+        let ended = run(&["--config", support::path(&config.path)]);
+        check(&ended, &[path, "good.pem", "other.key"]);
+    }
 }
 
 /// A restart must not take profcol down because a certificate ran out in the meantime: it may be renewed in place.

@@ -87,12 +87,18 @@ pub fn post_profiles(to: SocketAddr, content_type: &str, body: &[u8]) -> String 
 impl Process {
     /// Starts `program --config <file with config> arguments…`.
     pub fn start(program: &Path, arguments: &[&str], config: &str) -> Self {
+        Self::start_as(&mut Command::new(program), arguments, config)
+    }
+
+    /// Starts `command --config <file with config> arguments…`; `command` may set an environment, or be a wrapper that
+    /// becomes the program.
+    pub fn start_as(command: &mut Command, arguments: &[&str], config: &str) -> Self {
         let folder = TempDir::new().expect("there is room for a temporary folder");
         let file = folder.path().join("config.yaml");
         fs::write(&file, config).expect("a temporary file can be written");
         let output =
             File::create(folder.path().join("output")).expect("a temporary file can be written");
-        let child = Command::new(program)
+        let child = command
             .arg("--config")
             .arg(&file)
             .args(arguments)
@@ -100,8 +106,8 @@ impl Process {
             .stdout(output.try_clone().expect("a file handle can be doubled"))
             .stderr(output)
             .spawn()
-            .unwrap_or_else(|error| panic!("failed to start {}: {error}", program.display()));
-        let name = program
+            .unwrap_or_else(|error| panic!("failed to start {command:?}: {error}"));
+        let name = Path::new(command.get_program())
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()

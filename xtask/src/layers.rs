@@ -24,13 +24,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["profcol-ebpf-common", "profcol-ebpf-unwind"],
     ),
     ("profcol-engine", BELOW_COMPONENTS),
-    ("profcol-receivers", BELOW_COMPONENTS),
+    ("profcol-receivers", BELOW_RECEIVERS),
     ("profcol-processors", BELOW_COMPONENTS),
     ("profcol-exporters", BELOW_COMPONENTS),
     ("profcol-extensions", BELOW_COMPONENTS),
     ("profcol", &["*"]),
     ("profcol-benches", &["*"]),
     ("xtask", &[]),
+];
+
+const BELOW_RECEIVERS: &[&str] = &[
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-net",
+    "profcol-ebpf-host",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[

@@ -15,12 +15,12 @@ use profcol_component::{
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcCall, GrpcClient, retry};
+use profcol_net::{Encoding, GrpcCall, GrpcClient, retry};
 use profcol_profile::service::{GRPC_PATH, PartialSuccess};
 
 pub use self::config::OtlpGrpcConfig;
 use crate::shared::otlp::{
-    SizeLimit, USER_AGENT, client_auth, delivered, message, not_started, refusal,
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal,
 };
 
 pub struct OtlpGrpc {
@@ -55,7 +55,11 @@ impl Factory for OtlpGrpc {
 #[async_trait]
 impl Exporter for OtlpGrpc {
     fn delivery(&self) -> Delivery {
-        self.config.delivery.delivery()
+        let encoding = self.config.client.compression.for_grpc().unwrap_or(None);
+        Delivery {
+            passes: encoding.map(Encoding::name),
+            ..self.config.delivery.delivery()
+        }
     }
 
     async fn start(&self) -> Result<(), StartError> {
@@ -70,11 +74,11 @@ impl Exporter for OtlpGrpc {
             .client
             .get()
             .ok_or_else(|| Refusal::retry("not started yet"))?;
-        let message = message(batch);
-        self.limit.check(message.plain.len())?;
+        let bytes = batch.profiles.encoded_len();
+        self.limit.check(bytes)?;
         let call = GrpcCall {
             path: GRPC_PATH,
-            message: &message,
+            message: &Protobuf(&batch.profiles),
             headers: HeaderMap::new(),
             timeout: self.config.delivery.limit(),
         };
@@ -82,7 +86,7 @@ impl Exporter for OtlpGrpc {
             Ok(reply) => Ok(delivered(
                 PartialSuccess::decode(&reply.message).unwrap_or_default(),
             )),
-            Err(status) => Err(self.refused(message.plain.len(), &status)),
+            Err(status) => Err(self.refused(bytes, &status)),
         }
     }
 }

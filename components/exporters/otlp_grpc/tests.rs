@@ -182,8 +182,12 @@ async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
         (Encoding::Gzip, "none"),
     ] {
         let exporter = exporter(&backend.address, &format!("compression: {leaves}")).await;
-        let (batch, compressed) = received(50, came);
+        let (mut batch, compressed) = received(50, came);
+        let whole = batch.profiles.heap_size();
+        batch.profiles.keep_for(exporter.delivery().passes);
+        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
         exporter.export(&batch).await.unwrap();
+        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
         let sent = backend.seen().pop().unwrap();
         assert_eq!(sent.body.plain, batch.profiles.to_wire());
         match sent.body.compressed {

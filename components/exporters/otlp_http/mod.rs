@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use profcol_component::{
@@ -17,14 +18,14 @@ use profcol_component::{
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::Status;
-use profcol_net::{HttpCall, HttpClient, HttpReply, Message, retry};
+use profcol_net::{Content, Encoding, HttpCall, HttpClient, HttpReply, Message, retry};
 use profcol_profile::json::{self, ResourceAttrEncoding};
 use profcol_profile::service::PartialSuccess;
 
 pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};
 use crate::shared::otlp::{
-    SizeLimit, USER_AGENT, client_auth, delivered, message, not_started, refusal,
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal,
 };
 
 /// How much of an error page is told.
@@ -62,6 +63,10 @@ impl Factory for OtlpHttp {
 #[async_trait]
 impl Exporter for OtlpHttp {
     fn delivery(&self) -> Delivery {
+        let encoding = match self.config.encoding {
+            HttpEncoding::Proto => self.config.client.compression.for_http(),
+            HttpEncoding::Json => None,
+        };
         Delivery {
             // The client keeps the time, so that it can say which part took too long.
             timeout: None,
@@ -71,6 +76,7 @@ impl Exporter for OtlpHttp {
                 .sending_queue
                 .enabled
                 .then(|| self.config.sending_queue.clone()),
+            passes: encoding.map(Encoding::name),
         }
     }
 
@@ -87,17 +93,27 @@ impl Exporter for OtlpHttp {
             .client
             .get()
             .ok_or_else(|| Refusal::retry("not started yet"))?;
-        let body = self.body(batch);
-        self.limit.check(body.plain.len())?;
+        let (json, protobuf);
+        let (body, bytes): (&dyn Content, usize) = match self.config.encoding {
+            HttpEncoding::Proto => {
+                protobuf = Protobuf(&batch.profiles);
+                (&protobuf, batch.profiles.encoded_len())
+            }
+            HttpEncoding::Json => {
+                json = Message::from(self.json(batch));
+                (&json, json.plain.len())
+            }
+        };
+        self.limit.check(bytes)?;
         let call = HttpCall {
             method: Method::POST,
             content_type: self.content_type(),
-            body: &body,
+            body,
             headers: HeaderMap::new(),
             timeout: None,
         };
         match client.send(call).await {
-            Ok(reply) => self.answered(body.plain.len(), &reply),
+            Ok(reply) => self.answered(bytes, &reply),
             Err(error) => Err(Refusal::retry(format!(
                 "failed to make an HTTP request: {error}"
             ))),
@@ -106,18 +122,12 @@ impl Exporter for OtlpHttp {
 }
 
 impl OtlpHttp {
-    fn body(&self, batch: &Batch) -> Message {
+    fn json(&self, batch: &Batch) -> Bytes {
         let attributes = match self.config.resource_attr_encoding {
             AttributeEncoding::Plain => ResourceAttrEncoding::Plain,
             AttributeEncoding::Dictionary => ResourceAttrEncoding::Dictionary,
         };
-        match self.config.encoding {
-            HttpEncoding::Proto => message(batch),
-            HttpEncoding::Json => Message::from(bytes::Bytes::from(json::encode(
-                batch.profiles.model(),
-                attributes,
-            ))),
-        }
+        Bytes::from(json::encode(batch.profiles.model(), attributes))
     }
 
     fn content_type(&self) -> HeaderValue {

@@ -24,7 +24,7 @@ async fn answered(
     backend: &HttpBackend,
     status: u16,
     headers: &[(&'static str, &'static str)],
-    body: impl Into<bytes::Bytes>,
+    body: impl Into<Bytes>,
 ) -> Result<Delivered, Refusal> {
     let exporter = exporter(&backend.address, "").await;
     backend.answer(response(status, headers, body));
@@ -171,8 +171,12 @@ async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
         (Encoding::Gzip, "none"),
     ] {
         let exporter = exporter(&backend.address, &format!("compression: {leaves}")).await;
-        let (batch, compressed) = received(50, came);
+        let (mut batch, compressed) = received(50, came);
+        let whole = batch.profiles.heap_size();
+        batch.profiles.keep_for(exporter.delivery().passes);
+        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
         exporter.export(&batch).await.unwrap();
+        assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
         let sent = backend.seen().pop().unwrap();
         assert_eq!(sent.body.plain, batch.profiles.to_wire());
         match sent.body.compressed {
@@ -192,7 +196,8 @@ async fn json_says_the_same_as_protobuf() {
         "encoding: json\ncompression: none",
     ] {
         let exporter = exporter(&backend.address, options).await;
-        let (batch, _) = received(5, Encoding::Gzip);
+        let (mut batch, _) = received(5, Encoding::Gzip);
+        batch.profiles.keep_for(exporter.delivery().passes);
         exporter.export(&batch).await.unwrap();
         let sent = backend.seen().pop().unwrap();
         assert_eq!(sent.headers.get(CONTENT_TYPE).unwrap(), "application/json");

@@ -15,7 +15,7 @@ use profcol_net::{
     GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, HttpRequest, HttpServer,
     HttpServerSettings, HttpService, Message,
 };
-use profcol_profile::{Profiles, Validation};
+use profcol_profile::{Compressed, Profiles, Validation};
 use tokio::task::JoinSet;
 
 /// A running destination whose answers are `A`s; success when it was told nothing.
@@ -159,9 +159,13 @@ pub(crate) fn received(samples: usize, encoding: Encoding) -> (Batch, Bytes) {
     let wire = testkit::profiles(samples).to_wire();
     let compressed = compress::compress(encoding, Level(1), &wire);
     let received = Profiles::from_wire(wire, Validation::Reject).unwrap();
-    let profiles = received
-        .profiles
-        .with_compressed(encoding.name(), compressed.clone());
+    let profiles = received.profiles.with_compressed(Compressed {
+        encoding: encoding.name(),
+        bytes: compressed.clone(),
+        decompress: |encoding, bytes, len| {
+            compress::decompress(Encoding::from_name(encoding)?, bytes, len).ok()
+        },
+    });
     (Batch::new(profiles), compressed)
 }
 

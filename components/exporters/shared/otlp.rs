@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use profcol_component::{Batch, BuildContext, BuildError, Delivered, Refusal, StartError};
+use bytes::Bytes;
+use profcol_component::{BuildContext, BuildError, Delivered, Refusal, StartError};
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::Verdict;
-use profcol_net::{AuthSettings, ClientError, Compressed, Encoding, Message};
+use profcol_net::{AuthSettings, ClientError, Content, Encoding};
+use profcol_profile::Profiles;
 use profcol_profile::service::PartialSuccess;
 
 /// How we introduce ourselves.
@@ -34,18 +36,17 @@ pub(crate) fn not_started(id: &ComponentId, error: ClientError) -> StartError {
     })
 }
 
-/// The batch in protobuf, with the compressed bytes that it came in where nothing changed it.
-pub(crate) fn message(batch: &Batch) -> Message {
-    let compressed = batch.profiles.compressed().and_then(|compressed| {
-        let encoding = Encoding::from_name(compressed.encoding)?;
-        Some(Compressed {
-            encoding,
-            bytes: compressed.bytes.clone(),
-        })
-    });
-    Message {
-        plain: batch.profiles.to_wire(),
-        compressed,
+/// Profiles in protobuf, in the compressed bytes that they came in where nothing changed them.
+pub(crate) struct Protobuf<'a>(pub(crate) &'a Profiles);
+
+impl Content for Protobuf<'_> {
+    fn plain(&self) -> Bytes {
+        self.0.to_wire()
+    }
+
+    fn compressed(&self, encoding: Encoding) -> Option<Bytes> {
+        let compressed = self.0.compressed()?;
+        (compressed.encoding == encoding.name()).then(|| compressed.bytes.clone())
     }
 }
 

@@ -5,9 +5,11 @@ use std::fmt::Write;
 
 use ::http::HeaderMap;
 use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
+use profcol_net::Encoding;
+use profcol_net::compress::decompress;
 use profcol_net::grpc::{Code, Status};
 use profcol_profile::service::PartialSuccess;
-use profcol_profile::{Profiles, Reason, Received, Validation};
+use profcol_profile::{Compressed, Profiles, Reason, Received, Validation};
 use tokio::sync::oneshot;
 
 /// The way from a checked message into the pipelines.
@@ -66,6 +68,17 @@ impl Export {
                 Err(Refusal::retry("the profiles could not be delivered"))
             }
         }
+    }
+}
+
+/// The body in the form in which the profiles keep it.
+pub(super) fn as_it_came(body: profcol_net::Compressed) -> Compressed {
+    Compressed {
+        encoding: body.encoding.name(),
+        bytes: body.bytes,
+        decompress: |encoding, bytes, len| {
+            decompress(Encoding::from_name(encoding)?, bytes, len).ok()
+        },
     }
 }
 

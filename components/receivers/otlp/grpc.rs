@@ -7,7 +7,7 @@ use profcol_net::{GrpcRequest, GrpcService, unknown_method};
 use profcol_profile::Profiles;
 use profcol_profile::service::GRPC_PATH;
 
-use super::export::{Export, metadata};
+use super::export::{Export, as_it_came, metadata};
 
 pub(super) struct Service(pub(super) Export);
 
@@ -27,10 +27,7 @@ impl GrpcService for Service {
         if received.repaired.is_empty()
             && let Some(compressed) = message.compressed
         {
-            let encoding = compressed.encoding.name();
-            received.profiles = received
-                .profiles
-                .with_compressed(encoding, compressed.bytes);
+            received.profiles = received.profiles.with_compressed(as_it_came(compressed));
         }
         let taken = self.0.push(received, metadata(&request.metadata)).await?;
         Ok(taken.encode().into())

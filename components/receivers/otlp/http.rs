@@ -10,7 +10,7 @@ use profcol_net::{HttpRequest, HttpService, Message};
 use profcol_profile::service::{HTTP_PATH, PartialSuccess};
 use profcol_profile::{Profiles, Received, json};
 
-use super::export::{Export, metadata};
+use super::export::{Export, as_it_came, metadata};
 
 pub(super) struct Service(pub(super) Export);
 
@@ -84,10 +84,7 @@ impl Service {
                 if received.repaired.is_empty()
                     && let Some(compressed) = body.compressed
                 {
-                    let encoding = compressed.encoding.name();
-                    received.profiles = received
-                        .profiles
-                        .with_compressed(encoding, compressed.bytes);
+                    received.profiles = received.profiles.with_compressed(as_it_came(compressed));
                 }
                 Ok(received)
             }

@@ -442,7 +442,8 @@ async fn compressed_bodies_are_read_and_their_bytes_are_kept() {
     let rig = Rig::new(BOTH).await;
     let sent = observations(testkit::profiles(3).model());
     let check = |encoding: &str| {
-        let batch = rig.probe.taken().pop().unwrap();
+        let mut batch = rig.probe.taken().pop().unwrap();
+        batch.profiles.keep_for(Some(encoding));
         assert_eq!(observations(batch.profiles.model()), sent);
         let kept = batch.profiles.compressed().unwrap();
         assert_eq!(kept.encoding, encoding);

@@ -25,10 +25,6 @@ impl Executable {
             .iter()
             .find(|segment| offset.wrapping_sub(segment.file_offset) < segment.file_size)
     }
-
-    pub fn file_name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or("")
-    }
 }
 
 /// All files by their numbers, shared between the thread that reads them and who names frames.

@@ -29,9 +29,11 @@ mod tables;
 
 pub use executables::{Executable, Executables};
 pub use kallsyms::{KernelSymbol, KernelSymbols};
+pub use profcol_ebpf_common::file::number;
 pub use profcol_ebpf_common::frame::Frame;
 pub use profcol_ebpf_common::reason::EndReason;
-pub use profcol_ebpf_common::record::{Process, ProcessKey, Sample};
+pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Sample};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
-pub use tables::Stats as TableStats;
+pub use sys::since_boot;
+pub use tables::TableCounts;

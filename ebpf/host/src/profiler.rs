@@ -1,8 +1,9 @@
 //! The whole: loaded, proved, sampling.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use aya::maps::{MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
@@ -15,7 +16,8 @@ use crate::identify::Identifier;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
-use crate::tables::{Stats, Tables, Worker};
+use crate::sys;
+use crate::tables::{TableCounts, Tables, Worker};
 
 /// What is sampled, and how large everything may grow.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,11 @@ impl Profiler {
         })
     }
 
+    /// Waits until there is something that should be looked at soon, or the time is over.
+    pub fn wait(&self, at_most: Duration) {
+        sys::wait_readable(self.records.as_raw_fd(), at_most);
+    }
+
     /// Hands out everything that was recorded since the last time.
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         while let Some(item) = self.records.next() {
@@ -134,8 +141,8 @@ impl Profiler {
         &self.executables
     }
 
-    pub fn table_stats(&self) -> &Stats {
-        self.tables.stats()
+    pub fn table_counts(&self) -> TableCounts {
+        self.tables.counts()
     }
 
     pub fn counts(&self) -> Counts {

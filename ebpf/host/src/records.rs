@@ -22,6 +22,11 @@ pub enum Record<'a> {
 pub struct Frames<'a>(&'a [u8]);
 
 impl<'a> Frames<'a> {
+    /// Bytes that [`Frames::bytes`] gave.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
     pub fn len(&self) -> usize {
         self.0.len() / 8
     }

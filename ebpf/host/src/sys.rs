@@ -2,8 +2,9 @@
 #![allow(unsafe_code, reason = "system calls")]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use aya_obj::generated::{
     PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK,
@@ -128,6 +129,18 @@ impl Drop for Mapped {
         // SAFETY: the mapping is ours, and nobody can reach it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
+}
+
+/// Waits until somebody was woken for this file, or the time is over.
+pub fn wait_readable(file: RawFd, at_most: Duration) {
+    let mut waiting = libc::pollfd {
+        fd: file,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: one structure of ours. Whatever the answer, the caller looks for itself.
+    unsafe { libc::poll(&raw mut waiting, 1, milliseconds) };
 }
 
 /// Makes the calling thread yield to others.

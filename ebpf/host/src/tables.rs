@@ -42,17 +42,27 @@ pub struct Tables {
     stats: Arc<Stats>,
 }
 
-/// What became of the files.
 #[derive(Default)]
 pub struct Stats {
-    pub built: AtomicU64,
+    built: AtomicU64,
+    refused: AtomicU64,
+    vanished: AtomicU64,
+    no_room: AtomicU64,
+    table_bytes: AtomicU64,
+}
+
+/// What became of the files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableCounts {
+    pub built: u64,
     /// No executable, damaged, or of a kind that is not supported.
-    pub refused: AtomicU64,
+    pub refused: u64,
     /// Gone before it could be opened.
-    pub vanished: AtomicU64,
+    pub vanished: u64,
     /// Found no room in the memory for tables.
-    pub no_room: AtomicU64,
-    pub table_bytes: AtomicU64,
+    pub no_room: u64,
+    /// Memory that the tables use.
+    pub bytes: u64,
 }
 
 /// What the thread works with.
@@ -90,8 +100,15 @@ impl Tables {
         })
     }
 
-    pub fn stats(&self) -> &Stats {
-        &self.stats
+    pub fn counts(&self) -> TableCounts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        TableCounts {
+            built: count(&self.stats.built),
+            refused: count(&self.stats.refused),
+            vanished: count(&self.stats.vanished),
+            no_room: count(&self.stats.no_room),
+            bytes: count(&self.stats.table_bytes),
+        }
     }
 
     /// Hands a file to the thread.

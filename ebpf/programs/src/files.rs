@@ -8,6 +8,9 @@ use profcol_ebpf_common::record::{self, kind};
 
 use crate::maps::{FILES, FREE_NUMBERS, RECORDS, count};
 
+/// A new file is worth waking the loader: until it has a table its samples are not whole.
+const WAKEUP: u64 = 2;
+
 /// The file's number and table; a file that is new is numbered and announced.
 #[inline(always)]
 pub fn entry(id: &FileId, start: u64, end: u64) -> FileEntry {
@@ -60,7 +63,7 @@ fn number_file(id: &FileId, start: u64, end: u64) -> Option<u32> {
         start,
         end,
     };
-    if RECORDS.output::<record::File>(&announced, 0).is_err() {
+    if RECORDS.output::<record::File>(&announced, WAKEUP).is_err() {
         // Nobody was told, so the next sample has to try again.
         count(counter::RING_FULL_FILE);
         let _ = FILES.remove(id);

@@ -18,7 +18,7 @@ const MAX_STEPS: usize = 1 << 16;
 
 /// What a common entry may be long: they have some thirty bytes, and each entry that shares one
 /// runs through it again.
-const MAX_COMMON: usize = 512;
+const MAX_COMMON: usize = 128;
 
 /// One of the two sections.
 pub(crate) struct Frames<'a, S> {

@@ -9,6 +9,7 @@
 
 mod cfi;
 mod elf;
+mod golang;
 mod identity;
 mod known;
 mod notes;
@@ -20,6 +21,9 @@ mod source;
 mod span;
 mod table;
 mod writer;
+
+#[cfg(test)]
+mod tests;
 
 pub use elf::{Executable, Machine, Segment};
 pub use identity::htlhash;

@@ -97,11 +97,19 @@ impl Stubs {
         if let Some(index) = header {
             start = 4 * (index + 1);
             self.push(section.address, start, leaf);
-            self.push(section.address.saturating_add(start as u64), 32 - start, saved);
+            self.push(
+                section.address.saturating_add(start as u64),
+                32 - start,
+                saved,
+            );
             start = 32;
         }
         if bytes.len() > start {
-            self.push(section.address.saturating_add(start as u64), bytes.len() - start, leaf);
+            self.push(
+                section.address.saturating_add(start as u64),
+                bytes.len() - start,
+                leaf,
+            );
         }
     }
 }

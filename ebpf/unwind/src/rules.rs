@@ -2,8 +2,8 @@
 //!
 //! What a rule cannot say is [`Rule::Unsupported`], never the rule that comes closest.
 
-use crate::elf::Machine;
 use crate::cfi::Bytes;
+use crate::elf::Machine;
 use gimli::{
     CfaRule, Encoding, Expression, Format, LittleEndian, Operation, Register, RegisterRule,
     UnwindExpression, UnwindTableRow,
@@ -177,9 +177,19 @@ impl<'a> Facts<'a> {
     fn linkage_entry(&self, expression: &UnwindExpression<usize>) -> Option<u8> {
         let Expression(bytes) = self.expression(expression)?;
         match *bytes.slice() {
-            [0x77, 8, 0x80, 0, 0x3f, 0x1a, literal @ 0x30..=0x3f, 0x2a, 0x33, 0x24, 0x22] => {
-                Some(literal - 0x30)
-            }
+            [
+                0x77,
+                8,
+                0x80,
+                0,
+                0x3f,
+                0x1a,
+                literal @ 0x30..=0x3f,
+                0x2a,
+                0x33,
+                0x24,
+                0x22,
+            ] => Some(literal - 0x30),
             _ => None,
         }
     }

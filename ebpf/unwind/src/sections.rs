@@ -26,10 +26,7 @@ pub(crate) struct EhFrameBytes {
 }
 
 impl FrameBytes {
-    pub fn read(
-        executable: &Executable,
-        source: &(impl Source + ?Sized),
-    ) -> Result<Self, Refused> {
+    pub fn read(executable: &Executable, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
         let eh_frame = match executable.section(".eh_frame") {
             Some(section) => Some(EhFrameBytes {
                 content: section.part.read(source, MAX_FRAMES)?,
@@ -99,7 +96,10 @@ fn without_section(
 /// How long the entries go on, up to the terminator.
 fn chain(bytes: &[u8]) -> usize {
     let mut at = 0;
-    while let Some((length, _)) = bytes.get(at..).and_then(|rest| rest.split_first_chunk::<4>()) {
+    while let Some((length, _)) = bytes
+        .get(at..)
+        .and_then(|rest| rest.split_first_chunk::<4>())
+    {
         let length = u32::from_le_bytes(*length);
         let end = at + 4 + length as usize;
         if length == 0 || length == u32::MAX || end > bytes.len() {
@@ -117,8 +117,8 @@ fn uncompressed(section: &Section, source: &(impl Source + ?Sized)) -> Result<Ve
     }
     let what = section.part.what;
     let broken = || Refused::Broken { what };
-    let (header, packed) =
-        pod::from_bytes::<CompressionHeader64<object::LittleEndian>>(&bytes).map_err(|()| broken())?;
+    let (header, packed) = pod::from_bytes::<CompressionHeader64<object::LittleEndian>>(&bytes)
+        .map_err(|()| broken())?;
     let size = header.ch_size.get(object::LittleEndian);
     if header.ch_type.get(object::LittleEndian) != ELFCOMPRESS_ZLIB {
         return Err(Refused::Unsupported {

@@ -19,6 +19,8 @@ pub(crate) enum Origin {
     EhFrame(u32),
     /// Offset of the entry in `.debug_frame`.
     DebugFrame(u32),
+    /// Number of a Go function.
+    Go(u32),
     /// Number of a rule that holds all over the span.
     Fixed(u32),
 }

@@ -5,7 +5,7 @@ use crate::elf::{Executable, Segment};
 use crate::sections::FrameBytes;
 use crate::span::{Origin, Span, Spans};
 use crate::writer::{Step, Writer};
-use crate::{Refused, Source, known, plt};
+use crate::{Refused, Source, golang, known, plt};
 use gimli::{DebugFrame, EhFrame};
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row, Words, search};
@@ -39,7 +39,7 @@ impl Table {
         source: &(impl Source + ?Sized),
     ) -> Result<Self, Refused> {
         let bytes = FrameBytes::read(executable, source)?;
-        let mut authorities = Authorities::new(executable, &bytes);
+        let mut authorities = Authorities::new(executable, source, &bytes)?;
         let spans = authorities.spans(executable, source)?;
         let mut writer = Writer::new(executable.code().start);
         for segment in &executable.segments {
@@ -73,14 +73,20 @@ impl Table {
 /// Everything that says how code of a file unwinds.
 pub(crate) struct Authorities<'a> {
     eh_frame: Option<Frames<'a, EhFrame<Bytes<'a>>>>,
+    go: Option<golang::Functions>,
     debug_frame: Option<Frames<'a, DebugFrame<Bytes<'a>>>>,
     fixed: Vec<Rule>,
 }
 
 impl<'a> Authorities<'a> {
-    pub fn new(executable: &Executable, bytes: &'a FrameBytes) -> Self {
+    pub fn new(
+        executable: &Executable,
+        source: &(impl Source + ?Sized),
+        bytes: &'a FrameBytes,
+    ) -> Result<Self, Refused> {
         let machine = executable.machine;
-        Self {
+        Ok(Self {
+            go: golang::Functions::read(executable, source)?,
             eh_frame: bytes
                 .eh_frame
                 .as_ref()
@@ -90,7 +96,7 @@ impl<'a> Authorities<'a> {
                 .as_ref()
                 .map(|bytes| Frames::debug_frame(machine, bytes)),
             fixed: Vec::new(),
-        }
+        })
     }
 
     fn spans(
@@ -107,6 +113,9 @@ impl<'a> Authorities<'a> {
         let mut spans = Spans::default();
         if let Some(frames) = &mut self.eh_frame {
             spans = Spans::new(code(frames.spans()?));
+        }
+        if let Some(functions) = &self.go {
+            spans.fill(code(functions.spans()));
         }
         if let Some(frames) = &mut self.debug_frame {
             spans.fill(code(frames.spans()?));
@@ -140,6 +149,11 @@ impl<'a> Authorities<'a> {
             Origin::EhFrame(offset) => {
                 if let Some(frames) = &mut self.eh_frame {
                     frames.steps(offset, start, end, steps);
+                }
+            }
+            Origin::Go(number) => {
+                if let Some(functions) = &self.go {
+                    functions.steps(number, start, end, steps);
                 }
             }
             Origin::DebugFrame(offset) => {
@@ -270,7 +284,11 @@ impl<'s, 'a> Overlay<'s, 'a> {
         Ok(())
     }
 
-    fn set(&mut self, address: u64, rule: profcol_ebpf_common::rule::Encoded) -> Result<(), Refused> {
+    fn set(
+        &mut self,
+        address: u64,
+        rule: profcol_ebpf_common::rule::Encoded,
+    ) -> Result<(), Refused> {
         let offset = address - self.segment.address + self.segment.file_offset;
         self.writer.set(offset, rule)
     }

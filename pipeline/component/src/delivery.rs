@@ -16,6 +16,9 @@ pub struct Delivery {
     pub retry: RetrySettings,
     /// `None`: the caller waits for the export and gets its answer.
     pub queue: Option<QueueSettings>,
+    /// The encoding in which bodies that came in it leave as they came; such a batch waits in those
+    /// bytes alone, and any other one without them.
+    pub passes: Option<&'static str>,
 }
 
 /// The keys that every network exporter has; flattened into its configuration.
@@ -121,6 +124,7 @@ impl DeliverySettings {
                 .sending_queue
                 .enabled
                 .then(|| self.sending_queue.clone()),
+            passes: None,
         }
     }
 
@@ -150,6 +154,7 @@ impl Delivery {
             timeout: None,
             retry,
             queue: None,
+            passes: None,
         }
     }
 }

@@ -7,10 +7,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use hyper_util::client::legacy::connect::{Connected, Connection};
+use rustls::AlertDescription;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsStream;
 
 use crate::socket::Socket;
+use crate::tls::alert_hint;
 
 /// Where a peer is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,7 @@ pub(crate) enum Stream {
 
 macro_rules! inner {
     ($self:ident, $stream:ident => $call:expr, $($variant:path),+) => {
-        match $self.get_mut() {
+        match &mut *$self {
             $($variant($stream) => { let $stream = Pin::new($stream); $call })+
         }
     };
@@ -52,7 +54,9 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_read(cx, buf), Stream::Plain, Stream::Forwarded, Stream::Tls)
+        let me = self.get_mut();
+        let result = inner!(me, stream => stream.poll_read(cx, buf), Stream::Plain, Stream::Forwarded, Stream::Tls);
+        result.map_err(|error| me.with_hint(error))
     }
 }
 
@@ -62,7 +66,9 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        inner!(self, stream => stream.poll_write(cx, buf), Stream::Plain, Stream::Forwarded, Stream::Tls)
+        let me = self.get_mut();
+        let result = inner!(me, stream => stream.poll_write(cx, buf), Stream::Plain, Stream::Forwarded, Stream::Tls);
+        result.map_err(|error| me.reason_of(error, cx))
     }
 
     fn poll_write_vectored(
@@ -70,7 +76,9 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        inner!(self, stream => stream.poll_write_vectored(cx, bufs), Stream::Plain, Stream::Forwarded, Stream::Tls)
+        let me = self.get_mut();
+        let result = inner!(me, stream => stream.poll_write_vectored(cx, bufs), Stream::Plain, Stream::Forwarded, Stream::Tls);
+        result.map_err(|error| me.reason_of(error, cx))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -78,11 +86,48 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_flush(cx), Stream::Plain, Stream::Forwarded, Stream::Tls)
+        let me = self.get_mut();
+        let result = inner!(me, stream => stream.poll_flush(cx), Stream::Plain, Stream::Forwarded, Stream::Tls);
+        result.map_err(|error| me.reason_of(error, cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        inner!(self, stream => stream.poll_shutdown(cx), Stream::Plain, Stream::Forwarded, Stream::Tls)
+        let me = self.get_mut();
+        inner!(me, stream => stream.poll_shutdown(cx), Stream::Plain, Stream::Forwarded, Stream::Tls)
+    }
+}
+
+impl Stream {
+    /// With TLS 1.3 a server refuses a client's certificate only after the client is done with the
+    /// handshake. Writing then fails for no reason that is told; the reason waits to be read.
+    fn reason_of(&mut self, error: io::Error, cx: &mut Context<'_>) -> io::Error {
+        let Stream::Tls(stream) = self else {
+            return error;
+        };
+        let mut byte = [0];
+        match Pin::new(stream).poll_read(cx, &mut ReadBuf::new(&mut byte)) {
+            Poll::Ready(Err(reason)) if alert_in(&reason).is_some() => self.with_hint(reason),
+            _ => error,
+        }
+    }
+
+    /// As text, since HTTP libraries hand on no more than that.
+    fn with_hint(&self, error: io::Error) -> io::Error {
+        let is_client =
+            matches!(self, Stream::Tls(stream) if matches!(**stream, TlsStream::Client(_)));
+        match alert_in(&error).map(alert_hint) {
+            Some(hint) if is_client && !hint.is_empty() => {
+                io::Error::new(error.kind(), format!("{error}{hint}"))
+            }
+            _ => error,
+        }
+    }
+}
+
+fn alert_in(error: &io::Error) -> Option<AlertDescription> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::AlertReceived(alert) => Some(*alert),
+        _ => None,
     }
 }
 

@@ -34,7 +34,7 @@ pub use client::{
 };
 pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;
-pub use message::{Compressed, Message};
+pub use message::{Compressed, Content, Message};
 pub use server::{
     AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy, GrpcRequest,
     GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcService, HttpRequest, HttpServer,

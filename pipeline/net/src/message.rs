@@ -20,6 +20,25 @@ pub struct Compressed {
     pub bytes: Bytes,
 }
 
+/// What a client is to send. It asks for the one form that it needs.
+pub trait Content: Send + Sync {
+    fn plain(&self) -> Bytes;
+
+    /// The bytes that decompress to it, where they are at hand in this encoding.
+    fn compressed(&self, encoding: Encoding) -> Option<Bytes>;
+}
+
+impl Content for Message {
+    fn plain(&self) -> Bytes {
+        self.plain.clone()
+    }
+
+    fn compressed(&self, encoding: Encoding) -> Option<Bytes> {
+        let compressed = self.compressed.as_ref()?;
+        (compressed.encoding == encoding).then(|| compressed.bytes.clone())
+    }
+}
+
 impl From<Bytes> for Message {
     fn from(plain: Bytes) -> Message {
         Message {

@@ -178,6 +178,27 @@ async fn a_client_that_stalls_is_let_go() {
     }
 }
 
+/// A window of no bytes lets a client have its request handled and never take the answer, without
+/// the socket ever being full.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_no_room_for_its_answer_is_let_go() {
+    let mut settings = grpc_settings();
+    let parameters = &mut settings.keepalive.server_parameters;
+    parameters.max_connection_idle = profcol_config::Duration::from_secs(60);
+    let (grpc, http) = (grpc_server(&settings), http_server(&http_settings()));
+    let no_window = b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+    for (addr, payload) in [(grpc.tcp(), &[0, 0, 0, 0, 1, b'x'][..]), (http.tcp(), b"")] {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(&request_head(ECHO)).await.unwrap();
+        stream.write_all(no_window).await.unwrap();
+        stream.write_all(&data(true, payload)).await.unwrap();
+        let mut piece = [0; 1024];
+        let closed = async { while stream.read(&mut piece).await.is_ok_and(|read| read > 0) {} };
+        let closed = timeout(Duration::from_secs(300), closed).await;
+        assert!(closed.is_ok(), "kept: {payload:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_crowd_over_the_cap_is_refused_and_counted() {
     let mut settings = grpc_settings();

@@ -223,6 +223,14 @@ impl Locations {
         }
     }
 
+    /// Whether the row is this one.
+    #[inline(always)]
+    pub(crate) fn is(&self, index: LocationIdx, row: &LocationRef<'_>) -> bool {
+        self.rows.get(index.row()) == Some(&row.location)
+            && self.lines.get(index.row()) == row.lines
+            && self.attributes.get(index.row()) == row.attributes
+    }
+
     pub fn rows(&self) -> &[Location] {
         &self.rows
     }

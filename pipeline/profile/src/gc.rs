@@ -4,29 +4,50 @@
 use std::sync::Arc;
 
 use crate::select::Selection;
-use crate::{Interner, Model};
+use crate::{Dictionary, Interner, Model};
 
 /// The same content with only the rows that it uses, each once. A model that is clean already
 /// shares everything with the result.
 pub fn gc(model: &Model) -> Model {
     let dictionary = &*model.dictionary;
-    let mut selection = Selection::of(dictionary);
-    for profile in model.profiles() {
-        selection.profile(dictionary, profile);
-    }
+    let mut selection = selection_of(model);
     let mut interner = Interner::new();
     interner.reserve_for(dictionary);
     selection.copy(dictionary, &mut interner);
     if interner.dictionary() == dictionary {
         return model.clone();
     }
+    moved(model, &selection, interner.finish())
+}
+
+/// The same content with only the rows that it uses, where each stands once already.
+pub(crate) fn without_unused(model: Model) -> Model {
+    let mut selection = selection_of(&model);
+    if selection.is_everything() {
+        return model;
+    }
+    let mut used = Dictionary::default();
+    selection.copy(&model.dictionary, &mut used);
+    moved(&model, &selection, used)
+}
+
+fn selection_of(model: &Model) -> Selection {
+    let mut selection = Selection::of(&model.dictionary);
+    for profile in model.profiles() {
+        selection.profile(&model.dictionary, profile);
+    }
+    selection
+}
+
+/// The model with the dictionary to which its rows were copied.
+fn moved(model: &Model, selection: &Selection, dictionary: Dictionary) -> Model {
     let mut resources = model.resources.clone();
     let scopes = resources.iter_mut().flat_map(|row| &mut row.scopes);
     for profile in scopes.flat_map(|scope| &mut scope.profiles) {
         *profile = selection.translated(profile, 0..profile.samples.len());
     }
     Model {
-        dictionary: Arc::new(interner.finish()),
+        dictionary: Arc::new(dictionary),
         resources,
     }
 }

@@ -2,17 +2,21 @@
 //!
 //! The hash tables hold row numbers, not copies of rows: a key is compared with the row that
 //! stands in the dictionary. That is what makes merging linear.
+//!
+//! Batches of one sender repeat each other's rows in runs: a function name comes with its file
+//! name, a frame with its callers. Hence the row after the one found last is looked at first, and
+//! only if it is another one the hash is needed.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use foldhash::fast::RandomState;
+use foldhash::fast::{FoldHasher, RandomState};
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
+use hashbrown::hash_table::{Entry, VacantEntry};
 
 use crate::dictionary::{Attribute, AttributeRef, Dictionary, Function, Link};
 use crate::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, LocationRef, MappingIdx, MappingRef,
-    StackIdx, StringIdx,
+    StackIdx, StringIdx, StringTable, Value,
 };
 
 /// A dictionary that grows: each method answers with the row of the thing, which is a new one if
@@ -34,6 +38,8 @@ pub struct Interner {
 #[derive(Default)]
 struct RowSet {
     rows: HashTable<HashedRow>,
+    /// The row after the one that was found or added last.
+    likely: u32,
 }
 
 /// The hash is kept so that growing need not hash rows again.
@@ -82,12 +88,23 @@ impl Interner {
         if text.is_empty() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(text.as_bytes());
         let table = &mut self.dictionary.strings;
-        match self.strings.find(hasher, |row| table.get(row) == text) {
+        match self.strings.find_text(&self.hasher, table, text.as_bytes()) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(text)),
+        }
+    }
+
+    /// As [`string`](Self::string), with bytes that validation has found to be text: only what is
+    /// new is looked at again.
+    pub(crate) fn valid_string(&mut self, text: &[u8]) -> StringIdx {
+        if text.is_empty() {
+            return Idx::UNSET;
+        }
+        let table = &mut self.dictionary.strings;
+        match self.strings.find_text(&self.hasher, table, text) {
+            Found::Known(row) => row,
+            Found::New(slot) => slot.set(table.push(valid_text(text))),
         }
     }
 
@@ -95,11 +112,16 @@ impl Interner {
         if function == Function::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        function.hash(&mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            hash_indices(
+                &[function.name, function.system_name, function.filename],
+                hasher,
+            );
+            hasher.write_i64(function.start_line);
+        };
         let table = &mut self.dictionary.functions;
         let same = |row| table.get(row) == Some(&function);
-        match self.functions.find(hasher, same) {
+        match self.functions.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(function)),
         }
@@ -109,11 +131,13 @@ impl Interner {
         if mapping == MappingRef::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        mapping.mapping.hash(&mut hasher);
-        hash_indices(mapping.attributes, &mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            mapping.mapping.hash(hasher);
+            hash_indices(mapping.attributes, hasher);
+        };
         let table = &mut self.dictionary.mappings;
-        match self.mappings.find(hasher, |row| table.get(row) == mapping) {
+        let same = |row| table.get(row) == mapping;
+        match self.mappings.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(mapping)),
         }
@@ -123,20 +147,19 @@ impl Interner {
         if location == LocationRef::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(location.location.address);
-        hasher.write_u32(location.location.mapping.get());
-        for line in location.lines {
-            hasher.write_u32(line.function.get());
-            hasher.write_i64(line.line);
-            hasher.write_i64(line.column);
-        }
-        hash_indices(location.attributes, &mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            hasher.write_u64(location.location.address);
+            hasher.write_u32(location.location.mapping.get());
+            for line in location.lines {
+                hasher.write_u32(line.function.get());
+                hasher.write_i64(line.line);
+                hasher.write_i64(line.column);
+            }
+            hash_indices(location.attributes, hasher);
+        };
         let table = &mut self.dictionary.locations;
-        match self
-            .locations
-            .find(hasher, |row| table.get(row) == location)
-        {
+        let same = |row| table.is(row, &location);
+        match self.locations.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(location)),
         }
@@ -147,32 +170,81 @@ impl Interner {
         if locations.is_empty() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        hash_indices(locations, &mut hasher);
+        let hash = |hasher: &mut FoldHasher| hash_indices(locations, hasher);
         let table = &mut self.dictionary.stacks;
-        match self.stacks.find(hasher, |row| table.get(row) == locations) {
+        let same = |row| table.get(row) == locations;
+        match self.stacks.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(locations)),
         }
     }
 
     pub fn attribute(&mut self, attribute: AttributeRef<'_>) -> AttributeIdx {
-        let same_as = |row: &Attribute| {
-            row.key == attribute.key && row.unit == attribute.unit && row.value == *attribute.value
-        };
-        if same_as(&Attribute::default()) {
+        let AttributeRef { key, value, unit } = attribute;
+        if let Value::Str(text) = value {
+            let value = || value.clone();
+            return self.text_attribute(key, text.as_bytes(), unit, value);
+        }
+        if !key.is_set() && !unit.is_set() && *value == Value::Empty {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        attribute.hash(&mut hasher);
+        let hash = |hasher: &mut FoldHasher| {
+            hash_indices(&[key, unit], hasher);
+            value.hash(hasher);
+        };
         let table = &mut self.dictionary.attributes;
-        let same = |row| table.get(row).is_some_and(same_as);
-        match self.attributes.find(hasher, same) {
+        let same = |row| {
+            table.get(row).is_some_and(|row: &Attribute| {
+                row.key == key && row.unit == unit && row.value == *value
+            })
+        };
+        match self.attributes.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(Attribute {
-                key: attribute.key,
-                value: attribute.value.clone(),
-                unit: attribute.unit,
+                key,
+                value: value.clone(),
+                unit,
+            })),
+        }
+    }
+
+    /// As [`attribute`](Self::attribute), whose value is text that validation has looked at.
+    pub(crate) fn valid_text_attribute(
+        &mut self,
+        key: StringIdx,
+        text: &[u8],
+        unit: StringIdx,
+    ) -> AttributeIdx {
+        self.text_attribute(key, text, unit, || Value::from(valid_text(text)))
+    }
+
+    #[inline(always)]
+    fn text_attribute(
+        &mut self,
+        key: StringIdx,
+        text: &[u8],
+        unit: StringIdx,
+        value: impl FnOnce() -> Value,
+    ) -> AttributeIdx {
+        let hash = |hasher: &mut FoldHasher| {
+            hash_indices(&[key, unit], hasher);
+            hasher.write(text);
+        };
+        let table = &mut self.dictionary.attributes;
+        let same = |row| {
+            table.get(row).is_some_and(|row: &Attribute| {
+                let value = row.value.as_str();
+                row.key == key
+                    && row.unit == unit
+                    && value.is_some_and(|value| value.as_bytes() == text)
+            })
+        };
+        match self.attributes.find(&self.hasher, hash, same) {
+            Found::Known(row) => row,
+            Found::New(slot) => slot.set(table.push(Attribute {
+                key,
+                value: value(),
+                unit,
             })),
         }
     }
@@ -181,10 +253,10 @@ impl Interner {
         if link == Link::default() {
             return Idx::UNSET;
         }
-        let mut hasher = self.hasher.build_hasher();
-        link.hash(&mut hasher);
+        let hash = |hasher: &mut FoldHasher| link.hash(hasher);
         let table = &mut self.dictionary.links;
-        match self.links.find(hasher, |row| table.get(row) == Some(&link)) {
+        let same = |row| table.get(row) == Some(&link);
+        match self.links.find(&self.hasher, hash, same) {
             Found::Known(row) => row,
             Found::New(slot) => slot.set(table.push(link)),
         }
@@ -199,7 +271,8 @@ enum Found<'a, T: ?Sized> {
 /// The place in a [`RowSet`] of a row that is about to be pushed.
 struct NewRow<'a> {
     hash: u32,
-    entry: hashbrown::hash_table::VacantEntry<'a, HashedRow>,
+    entry: VacantEntry<'a, HashedRow>,
+    likely: &'a mut u32,
 }
 
 impl NewRow<'_> {
@@ -208,6 +281,7 @@ impl NewRow<'_> {
             hash: self.hash,
             row: index.get(),
         });
+        *self.likely = index.get() + 1;
         index
     }
 }
@@ -217,11 +291,32 @@ impl RowSet {
         self.rows.reserve(rows, |known| spread(known.hash));
     }
 
+    #[inline(always)]
+    fn find_text(
+        &mut self,
+        hasher: &RandomState,
+        table: &StringTable,
+        text: &[u8],
+    ) -> Found<'_, str> {
+        let hash = |hasher: &mut FoldHasher| hasher.write(text);
+        self.find(hasher, hash, |row| table.bytes(row) == text)
+    }
+
+    /// The row of something that is not the zero value.
+    #[inline(always)]
     fn find<T: ?Sized>(
         &mut self,
-        hasher: impl Hasher,
+        hasher: &RandomState,
+        hash: impl FnOnce(&mut FoldHasher),
         same: impl Fn(Idx<T>) -> bool,
     ) -> Found<'_, T> {
+        let likely = Idx::new(self.likely);
+        if same(likely) {
+            self.likely += 1;
+            return Found::Known(likely);
+        }
+        let mut hasher = hasher.build_hasher();
+        hash(&mut hasher);
         let hash = hasher.finish() as u32;
         let entry = self.rows.entry(
             spread(hash),
@@ -229,10 +324,22 @@ impl RowSet {
             |known| spread(known.hash),
         );
         match entry {
-            Entry::Occupied(known) => Found::Known(Idx::new(known.get().row)),
-            Entry::Vacant(entry) => Found::New(NewRow { hash, entry }),
+            Entry::Occupied(known) => {
+                let row = known.get().row;
+                self.likely = row + 1;
+                Found::Known(Idx::new(row))
+            }
+            Entry::Vacant(entry) => Found::New(NewRow {
+                hash,
+                entry,
+                likely: &mut self.likely,
+            }),
         }
     }
+}
+
+fn valid_text(text: &[u8]) -> &str {
+    std::str::from_utf8(text).expect("validation has found this to be UTF-8")
 }
 
 /// 32 bits to the 64 of which the table uses the lowest and the highest.
@@ -240,7 +347,7 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }
 
-fn hash_indices<T>(indices: &[Idx<T>], hasher: &mut impl Hasher) {
+fn hash_indices<T: ?Sized>(indices: &[Idx<T>], hasher: &mut impl Hasher) {
     let (pairs, last) = indices.as_chunks::<2>();
     for [first, second] in pairs {
         hasher.write_u64(u64::from(first.get()) << 32 | u64::from(second.get()));

@@ -57,7 +57,7 @@ pub use model::{
     EntityRef, Model, OriginalPayload, Profile, Resource, ResourceProfiles, Scope, ScopeProfiles,
     ValueType,
 };
-pub use profiles::{Compressed, Profiles, Received, Validation};
+pub use profiles::{Compressed, Decompress, Profiles, Received, Validation};
 pub use proto::WireError;
 pub use samples::{SampleRef, Samples};
 pub use split::{Bound, Pieces, split};

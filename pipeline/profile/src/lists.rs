@@ -32,6 +32,12 @@ impl<T: Copy> Lists<T> {
         self.items.reserve(items);
     }
 
+    /// Forgets all lists and keeps the memory.
+    pub fn clear(&mut self) {
+        self.ends.clear();
+        self.items.clear();
+    }
+
     /// How many lists there are.
     pub fn len(&self) -> usize {
         self.ends.len()
@@ -67,6 +73,7 @@ impl<T: Copy> Lists<T> {
     }
 
     /// The list at `row`, or an empty one beyond the last.
+    #[inline(always)]
     pub fn get(&self, row: usize) -> &[T] {
         let Some(&end) = self.ends.get(row) else {
             return &[];

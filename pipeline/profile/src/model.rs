@@ -114,6 +114,19 @@ impl Profile {
         }
     }
 
+    /// Makes it an empty one that keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        let mut samples = std::mem::take(&mut self.samples);
+        samples.clear();
+        let mut attributes = std::mem::take(&mut self.attributes);
+        attributes.clear();
+        *self = Self {
+            samples,
+            attributes,
+            ..Self::default()
+        };
+    }
+
     /// Drops what is no longer true when some of the samples are gone.
     pub(crate) fn forget_whole(&mut self) {
         self.profile_id = None;

@@ -2,7 +2,9 @@
 //!
 //! A batch is kept in the form in which it came: the wire bytes, perhaps also their compressed
 //! form. It is decoded when somebody first asks for the [`Model`], and encoded when somebody first
-//! asks for the bytes of changed content; what nothing changed leaves as it came.
+//! asks for the bytes of changed content; what nothing changed leaves as it came. A batch that waits
+//! to leave compressed is [kept](Profiles::keep_for) in those bytes alone, and decompressed should
+//! somebody ask for more.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -17,11 +19,11 @@ use crate::{Bound, Merger, Model, Pieces, Resource, heap, split};
 #[derive(Clone)]
 pub struct Profiles(Arc<Batch>);
 
-/// Of `wire` and `model` at least one is set.
+/// Of `wire`, `model` and `compressed` at least one is set.
 struct Batch {
     wire: OnceLock<Bytes>,
     model: OnceLock<Model>,
-    compressed: Option<Compressed>,
+    compressed: Option<Packed>,
     counts: OnceLock<Counts>,
 }
 
@@ -30,6 +32,17 @@ struct Batch {
 pub struct Compressed {
     pub encoding: &'static str,
     pub bytes: Bytes,
+    pub decompress: Decompress,
+}
+
+/// Undoes the named encoding of bytes that have been decompressed once before, to the given size.
+pub type Decompress = fn(&'static str, &[u8], usize) -> Option<Bytes>;
+
+/// What came compressed, and how long it is when it is not.
+#[derive(Clone)]
+struct Packed {
+    compressed: Compressed,
+    plain_len: usize,
 }
 
 /// What to do with samples that break the rules.
@@ -82,11 +95,15 @@ impl Profiles {
 
     /// Keeps the body as it was received beside the wire bytes that were made from it, so that an
     /// exporter with the same compression need not compress again.
-    pub fn with_compressed(self, encoding: &'static str, bytes: Bytes) -> Self {
+    pub fn with_compressed(self, compressed: Compressed) -> Self {
+        let plain_len = self.encoded_len();
         Self(Arc::new(Batch {
             wire: self.0.wire.clone(),
             model: self.0.model.clone(),
-            compressed: Some(Compressed { encoding, bytes }),
+            compressed: Some(Packed {
+                compressed,
+                plain_len,
+            }),
             counts: self.0.counts.clone(),
         }))
     }
@@ -94,11 +111,7 @@ impl Profiles {
     /// The decoded content.
     pub fn model(&self) -> &Model {
         self.0.model.get_or_init(|| {
-            let wire = self
-                .0
-                .wire
-                .get()
-                .expect("a batch without a model has bytes");
+            let wire = self.came().expect("a batch without a model has bytes");
             wire::decode(wire, &Skip::default()).expect("validation has read the same bytes")
         })
     }
@@ -123,7 +136,7 @@ impl Profiles {
     /// Lets `edit` change each resource; it says whether it did. Samples and tables are neither
     /// decoded nor encoded for it. A batch none of whose resources changed stays as it is.
     pub fn update_resources(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) {
-        if let Some(wire) = self.0.wire.get() {
+        if let Some(wire) = self.came() {
             let updated =
                 wire::update_resources(wire, edit).expect("validation has read the same bytes");
             if let Some(wire) = updated {
@@ -158,7 +171,12 @@ impl Profiles {
         };
         let mut merger = Merger::new();
         for batch in [first, second].into_iter().chain(batches) {
-            merger.add(batch.model());
+            match (batch.0.model.get(), batch.0.wire.get()) {
+                (None, Some(wire)) => merger
+                    .add_wire(wire)
+                    .expect("validation has read the same bytes"),
+                _ => merger.add(batch.model()),
+            }
         }
         Self::from_model(merger.finish())
     }
@@ -184,32 +202,42 @@ impl Profiles {
 
     /// The bytes that came, or those of the changed content, encoded once.
     pub fn to_wire(&self) -> Bytes {
-        let encode = || wire::encode(self.model());
-        self.0.wire.get_or_init(encode).clone()
+        self.wire().clone()
     }
 
     /// How long [`to_wire`](Self::to_wire) is; encodes if there are no bytes yet.
     pub fn encoded_len(&self) -> usize {
-        self.0.wire.get_or_init(|| wire::encode(self.model())).len()
+        match &self.0.compressed {
+            Some(packed) => packed.plain_len,
+            None => self.wire().len(),
+        }
     }
 
-    /// Keeps the bytes and lets go of the decoded form: for batches that wait to be sent.
-    pub fn pack(&mut self) {
-        if self.0.model.get().is_some() {
-            let counts = self.counts();
-            let compressed = self.0.compressed.clone();
+    /// Keeps only what an exporter sends that passes bodies in this encoding on as they came; `None`
+    /// passes none on. For batches that may have to wait.
+    pub fn keep_for(&mut self, encoding: Option<&str>) {
+        let Some(packed) = &self.0.compressed else {
+            return;
+        };
+        if encoding == Some(packed.compressed.encoding) {
             *self = Self(Arc::new(Batch {
-                wire: OnceLock::from(self.to_wire()),
+                wire: OnceLock::new(),
                 model: OnceLock::new(),
-                compressed,
-                counts: OnceLock::from(counts),
+                compressed: Some(packed.clone()),
+                counts: OnceLock::from(self.counts()),
             }));
+            return;
+        }
+        self.wire();
+        // Where others hold the batch too, they decide what becomes of it.
+        if let Some(batch) = Arc::get_mut(&mut self.0) {
+            batch.compressed = None;
         }
     }
 
     /// The body as it was received, if it came compressed and nothing changed since.
     pub fn compressed(&self) -> Option<&Compressed> {
-        self.0.compressed.as_ref()
+        self.0.compressed.as_ref().map(|packed| &packed.compressed)
     }
 
     pub fn counts(&self) -> Counts {
@@ -239,9 +267,26 @@ impl Profiles {
     /// About how much memory the batch holds.
     pub fn heap_size(&self) -> usize {
         let wire = self.0.wire.get().map_or(0, Bytes::len);
-        let compressed = self.0.compressed.as_ref().map_or(0, |c| c.bytes.len());
+        let compressed = self
+            .0
+            .compressed
+            .as_ref()
+            .map_or(0, |packed| packed.compressed.bytes.len());
         let model = self.0.model.get().map_or(0, heap::model_size);
         size_of::<Batch>() + wire + compressed + model
+    }
+
+    fn wire(&self) -> &Bytes {
+        self.came()
+            .unwrap_or_else(|| self.0.wire.get_or_init(|| wire::encode(self.model())))
+    }
+
+    /// The bytes, where there are some that need not be encoded.
+    fn came(&self) -> Option<&Bytes> {
+        match &self.0.compressed {
+            None => self.0.wire.get(),
+            Some(packed) => Some(self.0.wire.get_or_init(|| packed.decompress())),
+        }
     }
 
     fn new(wire: Option<Bytes>, model: Option<Model>, counts: Option<Counts>) -> Self {
@@ -251,6 +296,18 @@ impl Profiles {
             compressed: None,
             counts: cell(counts),
         }))
+    }
+}
+
+impl Packed {
+    fn decompress(&self) -> Bytes {
+        let Compressed {
+            encoding,
+            bytes,
+            decompress,
+        } = &self.compressed;
+        decompress(encoding, bytes, self.plain_len)
+            .expect("the same bytes have been decompressed to that size before")
     }
 }
 

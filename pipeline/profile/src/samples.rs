@@ -33,6 +33,15 @@ impl Samples {
         self.stacks.is_empty()
     }
 
+    /// Forgets all samples and keeps the memory.
+    pub fn clear(&mut self) {
+        self.stacks.clear();
+        self.links.clear();
+        self.attributes.clear();
+        self.values.clear();
+        self.timestamps.clear();
+    }
+
     pub fn push(&mut self, sample: SampleRef<'_>) {
         self.stacks.push(sample.stack);
         self.links.push(sample.link);

@@ -67,6 +67,28 @@ impl Selection {
         self.links.resize(dictionary.links.rows().len());
     }
 
+    /// Starts anew, with a dictionary all of whose rows are about to be copied, one after the other.
+    pub fn clear_for_all(&mut self) {
+        self.strings.resize(1);
+        self.functions.resize(1);
+        self.mappings.resize(1);
+        self.locations.resize(1);
+        self.stacks.resize(1);
+        self.attributes.resize(1);
+        self.links.resize(1);
+    }
+
+    /// Whether every row of the dictionary is in use.
+    pub fn is_everything(&self) -> bool {
+        self.strings.is_everything()
+            && self.functions.is_everything()
+            && self.mappings.is_everything()
+            && self.locations.is_everything()
+            && self.stacks.is_everything()
+            && self.attributes.is_everything()
+            && self.links.is_everything()
+    }
+
     /// Starts anew, with the same dictionary; costs only as much as was selected.
     pub fn clear(&mut self) {
         self.strings.clear();
@@ -267,6 +289,24 @@ impl<T: ?Sized> Rows<T> {
 
     fn clear(&mut self) {
         self.undo_to(0);
+    }
+
+    /// Tells where the next row went.
+    #[inline(always)]
+    pub fn append(&mut self, place: Idx<T>) {
+        self.places.push(place.get());
+    }
+
+    /// Puts places where rows stand.
+    #[inline(always)]
+    pub fn translate(&self, indices: &mut [Idx<T>]) {
+        for index in indices {
+            *index = self.place(*index);
+        }
+    }
+
+    fn is_everything(&self) -> bool {
+        self.used.len() + 1 == self.places.len()
     }
 
     /// Whether the row was not selected before.

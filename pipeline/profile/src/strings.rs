@@ -1,5 +1,7 @@
 //! The string table: one arena of text and where each string ends.
 
+use std::ops::Range;
+
 use crate::StringIdx;
 
 /// All strings of a batch; row 0 is the empty string.
@@ -44,11 +46,22 @@ impl StringTable {
 
     /// The text at `index`; empty where the index is out of range.
     pub fn get(&self, index: StringIdx) -> &str {
+        &self.text[self.range(index)]
+    }
+
+    /// As [`get`](Self::get), for those who only compare and copy.
+    #[inline(always)]
+    pub(crate) fn bytes(&self, index: StringIdx) -> &[u8] {
+        &self.text.as_bytes()[self.range(index)]
+    }
+
+    #[inline(always)]
+    fn range(&self, index: StringIdx) -> Range<usize> {
         let Some(&end) = self.ends.get(index.row()) else {
-            return "";
+            return 0..0;
         };
         let start = index.row().checked_sub(1).map_or(0, |row| self.ends[row]);
-        &self.text[start as usize..end as usize]
+        start as usize..end as usize
     }
 
     pub fn len(&self) -> usize {
@@ -68,10 +81,13 @@ impl StringTable {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
         (0..self.len()).map(|row| self.get(StringIdx::new(row as u32)))
     }
+
+    pub(crate) fn iter_bytes(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.len()).map(|row| self.bytes(StringIdx::new(row as u32)))
+    }
 }
 
-/// Collects strings that are known to be UTF-8 one by one, so that they need only be checked as a
-/// whole.
+/// Collects strings that should be UTF-8, which is checked of all at once.
 pub(crate) struct StringTableBuilder {
     text: Vec<u8>,
     ends: Vec<u32>,
@@ -93,10 +109,52 @@ impl StringTableBuilder {
         self.ends.push(self.text.len() as u32);
     }
 
+    /// The table, in which a string that is not UTF-8 is empty.
     pub fn finish(self) -> StringTable {
-        StringTable {
-            text: String::from_utf8(self.text).expect("each of the strings is UTF-8"),
-            ends: self.ends,
+        match String::from_utf8(self.text) {
+            Ok(text)
+                if self
+                    .ends
+                    .iter()
+                    .all(|&end| text.is_char_boundary(end as usize)) =>
+            {
+                StringTable {
+                    text,
+                    ends: self.ends,
+                }
+            }
+            Ok(text) => one_by_one(text.as_bytes(), &self.ends),
+            Err(error) => one_by_one(error.as_bytes(), &self.ends),
         }
+    }
+}
+
+#[cold]
+fn one_by_one(text: &[u8], ends: &[u32]) -> StringTable {
+    let mut table = StringTable::with_capacity(ends.len(), text.len());
+    for bounds in ends.windows(2) {
+        let text = &text[bounds[0] as usize..bounds[1] as usize];
+        table.push(std::str::from_utf8(text).unwrap_or_default());
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StringTableBuilder;
+
+    fn check(rows: &[&[u8]], expected: &[&str]) {
+        let mut builder = StringTableBuilder::with_capacity(0, 0);
+        rows.iter().for_each(|row| builder.push(row));
+        let table = builder.finish();
+        assert_eq!(table.iter().skip(1).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn what_is_no_text_becomes_empty() {
+        check(&[b"a", b"", "\u{e4}".as_bytes()], &["a", "", "\u{e4}"]);
+        check(&[b"a", b"\xff", b"b"], &["a", "", "b"]);
+        // Text only where the two stand together.
+        check(&[b"a\xc3", b"\xa4b", b"c"], &["", "", "c"]);
     }
 }

@@ -214,12 +214,17 @@ impl Tape<'_> {
     }
 
     fn attributes(&mut self, depth: u32) -> Attributes {
-        (0..self.below(3))
-            .map(|_| KeyValue {
+        let mut list = Attributes::new();
+        for _ in 0..self.below(3) {
+            let new = KeyValue {
                 key: self.text().into(),
                 value: self.value(depth),
-            })
-            .collect()
+            };
+            if list.iter().all(|known| known.key != new.key) {
+                list.push(new);
+            }
+        }
+        list
     }
 
     fn dictionary(&mut self) -> Dictionary {

@@ -6,6 +6,11 @@ mod golden;
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::profiles::v1development::{
+    KeyValueAndUnit, Profile, ProfilesDictionary, ResourceProfiles, Sample, ScopeProfiles,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
 use profcol_profile::testkit::{Observation, models, observations};
 use profcol_profile::{
     Bound, CheckOptions, Model, Pieces, Profiles, Validation, check, gc, merge, split,
@@ -81,6 +86,23 @@ proptest! {
     }
 
     #[test]
+    fn merging_undecoded_batches_says_the_same(
+        batches in prop::collection::vec((models(), any::<bool>()), 0..4),
+    ) {
+        let handles = batches.iter().map(|(model, decoded)| match decoded {
+            true => Profiles::from_model(model.clone()),
+            false => Profiles::from_wire(wire(model), Validation::Reject).unwrap().profiles,
+        });
+        let merged = Profiles::merge(handles.collect::<Vec<_>>());
+        let models = || batches.iter().map(|(model, _)| model);
+        prop_assert_eq!(observations(merged.model()), all_observations(models()));
+        if batches.len() > 1 {
+            assert_clean(merged.model());
+            prop_assert_eq!(merged.profile_count(), merge(models()).profiles().count());
+        }
+    }
+
+    #[test]
     fn splitting_keeps_every_sample(model in models(), bound in bounds()) {
         let pieces = split(&model, bound);
         assert_within(&pieces, bound);
@@ -112,25 +134,92 @@ proptest! {
 #[test]
 fn recorded_requests_survive_every_operation() {
     let mut batches = Vec::new();
+    let mut undecoded = Vec::new();
     for (name, wire) in golden::requests() {
         check(&wire, CheckOptions::STRICT).unwrap_or_else(|problem| panic!("{name}: {problem}"));
-        // The largest hold nothing that the others do not, and take long without optimization.
-        if !name.starts_with("large") {
-            batches.push(read(wire));
-        }
+        batches.push(read(wire.clone()));
+        undecoded.push(
+            Profiles::from_wire(wire, Validation::Reject)
+                .unwrap()
+                .profiles,
+        );
     }
     let expected = all_observations(&batches);
     let merged = merge(&batches);
     assert_clean(&merged);
-    assert_eq!(observations(&merged), expected);
-    for bound in [Bound::Samples(1_000), Bound::Bytes(100_000)] {
+    // Not `assert_eq`, which would print all of it.
+    assert!(observations(&merged) == expected);
+    let merged = Profiles::merge(undecoded).into_model();
+    assert_clean(&merged);
+    assert!(observations(&merged) == expected);
+    for bound in [Bound::Samples(1_000), Bound::Bytes(400_000)] {
         let pieces = split(&merged, bound);
         assert!(pieces.oversize.is_none());
         assert_within(&pieces, bound);
         pieces.pieces.iter().for_each(assert_clean);
-        assert_eq!(all_observations(&pieces.pieces), expected);
-        assert_eq!(observations(&merge(&pieces.pieces)), expected);
+        assert!(all_observations(&pieces.pieces) == expected);
+        assert!(observations(&merge(&pieces.pieces)) == expected);
     }
+}
+
+/// A request whose resource and attribute say everything by index; equal bytes but for the text.
+fn by_index(text: &str) -> Bytes {
+    let value = || {
+        Some(AnyValue {
+            value: Some(any_value::Value::StringValueStrindex(2)),
+        })
+    };
+    let resource = Resource {
+        attributes: vec![KeyValue {
+            key_strindex: 1,
+            value: value(),
+            ..KeyValue::default()
+        }],
+        ..Resource::default()
+    };
+    let profile = Profile {
+        samples: vec![Sample {
+            attribute_indices: vec![1],
+            values: vec![1],
+            ..Sample::default()
+        }],
+        ..Profile::default()
+    };
+    let dictionary = ProfilesDictionary {
+        string_table: ["", "key", text, "unused"].map(String::from).to_vec(),
+        attribute_table: vec![
+            KeyValueAndUnit::default(),
+            KeyValueAndUnit {
+                key_strindex: 1,
+                value: value(),
+                unit_strindex: 0,
+            },
+        ],
+        ..ProfilesDictionary::default()
+    };
+    let request = ExportProfilesServiceRequest {
+        resource_profiles: vec![ResourceProfiles {
+            resource: Some(resource),
+            scope_profiles: vec![ScopeProfiles {
+                profiles: vec![profile],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }],
+        dictionary: Some(dictionary),
+    };
+    request.encode_to_vec().into()
+}
+
+#[test]
+fn equal_bytes_that_refer_to_other_text_stay_apart() {
+    let requests = ["one", "two", "one"].map(by_index);
+    let receive = |wire: &Bytes| Profiles::from_wire(wire.clone(), Validation::Reject);
+    let merged = Profiles::merge(requests.iter().map(|wire| receive(wire).unwrap().profiles));
+    assert_eq!(merged.model().resources.len(), 2);
+    assert_clean(merged.model());
+    let expected = all_observations(&requests.map(read));
+    assert_eq!(observations(merged.model()), expected);
 }
 
 #[test]

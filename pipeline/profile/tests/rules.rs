@@ -144,6 +144,14 @@ impl Edit {
     }
 }
 
+/// An attribute of a resource or scope.
+fn named(key: &str) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        ..KeyValue::default()
+    }
+}
+
 const SAMPLE: &str = "resource_profiles[0].scope_profiles[0].profiles[0].samples[1]";
 const PROFILE: &str = "resource_profiles[0].scope_profiles[0].profiles[0]";
 
@@ -318,6 +326,32 @@ const RULES: &[Row] = &[
     (
         |e| e.tables().attribute_table[2].key_strindex = 2,
         "S0.attribute_indices[1]: has the same key as attribute_indices[0]",
+        Some((Reason::DuplicateKey, 0)),
+    ),
+    (
+        |e| {
+            e.tables().string_table.push("key".to_owned());
+            e.tables().attribute_table[2].key_strindex = 4;
+        },
+        "S0.attribute_indices[1]: has the same key as attribute_indices[0]",
+        Some((Reason::DuplicateKey, 0)),
+    ),
+    (
+        |e| e.resource().attributes.push(named("key")),
+        "resource_profiles[0].resource.attributes[1]: has the same key as attributes[0]",
+        Some((Reason::DuplicateKey, 0)),
+    ),
+    (
+        |e| e.resource().attributes = (0..50).map(|n| named(&(n % 40).to_string())).collect(),
+        "resource_profiles[0].resource.attributes[40]: has the same key as attributes[0]",
+        Some((Reason::DuplicateKey, 0)),
+    ),
+    (
+        |e| {
+            e.scope().scope.as_mut().unwrap().attributes =
+                ["a", "b", "c", "b", "a"].map(named).to_vec()
+        },
+        "resource_profiles[0].scope_profiles[0].scope.attributes[3]: has the same key as attributes[1]",
         Some((Reason::DuplicateKey, 0)),
     ),
     (

@@ -244,7 +244,8 @@ impl Sender {
 
 #[async_trait]
 impl Consumer for Sender {
-    async fn consume(&self, batch: Batch) -> Answer {
+    async fn consume(&self, mut batch: Batch) -> Answer {
+        batch.profiles.keep_for(self.delivery.passes);
         let Some(queue) = &self.queue else {
             return self.deliver(batch).await;
         };

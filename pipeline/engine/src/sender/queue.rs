@@ -6,7 +6,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use profcol_component::{
@@ -30,18 +30,27 @@ pub(crate) struct Queue {
 }
 
 /// Batches that no consumer has taken yet.
-#[derive(Default)]
 struct Backlog {
     batches: AtomicU64,
     taken: Notify,
+    last_taken: Mutex<Instant>,
 }
 
-/// How long a sender waits at most while there is a backlog.
+/// So many batches that wait are no backlog: consumers that become free find something to do.
+const AT_HAND: u64 = 2;
+
+/// How long a sender waits at most while there is a backlog that moves.
 ///
 /// A queue is for bad times. While exports merely lag, a client that gets its answer a moment later
-/// sends a moment later, and the queue (and with it the memory in use) stays as short as the lag is;
-/// when the destination is gone, clients are held up by no more than this.
-const PACE: Duration = Duration::from_millis(50);
+/// sends a moment later, and the queue (and with it the memory in use) stays as short as the lag is.
+/// Senders are let go in the order in which they came, one for each batch that leaves, so this has to
+/// be longer than it takes to send one batch of each; and well below the time after which clients
+/// give up and send again, which is 5 to 10 s by default.
+pub(super) const LAG: Duration = Duration::from_secs(1);
+
+/// How long a sender waits at most while nothing leaves the queue: when the destination is gone,
+/// clients are held up by no more than this.
+pub(super) const STALL: Duration = Duration::from_millis(50);
 
 /// What is in the queue, merged or under way.
 struct Pending {
@@ -71,7 +80,11 @@ impl Queue {
             settings,
             entrance: Mutex::new(Some(entrance)),
             exit: Mutex::new(Some(exit)),
-            backlog: Backlog::default(),
+            backlog: Backlog {
+                batches: AtomicU64::new(0),
+                taken: Notify::new(),
+                last_taken: Mutex::new(Instant::now()),
+            },
             pending: Arc::new(Pending {
                 samples: AtomicU64::new(0),
                 lost: AtomicU64::new(0),
@@ -134,7 +147,7 @@ impl Queue {
 
         self.enqueue(batch)?;
         if !self.settings.wait_for_result {
-            self.backlog.pace(self.settings.num_consumers).await;
+            self.backlog.pace().await;
             return Ok(());
         }
         match outcome.await {
@@ -231,16 +244,24 @@ impl Queue {
 impl Backlog {
     fn take(&self) {
         self.batches.fetch_sub(1, Ordering::Relaxed);
+        *self.last_taken() = Instant::now();
         self.taken.notify_one();
     }
 
-    /// Waits until a batch is taken, where more wait than can be sent at once.
-    async fn pace(&self, consumers: i64) {
-        let enough = u64::try_from(consumers).unwrap_or(0);
-        if self.batches.load(Ordering::Relaxed) > enough {
+    /// Waits until a batch is taken, where there is a backlog.
+    async fn pace(&self) {
+        if self.batches.load(Ordering::Relaxed) > AT_HAND {
+            let moves = self.last_taken().elapsed() < LAG;
+            let longest = if moves { LAG } else { STALL };
             // Who has waited long enough goes on.
-            let _ = tokio::time::timeout(PACE, self.taken.notified()).await;
+            let _ = tokio::time::timeout(longest, self.taken.notified()).await;
         }
+    }
+
+    fn last_taken(&self) -> MutexGuard<'_, Instant> {
+        self.last_taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

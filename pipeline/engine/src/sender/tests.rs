@@ -6,6 +6,7 @@ use profcol_config::Duration as ConfigDuration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::queue::{LAG, STALL};
 use super::*;
 
 /// A sender for `sink`, working.
@@ -62,6 +63,7 @@ fn unqueued(retry: RetrySettings) -> Delivery {
         timeout: Some(Duration::from_secs(5)),
         retry,
         queue: None,
+        passes: None,
     }
 }
 
@@ -213,6 +215,49 @@ async fn a_full_queue_makes_the_sender_wait_where_told_so() {
     }
     assert_eq!(began.elapsed(), Duration::from_secs(3));
     assert_eq!(rig.finish().await.0.accepted(), [1, 1, 1, 1]);
+}
+
+/// What the senders of twelve batches wait for at most, at once, on the way into a queue whose only
+/// consumer needs this long for each.
+async fn longest_wait(taking: Duration) -> Duration {
+    let sink = Sink::default().taking(taking);
+    let rig = Rig::new(sink.with_delivery(queued(|queue| queue.num_consumers = 1)));
+    let mut senders = JoinSet::new();
+    for _ in 0..12 {
+        let sender = Arc::clone(&rig.sender);
+        senders.spawn(async move {
+            let began = Instant::now();
+            sender.consume(batch(1)).await.unwrap();
+            began.elapsed()
+        });
+    }
+    let waits = senders.join_all().await;
+    assert_eq!(rig.finish().await.0.accepted(), [1; 12]);
+    waits.into_iter().max().unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn senders_wait_for_their_turn_while_exports_lag() {
+    let export = Duration::from_millis(80);
+    // One is being exported, one is on its way to that, and two may wait.
+    assert_eq!(longest_wait(export).await, 8 * export);
+    // Not for ever, and not at all where nothing lags.
+    assert_eq!(longest_wait(Duration::from_secs(3)).await, LAG);
+    assert_eq!(longest_wait(Duration::ZERO).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn senders_hardly_wait_once_nothing_leaves_the_queue() {
+    let sink = Sink::default().taking(Duration::from_secs(3600));
+    let mut delivery = queued(|queue| queue.num_consumers = 1);
+    delivery.timeout = None;
+    let rig = Rig::new(sink.with_delivery(delivery));
+    for _ in 0..6 {
+        rig.sender.consume(batch(1)).await.unwrap();
+    }
+    let began = Instant::now();
+    rig.sender.consume(batch(1)).await.unwrap();
+    assert_eq!(began.elapsed(), STALL);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,9 +2,11 @@
 //!
 //! Each address has at most one connection, made when a call first needs it; calls that arrive
 //! meanwhile wait for the same attempt. An address that has just failed is passed over for a second.
-//! When no address can be reached, or after some time, the name is looked up again.
+//! While an address has no connection the name is looked up again now and then: the server may have
+//! moved. Calls wait for that only if there is no other address to go on with.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,7 +29,7 @@ use crate::tls::ClientSide;
 /// How long an address that failed is passed over.
 const REST: Duration = Duration::from_secs(1);
 /// How long addresses are believed when one of them does not answer.
-const LOOK_UP_AGAIN: Duration = Duration::from_secs(30);
+const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
 /// How much of an answer the server may send ahead of our taking it; four times as much on one connection.
 const WINDOW: u32 = 256 << 10;
 /// How long the server may take to begin speaking HTTP/2.
@@ -42,9 +44,9 @@ pub(super) struct Channel {
     proxies: Proxies,
     balancer: Balancer,
     http2: Http2Options,
-    lines: tokio::sync::Mutex<Lines>,
+    lines: Arc<tokio::sync::Mutex<Lines>>,
     next: AtomicUsize,
-    /// The connections' own tasks; they end with this channel at the latest.
+    /// The connections' own tasks, and looks for addresses; they end with this channel at the latest.
     tasks: Mutex<JoinSet<()>>,
 }
 
@@ -128,7 +130,7 @@ impl Channel {
             proxies,
             balancer,
             http2,
-            lines: tokio::sync::Mutex::default(),
+            lines: Arc::default(),
             next: AtomicUsize::new(0),
             tasks: Mutex::default(),
         }
@@ -137,14 +139,8 @@ impl Channel {
     /// A connection for the next call.
     pub async fn pick(&self) -> Result<Connection, ConnectError> {
         let asked = Instant::now();
-        let lines = self.lines(false).await?;
-        match self.pick_from(&lines, asked).await {
-            Err(_) if self.lines_are_old().await => {
-                let lines = self.lines(true).await?;
-                self.pick_from(&lines, asked).await
-            }
-            outcome => outcome,
-        }
+        let lines = self.lines().await?;
+        self.pick_from(&lines, asked).await
     }
 
     async fn pick_from(
@@ -176,30 +172,55 @@ impl Channel {
         }))
     }
 
-    async fn lines_are_old(&self) -> bool {
-        let lines = self.lines.lock().await;
-        matches!(self.target.place, Place::Host { .. })
-            && lines
-                .looked_up
-                .is_none_or(|at| at.elapsed() > LOOK_UP_AGAIN)
-    }
-
-    /// The lines, looked up if they never were or `again`. Addresses that stay keep their connection.
-    async fn lines(&self, again: bool) -> Result<Vec<Arc<Line>>, ConnectError> {
+    /// The lines as they are known, looked up again where that may help.
+    async fn lines(&self) -> Result<Vec<Arc<Line>>, ConnectError> {
         let mut lines = self.lines.lock().await;
-        if lines.all.is_empty() || again {
-            let ways = self.look_up().await?;
-            let known = std::mem::take(&mut lines.all);
-            lines.all = ways
-                .into_iter()
-                .map(|way| match known.iter().find(|line| line.way == way) {
-                    Some(line) => line.clone(),
-                    None => Arc::new(Line::new(way)),
-                })
-                .collect();
-            lines.looked_up = Some(Instant::now());
+        let old = lines
+            .looked_up
+            .is_none_or(|at| at.elapsed() > LOOK_UP_AGAIN);
+        if old {
+            let living = lines.all.iter().filter(|line| line.living().is_some());
+            match (living.count(), self.balancer) {
+                (0, _) => self.look_up_now(&mut lines).await?,
+                (living, Balancer::RoundRobin) if living < lines.all.len() => {
+                    lines.looked_up = Some(Instant::now());
+                    self.look_up_meanwhile();
+                }
+                _ => {}
+            }
         }
         Ok(lines.all.clone())
+    }
+
+    /// Fails only where nothing is known: a name service that is down must not cut off a known address.
+    async fn look_up_now(&self, lines: &mut Lines) -> Result<(), ConnectError> {
+        match self.look_up().await {
+            Ok(ways) => lines.follow(ways),
+            Err(error) if lines.all.is_empty() => return Err(error),
+            Err(error) => debug!(endpoint = %self.endpoint, %error, "keeping the known addresses"),
+        }
+        lines.looked_up = Some(Instant::now());
+        Ok(())
+    }
+
+    fn look_up_meanwhile(&self) {
+        let Place::Host { host, port } = &self.target.place else {
+            return;
+        };
+        let (host, port, lines) = (host.clone(), *port, Arc::clone(&self.lines));
+        let task = async move {
+            match dial::look_up(&host, port).await {
+                Ok(addresses) => lines.lock().await.follow(direct(addresses)),
+                Err(error) => debug!(%host, %error, "keeping the known addresses"),
+            }
+        };
+        self.spawn(task);
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(task);
     }
 
     async fn look_up(&self) -> Result<Vec<Way>, ConnectError> {
@@ -210,11 +231,7 @@ impl Channel {
                 if let Some(_proxy) = self.proxy(host, *port)? {
                     return Ok(vec![Way::Proxy]);
                 }
-                let addresses = dial::look_up(host, *port).await?;
-                Ok(addresses
-                    .into_iter()
-                    .map(|address| Way::Direct(Address::Tcp(address)))
-                    .collect())
+                Ok(direct(dial::look_up(host, *port).await?))
             }
         }
     }
@@ -260,6 +277,27 @@ impl Channel {
                 .await
             }
         }
+    }
+}
+
+fn direct(addresses: Vec<SocketAddr>) -> Vec<Way> {
+    let addresses = addresses.into_iter();
+    addresses
+        .map(|address| Way::Direct(Address::Tcp(address)))
+        .collect()
+}
+
+impl Lines {
+    /// Addresses that stay keep their connection.
+    fn follow(&mut self, ways: Vec<Way>) {
+        let known = std::mem::take(&mut self.all);
+        let lines = ways.into_iter();
+        self.all = lines
+            .map(|way| match known.iter().find(|line| line.way == way) {
+                Some(line) => line.clone(),
+                None => Arc::new(Line::new(way)),
+            })
+            .collect();
     }
 }
 
@@ -351,9 +389,7 @@ impl Line {
             }
             mine.closed.store(true, Relaxed);
         };
-        let mut tasks = channel.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+        channel.spawn(task);
         Ok(Connection { send, shared })
     }
 }

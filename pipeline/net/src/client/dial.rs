@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::proxy::{Proxy, tunnel};
 use crate::io::Stream;
 use crate::socket::{Buffers, Socket};
-use crate::tls::ClientSide;
+use crate::tls::{ClientSide, alert_hint};
 
 /// How long a connection may take, all addresses and handshakes together.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -225,7 +225,7 @@ async fn secure(
 }
 
 fn tls_hint(error: &io::Error) -> &'static str {
-    use rustls::{AlertDescription, CertificateError, Error};
+    use rustls::{CertificateError, Error};
     let Some(error) = error
         .get_ref()
         .and_then(|inner| inner.downcast_ref::<Error>())
@@ -250,12 +250,7 @@ fn tls_hint(error: &io::Error) -> &'static str {
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => "; use the name in the certificate as endpoint, or set `tls::server_name_override`",
-        Error::AlertReceived(
-            AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure,
-        ) => "; the server may want a client certificate: set `tls::cert_file` and `tls::key_file`",
-        Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
-            "; the server speaks no HTTP/2 there"
-        }
+        Error::AlertReceived(alert) => alert_hint(*alert),
         _ => "",
     }
 }

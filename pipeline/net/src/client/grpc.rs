@@ -22,7 +22,7 @@ use crate::auth::ClientAuth;
 use crate::compress::{Encoding, Level, compress_async, decompress_async};
 use crate::grpc::frame::{Assembler, Framed, Received};
 use crate::grpc::{self, Code, Status, timeout as grpc_timeout};
-use crate::message::Message;
+use crate::message::Content;
 use crate::server::GRPC_ENCODING;
 use crate::settings::header_map;
 use crate::socket::Buffers;
@@ -34,11 +34,10 @@ const ATTEMPTS: usize = 3;
 const WAIT: Duration = Duration::from_secs(1);
 
 /// A unary call to be made.
-#[derive(Debug)]
 pub struct GrpcCall<'a> {
     /// `/package.Service/Method`
     pub path: &'static str,
-    pub message: &'a Message,
+    pub message: &'a dyn Content,
     /// Metadata for this call alone, such as what came with the data. It wins over `headers` of the
     /// settings.
     pub headers: HeaderMap,
@@ -149,19 +148,20 @@ impl GrpcClient {
     }
 
     /// The bytes to send: as they came if they are compressed as is wanted here.
-    async fn pack(&self, message: &Message) -> (Bytes, bool) {
+    async fn pack(&self, message: &dyn Content) -> (Bytes, bool) {
         let Some((encoding, _)) = self.compression else {
-            return (message.plain.clone(), false);
+            return (message.plain(), false);
         };
-        match &message.compressed {
-            Some(compressed) if compressed.encoding == encoding => (compressed.bytes.clone(), true),
-            // As in grpc-go, an empty message is not compressed.
-            _ if message.plain.is_empty() => (Bytes::new(), false),
-            _ => (
-                compress_async(encoding, Level::default(), &message.plain).await,
-                true,
-            ),
+        if let Some(compressed) = message.compressed(encoding) {
+            return (compressed, true);
         }
+        let plain = message.plain();
+        // As in grpc-go, an empty message is not compressed.
+        if plain.is_empty() {
+            return (plain, false);
+        }
+        let compressed = compress_async(encoding, Level::default(), &plain).await;
+        (compressed, true)
     }
 
     async fn attempt(

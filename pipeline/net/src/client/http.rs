@@ -27,17 +27,16 @@ use super::{ClientError, MAX_ANSWER};
 use crate::auth::{ClientAuth, ClientAuthError};
 use crate::compress::{Encoding, Level, compress_async, decompress_async};
 use crate::io::Stream;
-use crate::message::Message;
+use crate::message::Content;
 use crate::settings::{header_map, limit};
 use crate::socket::Buffers;
 use crate::tls::ClientSide;
 
 /// A request to be made.
-#[derive(Debug)]
 pub struct HttpCall<'a> {
     pub method: Method,
     pub content_type: HeaderValue,
-    pub body: &'a Message,
+    pub body: &'a dyn Content,
     /// Headers for this request alone; those of the settings win over them.
     pub headers: HeaderMap,
     /// How long all of it may take, if less than the settings' `timeout`.
@@ -225,20 +224,19 @@ impl HttpClient {
     }
 
     /// The bytes to send: as they came if they are compressed as is wanted here.
-    async fn pack(&self, message: &Message) -> (Bytes, Option<&'static str>) {
+    async fn pack(&self, message: &dyn Content) -> (Bytes, Option<&'static str>) {
         let Some((encoding, name)) = self.compression else {
-            return (message.plain.clone(), None);
+            return (message.plain(), None);
         };
-        match &message.compressed {
-            Some(compressed) if compressed.encoding == encoding => {
-                (compressed.bytes.clone(), Some(name))
-            }
-            _ if message.plain.is_empty() => (Bytes::new(), None),
-            _ => (
-                compress_async(encoding, self.level, &message.plain).await,
-                Some(name),
-            ),
+        if let Some(compressed) = message.compressed(encoding) {
+            return (compressed, Some(name));
         }
+        let plain = message.plain();
+        if plain.is_empty() {
+            return (plain, None);
+        }
+        let compressed = compress_async(encoding, self.level, &plain).await;
+        (compressed, Some(name))
     }
 
     fn failed(&self, error: &PoolError) -> HttpError {

@@ -142,7 +142,7 @@ impl Compression {
     }
 
     /// The format of HTTP bodies under this name.
-    pub(crate) fn for_http(self) -> Option<Encoding> {
+    pub fn for_http(self) -> Option<Encoding> {
         match self {
             Compression::Gzip => Some(Encoding::Gzip),
             Compression::Zlib | Compression::Deflate => Some(Encoding::Zlib),
@@ -155,7 +155,7 @@ impl Compression {
     }
 
     /// The format of gRPC messages under this name; the words of the error are the Collector's.
-    pub(crate) fn for_grpc(self) -> Result<Option<Encoding>, String> {
+    pub fn for_grpc(self) -> Result<Option<Encoding>, String> {
         match self {
             Compression::None => Ok(None),
             Compression::Gzip => Ok(Some(Encoding::Gzip)),

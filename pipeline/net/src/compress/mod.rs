@@ -26,8 +26,9 @@ pub enum DecompressError {
     Invalid { encoding: Encoding, reason: String },
 }
 
-/// Messages up to this size are worked on where they are; a larger one goes to a thread of its own,
-/// so that it does not hold up the connections that share this thread.
+/// What is up to this size is worked on where it is, which takes some ms at most; what is larger goes
+/// to a thread of its own, so that it does not hold up the connections that share this thread. Such
+/// threads are many and each has memory of its own, so they are for what is rare.
 const INLINE: usize = 1 << 20;
 
 /// Decompresses a whole message of at most `limit` bytes.
@@ -69,7 +70,7 @@ pub(crate) async fn decompress_async(
     limit: usize,
 ) -> Result<Bytes, DecompressError> {
     let bytes = bytes.clone();
-    off_thread(bytes.len() > INLINE / 4, move || {
+    off_thread(bytes.len() > INLINE, move || {
         decompress(encoding, &bytes, limit)
     })
     .await

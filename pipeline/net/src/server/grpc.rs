@@ -49,7 +49,7 @@ const TWO_HOURS: Duration = Duration::from_secs(2 * 3600);
 
 /// Frames up to this size are accepted: a sender that makes use of it saves us and itself most
 /// system calls. (Go's gRPC always sends 16 KiB.)
-const MAX_FRAME: u32 = 256 << 10;
+const MAX_FRAME: u32 = 1 << 20;
 
 /// A unary call, received whole.
 #[derive(Debug)]

@@ -31,6 +31,9 @@ pub(super) struct ProbeLimit {
 
 /// How many too early probes are borne.
 const STRIKES: u64 = 2;
+/// How long a client of an idle connection may take over answers that are left: it may have said that
+/// it has no room for them, which writes nothing and so stalls nothing.
+const LAST_ANSWER: Duration = Duration::from_secs(30);
 /// How often probes are looked at.
 const PROBE_LOOK: Duration = Duration::from_secs(1);
 
@@ -98,7 +101,7 @@ impl Lifetime {
         let (reason, grace) = tokio::select! {
             result = &mut connection => return ended(peer, result),
             () = stopping.wait() => ("the server stops", None),
-            () = self.idle(activity) => ("it was idle", None),
+            () = self.idle(activity) => ("it was idle", Some(LAST_ANSWER)),
             () = self.age() => ("it reached its age", self.age_grace),
             () = self.too_many_probes(activity) => ("the client probes too often", None),
         };
@@ -106,7 +109,7 @@ impl Lifetime {
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             result = connection => ended(peer, result),
-            () = or_never(grace) => debug!(%peer, "cutting a connection that is past its age and grace"),
+            () = or_never(grace) => debug!(%peer, "cutting a connection that does not end in time"),
         }
     }
 

@@ -32,7 +32,7 @@ pub use settings::{
 
 /// How much a client may send on one HTTP/2 stream ahead of our taking it; four times as much on one
 /// connection.
-const WINDOW: u32 = 512 << 10;
+const WINDOW: u32 = 1 << 20;
 
 /// A server could not be set up.
 #[derive(Debug, thiserror::Error)]

@@ -45,3 +45,24 @@ pub enum TlsError {
     )]
     NoSystemRoots,
 }
+
+/// What a client should check when the server ends the connection so.
+pub(crate) fn alert_hint(alert: rustls::AlertDescription) -> &'static str {
+    use rustls::AlertDescription as Alert;
+    match alert {
+        Alert::CertificateRequired | Alert::HandshakeFailure => {
+            "; the server may want a client certificate: set `tls::cert_file` and `tls::key_file`"
+        }
+        Alert::UnknownCA
+        | Alert::BadCertificate
+        | Alert::CertificateUnknown
+        | Alert::CertificateExpired
+        | Alert::CertificateRevoked
+        | Alert::DecryptError
+        | Alert::AccessDenied => {
+            "; the server does not accept our client certificate: check `tls::cert_file`"
+        }
+        Alert::NoApplicationProtocol => "; the server speaks no HTTP/2 there",
+        _ => "",
+    }
+}

@@ -20,12 +20,15 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use foldhash::fast::RandomState;
 
+use crate::gc::without_unused;
+use crate::proto::WireError;
 use crate::select::Selection;
 use crate::{
     AttributeIdx, Interner, Model, Profile, Resource, ResourceProfiles, Samples, Scope,
-    ScopeProfiles, ValueType,
+    ScopeProfiles, ValueType, wire,
 };
 
 /// Merges all batches.
@@ -40,9 +43,13 @@ pub fn merge<'a>(batches: impl IntoIterator<Item = &'a Model>) -> Model {
 /// A batch that grows by others.
 #[derive(Default)]
 pub struct Merger {
-    interner: Interner,
-    selection: Selection,
+    pub(crate) interner: Interner,
+    pub(crate) selection: Selection,
+    /// Whether there may be rows that nothing refers to.
+    unused_rows: bool,
     resources: Vec<MergedResource>,
+    /// Positions of resources and scopes by their bytes, where those say everything.
+    by_bytes: Positions<Box<[u8]>>,
     samples: usize,
     by_resource: Positions<(Option<Arc<Resource>>, Arc<str>)>,
     by_scope: Positions<(usize, Option<Arc<Scope>>, Arc<str>)>,
@@ -98,15 +105,31 @@ impl Merger {
         }
         selection.copy(&batch.dictionary, &mut self.interner);
         for row in &batch.resources {
-            let resource = self.resource(row);
-            for scope_profiles in &row.scopes {
-                let scope = self.scope(resource, scope_profiles);
-                for profile in &scope_profiles.profiles {
+            let resource = self.resource(row.resource.clone(), row.schema_url.clone());
+            for row in &row.scopes {
+                let scope = self.scope(resource, row.scope.clone(), row.schema_url.clone());
+                for profile in &row.profiles {
                     self.profile(resource, scope, profile, &selection);
                 }
             }
         }
         self.selection = selection;
+    }
+
+    /// Adds a request that validation has let pass, without decoding it into a model. Work and
+    /// memory are those of the rows that are new.
+    pub(crate) fn add_wire(&mut self, wire: &Bytes) -> Result<(), WireError> {
+        self.unused_rows = true;
+        wire::merge_into(self, wire)
+    }
+
+    /// The position of a resource or scope that was met before with the same bytes.
+    pub(crate) fn known(&self, bytes: &[u8]) -> Option<usize> {
+        self.by_bytes.get(bytes).copied()
+    }
+
+    pub(crate) fn remember(&mut self, bytes: &[u8], position: usize) {
+        self.by_bytes.insert(bytes.into(), position);
     }
 
     /// All that was added; nothing remains.
@@ -116,38 +139,65 @@ impl Merger {
             schema_url: row.schema_url,
             scopes: row.scopes.into_iter().map(MergedScope::finish).collect(),
         });
-        Model {
+        let merged = Model {
             resources: resources.collect(),
             dictionary: Arc::new(self.interner.finish()),
+        };
+        if self.unused_rows {
+            without_unused(merged)
+        } else {
+            merged
         }
     }
 
-    fn resource(&mut self, row: &ResourceProfiles) -> usize {
-        let key = (row.resource.clone(), row.schema_url.clone());
-        *self.by_resource.entry(key).or_insert_with(|| {
-            self.resources.push(MergedResource {
-                resource: row.resource.clone(),
-                schema_url: row.schema_url.clone(),
-                scopes: Vec::new(),
-            });
-            self.resources.len() - 1
-        })
+    pub(crate) fn resource(
+        &mut self,
+        resource: Option<Arc<Resource>>,
+        schema_url: Arc<str>,
+    ) -> usize {
+        let new = MergedResource {
+            resource: resource.clone(),
+            schema_url: schema_url.clone(),
+            scopes: Vec::new(),
+        };
+        let resources = &mut self.resources;
+        *self
+            .by_resource
+            .entry((resource, schema_url))
+            .or_insert_with(|| {
+                resources.push(new);
+                resources.len() - 1
+            })
     }
 
-    fn scope(&mut self, resource: usize, row: &ScopeProfiles) -> usize {
-        let key = (resource, row.scope.clone(), row.schema_url.clone());
+    pub(crate) fn scope(
+        &mut self,
+        resource: usize,
+        scope: Option<Arc<Scope>>,
+        schema_url: Arc<str>,
+    ) -> usize {
+        let new = MergedScope {
+            scope: scope.clone(),
+            schema_url: schema_url.clone(),
+            profiles: Vec::new(),
+        };
         let scopes = &mut self.resources[resource].scopes;
-        *self.by_scope.entry(key).or_insert_with(|| {
-            scopes.push(MergedScope {
-                scope: row.scope.clone(),
-                schema_url: row.schema_url.clone(),
-                profiles: Vec::new(),
-            });
-            scopes.len() - 1
-        })
+        *self
+            .by_scope
+            .entry((resource, scope, schema_url))
+            .or_insert_with(|| {
+                scopes.push(new);
+                scopes.len() - 1
+            })
     }
 
-    fn profile(&mut self, resource: usize, scope: usize, profile: &Profile, selection: &Selection) {
+    pub(crate) fn profile(
+        &mut self,
+        resource: usize,
+        scope: usize,
+        profile: &Profile,
+        selection: &Selection,
+    ) {
         self.samples += profile.samples.len();
         let rows = 0..profile.samples.len();
         let head = selection.translated_head(profile);

@@ -185,6 +185,30 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// As [`run`](Self::run), stepping over the fields.
+    #[inline(never)]
+    pub fn skip_run(&mut self, tag: u32) -> Result<u32, WireError> {
+        // A position is cheaper to move than a slice.
+        let (mut fields, mut at) = (0, 0);
+        loop {
+            match self.rest.get(at) {
+                Some(&len @ 0..0x80) => at += 1 + usize::from(len),
+                _ => {
+                    self.rest = self.rest.get(at..).ok_or(WireError::Truncated)?;
+                    self.bytes()?;
+                    at = 0;
+                }
+            }
+            fields += 1;
+            match self.rest.get(at) {
+                Some(&next) if u32::from(next) == tag => at += 1,
+                _ => break,
+            }
+        }
+        self.rest = self.rest.get(at..).ok_or(WireError::Truncated)?;
+        Ok(fields)
+    }
+
     pub fn message(&mut self) -> Result<Self, WireError> {
         Ok(Self::new(self.bytes()?))
     }

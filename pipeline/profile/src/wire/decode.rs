@@ -14,14 +14,13 @@ use super::tables::{Request, Tables};
 use super::tags::{
     dictionary, entity_ref, profile, resource, resource_profiles, scope, scope_profiles,
 };
-use super::text::is_text;
 use super::value::{AnyValue, any_value, items, key_value};
 use crate::proto::{Reader, WireError};
 use crate::strings::StringTableBuilder;
 use crate::{
     Attribute, Dictionary, EntityRef, KeyValue, Link, LocationRef, MappingRef, Model,
     OriginalPayload, Profile, Resource, ResourceProfiles, SampleRef, Scope, ScopeProfiles,
-    StringTable, Value,
+    StringIdx, StringTable, Value,
 };
 
 /// What to leave out, by its position in the whole request.
@@ -29,6 +28,17 @@ use crate::{
 pub(crate) struct Skip {
     pub samples: BTreeMap<usize, Reason>,
     pub profiles: BTreeSet<usize>,
+}
+
+/// What resources, scopes and values refer to by index into the string table of their request.
+pub(super) trait Texts {
+    fn text(&self, index: StringIdx) -> &str;
+}
+
+impl Texts for StringTable {
+    fn text(&self, index: StringIdx) -> &str {
+        self.get(index)
+    }
 }
 
 pub(crate) fn decode(wire: &Bytes, skip: &Skip) -> Result<Model, WireError> {
@@ -41,7 +51,7 @@ pub(crate) fn decode(wire: &Bytes, skip: &Skip) -> Result<Model, WireError> {
         profiles: 0,
         samples: 0,
     };
-    decoder.tables(&Tables::read(&request.dictionary)?)?;
+    decoder.tables(&Tables::of_valid(&request.dictionary)?)?;
     let mut resources = Vec::with_capacity(request.resources.len());
     for message in &request.resources {
         resources.push(decoder.resource_profiles(message)?);
@@ -151,7 +161,9 @@ impl Decoder<'_> {
         let mut reader = Reader::new(message);
         while let Some(tag) = reader.tag()? {
             match tag {
-                scope_profiles::SCOPE => row.scope = Some(Arc::new(self.scope(reader.message()?)?)),
+                scope_profiles::SCOPE => {
+                    row.scope = Some(Arc::new(scope(reader.bytes()?, &self.dictionary.strings)?));
+                }
                 scope_profiles::PROFILES => {
                     let profile = self.profile(reader.bytes()?)?;
                     if !self.skip.profiles.contains(&self.profiles) {
@@ -166,60 +178,14 @@ impl Decoder<'_> {
         Ok(row)
     }
 
-    fn scope(&self, mut reader: Reader<'_>) -> Result<Scope, WireError> {
-        let mut row = Scope::default();
-        while let Some(tag) = reader.tag()? {
-            match tag {
-                scope::NAME => row.name = utf8(reader.bytes()?).into(),
-                scope::VERSION => row.version = utf8(reader.bytes()?).into(),
-                scope::ATTRIBUTES => row
-                    .attributes
-                    .push(pair(reader.bytes()?, &self.dictionary.strings)?),
-                scope::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
-                unknown => reader.skip(unknown, scope::KNOWN)?,
-            }
-        }
-        Ok(row)
-    }
-
     fn profile(&mut self, message: &[u8]) -> Result<Profile, WireError> {
         let mut row = Profile::default();
-        let mut payload = OriginalPayload::default();
-        let mut reader = Reader::new(message);
-        while let Some(tag) = reader.tag()? {
-            match tag {
-                profile::SAMPLES => {
-                    let sample = rows::sample(reader.bytes()?, &mut self.lists)?;
-                    let skipped = !self.skip.samples.is_empty()
-                        && self.skip.samples.contains_key(&self.samples);
-                    if !skipped {
-                        row.samples.push(SampleRef {
-                            stack: sample.stack,
-                            link: sample.link,
-                            attributes: &self.lists.attributes,
-                            values: &self.lists.values,
-                            timestamps: &self.lists.timestamps,
-                        });
-                    }
-                    self.samples += 1;
-                }
-                profile::SAMPLE_TYPE => row.sample_type = Some(rows::value_type(reader.bytes()?)?),
-                profile::TIME => row.time_unix_nano = reader.fixed64()?,
-                profile::DURATION => row.duration_nano = reader.varint()?,
-                profile::PERIOD_TYPE => row.period_type = Some(rows::value_type(reader.bytes()?)?),
-                profile::PERIOD => row.period = reader.int64()?,
-                profile::PROFILE_ID => row.profile_id = reader.bytes()?.try_into().ok(),
-                profile::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
-                profile::PAYLOAD_FORMAT => payload.format = utf8(reader.bytes()?).into(),
-                profile::PAYLOAD => payload.payload = self.wire.slice_ref(reader.bytes()?),
-                profile::ATTRIBUTES => reader.packed_uint32(&mut row.attributes)?,
-                profile::ATTRIBUTE => row.attributes.push(reader.uint32()?.into()),
-                unknown => reader.skip(unknown, profile::KNOWN)?,
-            }
-        }
-        if !payload.payload.is_empty() {
-            row.original_payload = Some(payload);
-        }
+        let samples = &mut self.samples;
+        let skip = &self.skip.samples;
+        profile(message, self.wire, &mut self.lists, &mut row, || {
+            *samples += 1;
+            skip.is_empty() || !skip.contains_key(&(*samples - 1))
+        })?;
         Ok(row)
     }
 
@@ -232,13 +198,71 @@ pub(super) fn string_table(tables: &Tables<'_>) -> Result<StringTable, WireError
     let rows = tables.len(dictionary::STRINGS) as usize;
     let mut strings = StringTableBuilder::with_capacity(rows, tables.bytes(dictionary::STRINGS));
     for text in tables.rows(dictionary::STRINGS).skip(1) {
-        let text = text?;
-        strings.push(if is_text(text) { text } else { b"" });
+        strings.push(text?);
     }
     Ok(strings.finish())
 }
 
-pub(super) fn resource(message: &[u8], strings: &StringTable) -> Result<Resource, WireError> {
+/// Reads a profile into an empty one; `keep` is asked about each sample.
+pub(super) fn profile(
+    message: &[u8],
+    wire: &Bytes,
+    lists: &mut RowLists,
+    row: &mut Profile,
+    mut keep: impl FnMut() -> bool,
+) -> Result<(), WireError> {
+    let mut payload = OriginalPayload::default();
+    let mut reader = Reader::new(message);
+    while let Some(tag) = reader.tag()? {
+        match tag {
+            profile::SAMPLES => {
+                let sample = rows::sample(reader.bytes()?, lists)?;
+                if keep() {
+                    row.samples.push(SampleRef {
+                        stack: sample.stack,
+                        link: sample.link,
+                        attributes: &lists.attributes,
+                        values: &lists.values,
+                        timestamps: &lists.timestamps,
+                    });
+                }
+            }
+            profile::SAMPLE_TYPE => row.sample_type = Some(rows::value_type(reader.bytes()?)?),
+            profile::TIME => row.time_unix_nano = reader.fixed64()?,
+            profile::DURATION => row.duration_nano = reader.varint()?,
+            profile::PERIOD_TYPE => row.period_type = Some(rows::value_type(reader.bytes()?)?),
+            profile::PERIOD => row.period = reader.int64()?,
+            profile::PROFILE_ID => row.profile_id = reader.bytes()?.try_into().ok(),
+            profile::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
+            profile::PAYLOAD_FORMAT => payload.format = utf8(reader.bytes()?).into(),
+            profile::PAYLOAD => payload.payload = wire.slice_ref(reader.bytes()?),
+            profile::ATTRIBUTES => reader.packed_uint32(&mut row.attributes)?,
+            profile::ATTRIBUTE => row.attributes.push(reader.uint32()?.into()),
+            unknown => reader.skip(unknown, profile::KNOWN)?,
+        }
+    }
+    if !payload.payload.is_empty() {
+        row.original_payload = Some(payload);
+    }
+    Ok(())
+}
+
+pub(super) fn scope(message: &[u8], strings: &impl Texts) -> Result<Scope, WireError> {
+    let mut row = Scope::default();
+    let mut reader = Reader::new(message);
+    while let Some(tag) = reader.tag()? {
+        match tag {
+            scope::NAME => row.name = utf8(reader.bytes()?).into(),
+            scope::VERSION => row.version = utf8(reader.bytes()?).into(),
+            scope::ATTRIBUTES => row.attributes.push(pair(reader.bytes()?, strings)?),
+            scope::DROPPED_ATTRIBUTES => row.dropped_attributes_count = reader.uint32()?,
+            unknown => reader.skip(unknown, scope::KNOWN)?,
+        }
+    }
+    Ok(row)
+}
+
+pub(super) fn resource(message: &[u8], strings: &impl Texts) -> Result<Resource, WireError> {
     let mut row = Resource::default();
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
@@ -269,10 +293,10 @@ fn entity(mut reader: Reader<'_>) -> Result<EntityRef, WireError> {
 }
 
 /// An attribute in full: what it has by index into the string table becomes text.
-fn pair(message: &[u8], strings: &StringTable) -> Result<KeyValue, WireError> {
+fn pair(message: &[u8], strings: &impl Texts) -> Result<KeyValue, WireError> {
     let pair = key_value(message)?;
     let key = if pair.key.is_empty() {
-        strings.get(pair.key_index)
+        strings.text(pair.key_index)
     } else {
         utf8(pair.key)
     };
@@ -285,11 +309,11 @@ fn pair(message: &[u8], strings: &StringTable) -> Result<KeyValue, WireError> {
     })
 }
 
-fn value(message: &[u8], strings: &StringTable) -> Result<Value, WireError> {
+pub(super) fn value(message: &[u8], strings: &impl Texts) -> Result<Value, WireError> {
     Ok(match any_value(message)? {
         AnyValue::Empty => Value::Empty,
         AnyValue::String(text) => Value::Str(utf8(text).into()),
-        AnyValue::StringIndex(index) => Value::Str(strings.get(index).into()),
+        AnyValue::StringIndex(index) => Value::Str(strings.text(index).into()),
         AnyValue::Bool(flag) => Value::Bool(flag),
         AnyValue::Int(number) => Value::Int(number),
         AnyValue::Double(number) => Value::Double(number),
@@ -307,6 +331,6 @@ fn value(message: &[u8], strings: &StringTable) -> Result<Value, WireError> {
     })
 }
 
-fn utf8(text: &[u8]) -> &str {
+pub(super) fn utf8(text: &[u8]) -> &str {
     std::str::from_utf8(text).unwrap_or_default()
 }

@@ -219,7 +219,7 @@ fn write_dictionary(out: &mut Writer, tables: &Dictionary) {
     for row in tables.links.rows() {
         write_link(out, row);
     }
-    for row in tables.strings.iter() {
+    for row in tables.strings.iter_bytes() {
         write_string(out, row);
     }
     for row in tables.attributes.rows() {
@@ -282,8 +282,8 @@ pub(super) fn write_link(out: &mut Writer, row: &Link) {
     });
 }
 
-pub(super) fn write_string(out: &mut Writer, row: &str) {
-    out.bytes_always(dictionary::STRINGS, row.as_bytes());
+pub(super) fn write_string(out: &mut Writer, row: &[u8]) {
+    out.bytes_always(dictionary::STRINGS, row);
 }
 
 pub(super) fn write_attribute(out: &mut Writer, row: &Attribute) {

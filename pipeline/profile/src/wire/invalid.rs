@@ -47,8 +47,8 @@ pub(super) enum Fault {
     NotZero,
     #[error("not UTF-8")]
     Utf8,
-    #[error("has the same key as attribute_indices[{first}]")]
-    DuplicateKey { first: usize },
+    #[error("has the same key as {list}[{first}]")]
+    DuplicateKey { list: &'static str, first: usize },
     #[error("{len} bytes long, must be {expected} or empty")]
     IdLength { len: usize, expected: usize },
     #[error("neither a value nor a timestamp")]

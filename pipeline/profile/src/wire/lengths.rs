@@ -27,7 +27,7 @@ impl RowLengths {
     pub fn of(tables: &Dictionary) -> Self {
         let mut out = Writer::default();
         Self {
-            strings: lengths(&mut out, tables.strings.iter(), encode::write_string),
+            strings: lengths(&mut out, tables.strings.iter_bytes(), encode::write_string),
             functions: lengths(
                 &mut out,
                 tables.functions.rows().iter(),

@@ -3,6 +3,7 @@
 //! ```text
 //! wire bytes ──validate──▶ counts, or the path of what is wrong     every request, once
 //!            ──decode────▶ Model                                    only when somebody asks
+//!            ──merge─────▶ Merger                                   where batches are joined
 //! Model      ──encode────▶ wire bytes                               only when content changed
 //! ```
 //!
@@ -14,6 +15,7 @@ mod encode;
 mod invalid;
 mod known;
 mod lengths;
+mod merge;
 mod resources;
 mod rows;
 mod tables;
@@ -21,6 +23,7 @@ pub(crate) mod tags;
 #[cfg(test)]
 mod tests;
 mod text;
+mod texts;
 mod usual;
 mod validate;
 mod value;
@@ -29,6 +32,7 @@ pub(crate) use decode::{Skip, decode};
 pub(crate) use encode::encode;
 pub use invalid::{Invalid, Reason};
 pub(crate) use lengths::RowLengths;
+pub(crate) use merge::merge_into;
 pub(crate) use resources::update_resources;
 pub(crate) use tables::{referenced_strings, table_lengths};
 pub use validate::Counts;

@@ -70,5 +70,5 @@ fn string_table(request: &Request<'_>) -> Result<StringTable, WireError> {
     if !referenced.iter().any(|index| index.is_set()) {
         return Ok(StringTable::default());
     }
-    decode::string_table(&Tables::read(&request.dictionary)?)
+    decode::string_table(&Tables::of_valid(&request.dictionary)?)
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::rows;
 use super::tags::{dictionary, list, request, resource, resource_profiles, scope, scope_profiles};
 use super::text::is_text;
+use super::texts::{BETWEEN, Mark, Texts};
 use super::value::{AnyValue, any_value, items, key_value};
 use crate::StringIdx;
 use crate::proto::{Reader, WireError, tag};
@@ -77,36 +78,68 @@ impl Span {
 impl<'a> Tables<'a> {
     /// Steps once over all rows; strings are looked at on the way.
     pub fn read(message: &'a [u8]) -> Result<Self, WireError> {
-        let mut spans = [Span::default(); _];
         let mut strings_are_text = true;
+        let tables = Self::find(message, |reader| {
+            reader.run(dictionary::STRINGS, |text| {
+                strings_are_text &= is_text(text);
+            })
+        })?;
+        Ok(Self {
+            strings_are_text,
+            ..tables
+        })
+    }
+
+    /// As [`read`](Self::read), where validation has looked at the strings already.
+    pub fn of_valid(message: &'a [u8]) -> Result<Self, WireError> {
+        Self::find(message, |reader| reader.skip_run(dictionary::STRINGS))
+    }
+
+    fn find(
+        message: &'a [u8],
+        mut strings: impl FnMut(&mut Reader<'a>) -> Result<u32, WireError>,
+    ) -> Result<Self, WireError> {
+        let mut spans = [Span::default(); _];
         let mut reader = Reader::new(message);
         let mut start = 0;
         while let Some(tag) = reader.tag()? {
-            match tag {
-                dictionary::STRINGS => {
-                    let rows = reader.run(tag, |text| strings_are_text &= is_text(text))?;
-                    let end = message.len() - reader.rest().len();
-                    Span::extend(&mut spans, tag, start, end, rows);
-                }
+            let rows = match tag {
+                dictionary::STRINGS => strings(&mut reader)?,
                 dictionary::MAPPINGS
                 | dictionary::LOCATIONS
                 | dictionary::FUNCTIONS
                 | dictionary::LINKS
                 | dictionary::ATTRIBUTES
-                | dictionary::STACKS => {
-                    let rows = reader.run(tag, |_| ())?;
-                    let end = message.len() - reader.rest().len();
-                    Span::extend(&mut spans, tag, start, end, rows);
+                | dictionary::STACKS => reader.skip_run(tag)?,
+                unknown => {
+                    reader.skip(unknown, dictionary::KNOWN)?;
+                    0
                 }
-                unknown => reader.skip(unknown, dictionary::KNOWN)?,
+            };
+            let end = message.len() - reader.rest().len();
+            if rows > 0 {
+                Span::extend(&mut spans, tag, start, end, rows);
             }
-            start = message.len() - reader.rest().len();
+            start = end;
         }
         Ok(Self {
             message,
             spans,
-            strings_are_text,
+            strings_are_text: true,
         })
+    }
+
+    /// The text of rows of the string table.
+    pub fn texts(&self) -> Texts<'a> {
+        let span = self.span(dictionary::STRINGS);
+        let mut rows = self.rows(dictionary::STRINGS);
+        let mut marks = Vec::new();
+        for row in (0..span.rows).step_by(BETWEEN as usize) {
+            let at = (span.end - rows.reader.rest().len()) as u32;
+            marks.push(Mark { row, at });
+            rows.by_ref().take(BETWEEN as usize).for_each(drop);
+        }
+        Texts::new(self.message, marks, span.rows)
     }
 
     /// How many rows the table has on the wire; senders should, but need not, write row 0.
@@ -181,7 +214,7 @@ pub fn fields(message: &[u8], tag: u32) -> Rows<'_> {
 /// How many rows each table has on the wire, by its tag.
 pub(crate) fn table_lengths(wire: &[u8]) -> Result<impl Fn(u32) -> u32, WireError> {
     let request = Request::read(wire)?;
-    let spans = Tables::read(&request.dictionary)?.spans;
+    let spans = Tables::of_valid(&request.dictionary)?.spans;
     Ok(move |table| spans[tag::field(table) as usize].rows)
 }
 
@@ -190,7 +223,7 @@ pub(crate) fn table_lengths(wire: &[u8]) -> Result<impl Fn(u32) -> u32, WireErro
 pub(crate) fn referenced_strings(wire: &[u8]) -> Result<Vec<StringIdx>, WireError> {
     let mut found = Vec::new();
     let request = Request::read(wire)?;
-    let tables = Tables::read(&request.dictionary)?;
+    let tables = Tables::of_valid(&request.dictionary)?;
     for row in tables.rows(dictionary::ATTRIBUTES) {
         if let Some(value) = rows::attribute(row?)?.value {
             collect(value, &mut found)?;

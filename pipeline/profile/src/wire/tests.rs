@@ -7,7 +7,7 @@ use super::tags::{
     scope_profiles, stack,
 };
 use crate::proto::{Writer, tag};
-use crate::{KeyValue, Profiles, Reason, Resource, Validation, Value};
+use crate::{Compressed, KeyValue, Profiles, Reason, Resource, Validation, Value};
 
 fn written(write: impl FnOnce(&mut Writer)) -> Bytes {
     let mut out = Writer::default();
@@ -194,7 +194,11 @@ fn changes_resources_and_leaves_the_rest_alone() {
     let decoded = Profiles::from_model(received.model().clone());
     for mut profiles in [received.clone(), decoded] {
         let compressed = Bytes::from_static(b"compressed");
-        profiles = profiles.with_compressed("gzip", compressed.clone());
+        profiles = profiles.with_compressed(Compressed {
+            encoding: "gzip",
+            bytes: compressed.clone(),
+            decompress: |_, _, _| None,
+        });
 
         profiles.update_resources(|_| false);
         assert_eq!(profiles.compressed().map(|c| &c.bytes), Some(&compressed));
@@ -228,4 +232,45 @@ fn changes_resources_and_leaves_the_rest_alone() {
     let kept = changed.to_wire();
     assert!(kept.windows(7).any(|bytes| bytes == b"unknown"));
     assert_eq!(received.to_wire(), wire, "the other handle");
+}
+
+#[test]
+fn keeps_one_form_of_what_came_compressed_and_the_others_can_be_had_again() {
+    let wire = written(|out| {
+        write_samples(out, |out| {
+            out.nested(profile::SAMPLES, 0, |out| {
+                out.packed(sample::VALUES, [1].into_iter())
+            });
+        });
+        out.bytes_always(tag::len(50), &[b' '; 1000]);
+    });
+    let came = || {
+        receive(&wire).unwrap().with_compressed(Compressed {
+            encoding: "cut",
+            bytes: wire.slice(..wire.len() - 1000),
+            decompress: |encoding, bytes, len| {
+                assert_eq!(encoding, "cut");
+                let mut plain = bytes.to_vec();
+                plain.resize(len, b' ');
+                Some(plain.into())
+            },
+        })
+    };
+    let check = |encoding: Option<&str>, compressed: bool, spared: usize| {
+        let mut kept = came();
+        kept.keep_for(encoding);
+        assert_eq!(kept.compressed().is_some(), compressed, "{encoding:?}");
+        assert_eq!(kept.encoded_len(), wire.len(), "{encoding:?}");
+        assert_eq!(kept.counts(), came().counts(), "{encoding:?}");
+        assert_eq!(
+            kept.heap_size() + spared,
+            came().heap_size(),
+            "{encoding:?}"
+        );
+        assert_eq!(kept.model(), came().model(), "{encoding:?}");
+        assert_eq!(kept.to_wire(), wire, "{encoding:?}");
+    };
+    check(Some("cut"), true, wire.len());
+    check(Some("other"), false, wire.len() - 1000);
+    check(None, false, wire.len() - 1000);
 }

@@ -10,16 +10,18 @@ use crate::wire::tags::{
     stack,
 };
 use crate::wire::text::is_text;
+use crate::wire::texts::{BETWEEN, Mark, Texts};
 use crate::wire::value::MAX_DEPTH;
 
 /// Lists that wait for the attribute table; with more of them the walk takes over.
 const MAX_WAITING: usize = 1 << 16;
 
 /// A dictionary in which everything is as it should be.
-pub(in crate::wire) struct Usual {
+pub(in crate::wire) struct Usual<'a> {
     pub rows: RowCounts,
-    /// The key of each row of the attribute table.
+    /// The key of each row of the attribute table; those of equal text are equal.
     pub keys: Vec<StringIdx>,
+    pub texts: Texts<'a>,
 }
 
 /// How many rows each table has on the wire.
@@ -36,7 +38,7 @@ impl RowCounts {
     }
 }
 
-pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<Usual> {
+pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<Usual<'_>> {
     let mut rows = RowCounts::default();
     let mut pass = Pass {
         cursor: Cursor::new(message),
@@ -51,14 +53,16 @@ pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<Usual> {
             tables::LOCATIONS => pass.rows(table, before, &mut lists, Pass::location)?,
             tables::FUNCTIONS => pass.rows(table, before, &mut lists, Pass::function)?,
             tables::LINKS => pass.links(before)?,
-            tables::STRINGS => pass.strings(before)?,
+            tables::STRINGS => pass.strings(before, &mut lists)?,
             tables::ATTRIBUTES => pass.rows(table, before, &mut lists, Pass::attribute)?,
             tables::STACKS => pass.rows(table, before, &mut lists, Pass::stack)?,
             _ => return None,
         };
         rows.set(table, after);
     }
-    pass.finish(rows, lists)
+    let marks = std::mem::take(&mut lists.marks);
+    let texts = Texts::new(message, marks, rows.of(tables::STRINGS)?);
+    pass.finish(rows, lists, texts)
 }
 
 /// Handed on by value and apart from what is in memory anyway, so that the loop over a table can
@@ -74,6 +78,8 @@ struct Lists {
     keys: Vec<StringIdx>,
     /// Where lists of more than one attribute start and end: their keys may not be known yet.
     waiting: Vec<(usize, usize)>,
+    /// Where strings begin.
+    marks: Vec<Mark>,
 }
 
 /// The highest row of each table to which another row refers.
@@ -86,8 +92,17 @@ struct Highest {
     attribute: u32,
 }
 
-impl Pass<'_> {
-    fn finish(mut self, rows: RowCounts, lists: Lists) -> Option<Usual> {
+impl Lists {
+    #[inline(always)]
+    fn mark(&mut self, pass: &Pass<'_>, row: u32) {
+        let at = pass.cursor.at as u32;
+        self.marks.push(Mark { row, at });
+    }
+}
+
+impl<'a> Pass<'a> {
+    fn finish(mut self, rows: RowCounts, mut lists: Lists, texts: Texts<'a>) -> Option<Usual<'a>> {
+        texts.unify(&mut lists.keys);
         for (start, end) in lists.waiting {
             self.cursor.at = start;
             let attribute = distinct_keys(&mut self.cursor, end, &lists.keys)?;
@@ -103,6 +118,7 @@ impl Pass<'_> {
         complete.then_some(Usual {
             rows,
             keys: lists.keys,
+            texts,
         })
     }
 
@@ -133,16 +149,19 @@ impl Pass<'_> {
     }
 
     #[inline(never)]
-    fn strings(mut self, before: u32) -> Option<(Self, u32)> {
+    fn strings(mut self, before: u32, lists: &mut Lists) -> Option<(Self, u32)> {
         /// Rows that are looked at together.
-        const TOGETHER: u32 = 64;
+        const TOGETHER: u32 = BETWEEN;
 
         let mut rows = before;
-        if rows == 0 && self.cursor.next_is(tables::STRINGS) {
+        if rows == 0 {
+            lists.mark(&self, rows);
+            self.cursor.next_is(tables::STRINGS).then_some(())?;
             self.cursor.slice()?.is_empty().then_some(())?;
             rows = 1;
         }
         loop {
+            lists.mark(&self, rows);
             let start = self.cursor;
             let mut count = 0;
             while count < TOGETHER && self.cursor.next_is(tables::STRINGS) {

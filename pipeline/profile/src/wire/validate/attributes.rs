@@ -4,7 +4,10 @@ use super::Walk;
 use crate::wire::invalid::{At, Fault, Invalid};
 use crate::{AttributeIdx, StringIdx};
 
-impl Walk {
+/// Lists up to this length are compared pair by pair.
+const SHORT: usize = 24;
+
+impl Walk<'_> {
     /// The attributes of the row that was read last.
     #[inline(always)]
     pub(super) fn attribute_list(&mut self) -> Result<(), Invalid> {
@@ -18,7 +21,8 @@ impl Walk {
         match repeated {
             None => Ok(()),
             Some((first, again)) => {
-                Err(Fault::DuplicateKey { first }).item("attribute_indices", again)
+                let list = "attribute_indices";
+                Err(Fault::DuplicateKey { list, first }).item(list, again)
             }
         }
     }
@@ -51,5 +55,27 @@ impl Walk {
             .find_map(|pair| (pair[0].0 == pair[1].0).then_some((pair[0].1, pair[1].1)));
         self.key_order = order;
         repeated
+    }
+}
+
+/// That no key of a resource or scope stands there twice.
+pub(super) fn distinct_texts(keys: &[&[u8]]) -> Result<(), Invalid> {
+    let repeated = if keys.len() <= SHORT {
+        let again = (1..keys.len()).find(|&again| keys[..again].contains(&keys[again]));
+        again.map(|again| (keys.iter().position(|key| *key == keys[again]), again))
+    } else {
+        let mut order: Vec<_> = keys.iter().zip(0..).collect();
+        order.sort_unstable();
+        let mut pairs = order.windows(2);
+        let pair = pairs.find(|pair| pair[0].0 == pair[1].0);
+        pair.map(|pair| (Some(pair[0].1), pair[1].1))
+    };
+    match repeated {
+        None => Ok(()),
+        Some((first, again)) => {
+            let list = "attributes";
+            let first = first.unwrap_or_default();
+            Err(Fault::DuplicateKey { list, first }).item(list, again)
+        }
     }
 }

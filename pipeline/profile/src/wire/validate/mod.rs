@@ -7,7 +7,8 @@
 //!
 //! * every index is in range, also those in attribute values; a table that is left out has its
 //!   row 0 all the same, and row 0 is the zero value (of a link also 16 and 8 zero bytes);
-//! * no two attributes of one list have the same key;
+//! * no two attributes of one list have the same key, nor those of a resource or scope, whatever
+//!   rows of the string table the keys are;
 //! * link ids are 16 and 8 bytes or empty, profile ids 16 or empty;
 //! * a sample has values or timestamps; of both as many; without timestamps exactly one value;
 //! * timestamps lie within their profile. Its end is allowed: senders close a profile with the
@@ -35,6 +36,7 @@ use super::rows::RowLists;
 use super::tables::{Request, Tables};
 use super::tags::dictionary as tags;
 use super::text::is_text;
+use super::texts::Texts;
 use super::usual::{self, Usual};
 use crate::StringIdx;
 use crate::dictionary::{Attribute, Function, Link, Location, Mapping, Stack};
@@ -84,7 +86,7 @@ fn walk(wire: &[u8], repair: bool) -> Result<Verdict, Invalid> {
     })
 }
 
-struct Walk {
+struct Walk<'a> {
     repair: bool,
     strings: Known<str>,
     attributes: Known<Attribute>,
@@ -93,7 +95,8 @@ struct Walk {
     mappings: Known<Mapping>,
     locations: Known<Location>,
     stacks: Known<Stack>,
-    /// The key of each row of the attribute table.
+    texts: Texts<'a>,
+    /// The key of each row of the attribute table; those of equal text are equal.
     keys: Vec<StringIdx>,
     /// Keys of a long list and where they stand, to find equal ones.
     key_order: Vec<(StringIdx, usize)>,
@@ -103,21 +106,26 @@ struct Walk {
     bad: BTreeMap<Reason, usize>,
 }
 
-impl Walk {
-    fn after_usual(usual: Usual, repair: bool) -> Self {
+impl<'a> Walk<'a> {
+    fn after_usual(usual: Usual<'a>, repair: bool) -> Self {
         let rows = |table| usual.rows.of(table).unwrap_or_default();
-        Self::new(rows, usual.keys, repair)
+        Self::new(rows, usual.keys, usual.texts, repair)
     }
 
-    fn through_tables(dictionary: &[u8], repair: bool) -> Result<Self, Invalid> {
+    fn through_tables(dictionary: &'a [u8], repair: bool) -> Result<Self, Invalid> {
         let tables = Tables::read(dictionary)?;
         let keys = Vec::with_capacity(tables.len(tags::ATTRIBUTES) as usize);
-        let mut walk = Self::new(|table| tables.len(table), keys, repair);
+        let mut walk = Self::new(|table| tables.len(table), keys, tables.texts(), repair);
         walk.dictionary(&tables)?;
         Ok(walk)
     }
 
-    fn new(rows: impl Fn(u32) -> u32, keys: Vec<StringIdx>, repair: bool) -> Self {
+    fn new(
+        rows: impl Fn(u32) -> u32,
+        keys: Vec<StringIdx>,
+        texts: Texts<'a>,
+        repair: bool,
+    ) -> Self {
         Self {
             repair,
             strings: Known::new("strings", rows(tags::STRINGS)),
@@ -127,6 +135,7 @@ impl Walk {
             mappings: Known::new("mappings", rows(tags::MAPPINGS)),
             locations: Known::new("locations", rows(tags::LOCATIONS)),
             stacks: Known::new("stacks", rows(tags::STACKS)),
+            texts,
             keys,
             key_order: Vec::new(),
             lists: RowLists::default(),

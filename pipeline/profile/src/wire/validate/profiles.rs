@@ -7,7 +7,7 @@ use crate::wire::tables::fields;
 use crate::wire::tags::profile;
 use crate::wire::{rows, usual};
 
-impl Walk {
+impl Walk<'_> {
     pub(super) fn profile(&mut self, message: &[u8], bad: Option<Reason>) -> Result<(), Invalid> {
         let first_sample = self.counts.samples;
         let head = self.profile_head(message)?;

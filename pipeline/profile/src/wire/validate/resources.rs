@@ -1,13 +1,14 @@
 //! Resources, scopes and the attributes that they hold in full.
 
+use super::attributes::distinct_texts;
 use super::{Walk, once, utf8};
 use crate::proto::{Reader, WireError};
 use crate::wire::invalid::{At, Invalid, Reason};
 use crate::wire::tables::fields;
 use crate::wire::tags::{entity_ref, resource, resource_profiles, scope, scope_profiles};
-use crate::wire::value::{AnyValue, MAX_DEPTH, any_value, items, key_value};
+use crate::wire::value::{AnyValue, MAX_DEPTH, Pair, any_value, items, key_value};
 
-impl Walk {
+impl Walk<'_> {
     pub(super) fn resource_profiles(&mut self, message: &[u8]) -> Result<(), Invalid> {
         self.counts.resources += 1;
         let head = self.resource_profiles_head(message);
@@ -36,14 +37,12 @@ impl Walk {
         once(resources, resource_profiles::RESOURCE)
     }
 
-    fn resource(&self, mut reader: Reader<'_>) -> Result<(), Invalid> {
-        let mut attributes = 0..;
+    fn resource<'k>(&'k self, mut reader: Reader<'k>) -> Result<(), Invalid> {
+        let mut keys = Vec::new();
         let mut entities = 0..;
         while let Some(tag) = reader.tag()? {
             match tag {
-                resource::ATTRIBUTES => self
-                    .key_value(reader.bytes()?, 0)
-                    .item("attributes", attributes.next().unwrap_or(0))?,
+                resource::ATTRIBUTES => self.attribute(reader.bytes()?, &mut keys)?,
                 resource::DROPPED_ATTRIBUTES => drop(reader.varint()?),
                 resource::ENTITY_REFS => {
                     entity(reader.message()?).item("entity_refs", entities.next().unwrap_or(0))?
@@ -51,7 +50,7 @@ impl Walk {
                 unknown => reader.skip(unknown, resource::KNOWN)?,
             }
         }
-        Ok(())
+        distinct_texts(&keys)
     }
 
     fn scope_profiles(&mut self, message: &[u8], bad: Option<Reason>) -> Result<(), Invalid> {
@@ -80,30 +79,41 @@ impl Walk {
         once(scopes, scope_profiles::SCOPE)
     }
 
-    fn scope(&self, mut reader: Reader<'_>) -> Result<(), Invalid> {
-        let mut attributes = 0..;
+    fn scope<'k>(&'k self, mut reader: Reader<'k>) -> Result<(), Invalid> {
+        let mut keys = Vec::new();
         while let Some(tag) = reader.tag()? {
             match tag {
                 scope::NAME => utf8(reader.bytes()?).field("name")?,
                 scope::VERSION => utf8(reader.bytes()?).field("version")?,
-                scope::ATTRIBUTES => self
-                    .key_value(reader.bytes()?, 0)
-                    .item("attributes", attributes.next().unwrap_or(0))?,
+                scope::ATTRIBUTES => self.attribute(reader.bytes()?, &mut keys)?,
                 scope::DROPPED_ATTRIBUTES => drop(reader.varint()?),
                 unknown => reader.skip(unknown, scope::KNOWN)?,
             }
         }
+        distinct_texts(&keys)
+    }
+
+    /// An attribute of a resource or scope; notes its key.
+    #[inline(always)]
+    fn attribute<'k>(&'k self, message: &'k [u8], keys: &mut Vec<&'k [u8]>) -> Result<(), Invalid> {
+        let pair = self.key_value(message, 0);
+        let pair = pair.item("attributes", keys.len())?;
+        keys.push(if pair.key.is_empty() {
+            self.texts.get(pair.key_index).unwrap_or_default()
+        } else {
+            pair.key
+        });
         Ok(())
     }
 
-    fn key_value(&self, message: &[u8], depth: usize) -> Result<(), Invalid> {
+    fn key_value<'k>(&self, message: &'k [u8], depth: usize) -> Result<Pair<'k>, Invalid> {
         let pair = key_value(message)?;
         utf8(pair.key).field("key")?;
         self.strings.check(pair.key_index).field("key_strindex")?;
-        match pair.value {
-            Some(value) => self.value(value, depth).field("value"),
-            None => Ok(()),
+        if let Some(value) = pair.value {
+            self.value(value, depth).field("value")?;
         }
+        Ok(pair)
     }
 
     pub(super) fn value(&self, message: &[u8], depth: usize) -> Result<(), Invalid> {

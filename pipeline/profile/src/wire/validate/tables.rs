@@ -10,7 +10,7 @@ use crate::wire::tables::Tables;
 use crate::wire::tags::dictionary;
 use crate::wire::value::{AnyValue, any_value};
 
-impl Walk {
+impl Walk<'_> {
     pub(super) fn dictionary(&mut self, tables: &Tables<'_>) -> Result<(), Invalid> {
         let rows = tables.rows(dictionary::STRINGS);
         if tables.strings_are_text {
@@ -21,6 +21,7 @@ impl Walk {
         }
         let rows = tables.rows(dictionary::ATTRIBUTES);
         self.rows(rows, "attribute_table", Self::attribute_row)?;
+        self.texts.unify(&mut self.keys);
         let rows = tables.rows(dictionary::FUNCTIONS);
         self.rows(rows, "function_table", Self::function_row)?;
         let rows = tables.rows(dictionary::LINKS);

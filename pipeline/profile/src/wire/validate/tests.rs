@@ -108,8 +108,13 @@ fn keys_that_are_hard_to_tell_apart_are_told_apart() {
     // Keys 1, 65 and 1 again: the first two share a bit.
     let table = |list: &[u64]| {
         let mut out = Writer::default();
-        for _ in 0..66 {
-            out.bytes_always(dictionary::STRINGS, b"");
+        for row in 0..66 {
+            let text = if row == 0 {
+                String::new()
+            } else {
+                row.to_string()
+            };
+            out.bytes_always(dictionary::STRINGS, text.as_bytes());
         }
         for key in [0, 1, 65, 1] {
             out.nested(dictionary::ATTRIBUTES, 0, |out| {
@@ -125,13 +130,50 @@ fn keys_that_are_hard_to_tell_apart_are_told_apart() {
     for (list, fits) in [(&[1, 2][..], true), (&[1, 2, 3], false), (&[1, 3], false)] {
         assert_eq!(check_dictionary(&table(list)), fits, "{list:?}");
     }
-    let mut walk = Walk::through_tables(&table(&[]), false).unwrap();
+    let empty = table(&[]);
+    let mut walk = Walk::through_tables(&empty, false).unwrap();
     for (list, fits) in [(&[1, 2][..], true), (&[1, 2, 3], false), (&[1, 3], false)] {
         let mut out = Writer::default();
         out.packed(sample::ATTRIBUTES, list.iter().copied());
         out.packed(sample::VALUES, [7].into_iter());
         assert_eq!(check_sample(&out.into_vec(), &mut walk), fits, "{list:?}");
     }
+}
+
+#[test]
+fn keys_are_what_they_say_whatever_their_rows() {
+    // The key of each attribute by its row of a string table in which rows are equal in threes.
+    let check = |strings: u64, keys: &[u64], expected: &[u64]| {
+        let mut out = Writer::default();
+        out.bytes_always(dictionary::STRINGS, b"");
+        for row in 1..strings {
+            if row % 100 == 0 {
+                // Some other table between two runs.
+                out.nested(dictionary::STACKS, 0, |_| ());
+            }
+            let text = (row / 3 * 3).to_string();
+            out.bytes_always(dictionary::STRINGS, text.as_bytes());
+        }
+        for &key in keys {
+            out.nested(dictionary::ATTRIBUTES, 0, |out| {
+                out.uint(attribute::KEY, key)
+            });
+        }
+        let message = out.into_vec();
+        let found = usual::dictionary(&message).unwrap().keys;
+        let found: Vec<u64> = found.into_iter().map(|key| key.get().into()).collect();
+        assert_eq!(found, expected, "{keys:?}");
+        assert!(check_dictionary(&message));
+    };
+    check(10, &[0], &[0]);
+    check(10, &[0, 3, 6, 9], &[0, 3, 6, 9]);
+    check(10, &[0, 5, 3, 4, 6], &[0, 3, 3, 3, 6]);
+    check(
+        400,
+        &[0, 398, 64, 129, 63, 397, 2, 1],
+        &[0, 397, 63, 129, 63, 397, 1, 1],
+    );
+    check(400, &[0, 299, 300, 301, 302], &[0, 299, 300, 300, 300]);
 }
 
 #[test]

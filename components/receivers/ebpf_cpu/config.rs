@@ -1,0 +1,96 @@
+//! The options of `ebpf_cpu`.
+
+use profcol_config::{Config, Duration, Problems};
+use profcol_ebpf_host::{MAX_USER_FRAMES, Settings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Profiles what every process on the host does on its CPUs, by eBPF.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct EbpfCpuConfig {
+    /// Samples a second on each busy CPU. A prime number does not beat in time with what runs by the clock.
+    pub frequency: u64,
+    /// How often a batch is made of what was sampled.
+    pub interval: Duration,
+    /// Frames of a user stack at most, up to 1024. A deeper stack says that it is cut off.
+    pub max_frames: u32,
+    /// Memory for unwind tables, in MiB. It is used as executables are met.
+    pub max_table_memory_mib: u32,
+    /// Memory between the kernel and this process, in KiB: a power of two. It is emptied ten times a second.
+    pub ring_size_kib: u32,
+    /// Executables that are known at once.
+    pub max_executables: u32,
+    /// Processes that are known at once.
+    pub max_processes: u32,
+    /// Batches that wait while the pipelines do not take them. When there are more, the oldest is dropped and counted.
+    pub max_waiting_batches: usize,
+}
+
+impl Default for EbpfCpuConfig {
+    fn default() -> Self {
+        Self {
+            frequency: 19,
+            interval: Duration::from_secs(5),
+            max_frames: 128,
+            max_table_memory_mib: 64,
+            ring_size_kib: 1024,
+            max_executables: 8192,
+            max_processes: 8192,
+            max_waiting_batches: 12,
+        }
+    }
+}
+
+impl EbpfCpuConfig {
+    pub fn settings(&self) -> Settings {
+        Settings {
+            frequency: self.frequency,
+            max_frames: self.max_frames,
+            table_bytes: u64::from(self.max_table_memory_mib) << 20,
+            files: self.max_executables,
+            processes: self.max_processes,
+            ring_bytes: self.ring_size_kib.saturating_mul(1024),
+        }
+    }
+}
+
+impl Config for EbpfCpuConfig {
+    fn validate(&self, problems: &mut Problems) {
+        let mut within = |key: &str, value: u64, low: u64, high: u64| {
+            if !(low..=high).contains(&value) {
+                problems.add(key, format!("must be between {low} and {high}"));
+            }
+        };
+        within("frequency", self.frequency, 1, 10_000);
+        within(
+            "max_frames",
+            self.max_frames.into(),
+            1,
+            MAX_USER_FRAMES as u64,
+        );
+        within(
+            "max_table_memory_mib",
+            self.max_table_memory_mib.into(),
+            2,
+            4095,
+        );
+        within("max_executables", self.max_executables.into(), 64, 65_000);
+        within("max_processes", self.max_processes.into(), 64, 1 << 20);
+        within(
+            "max_waiting_batches",
+            self.max_waiting_batches as u64,
+            1,
+            10_000,
+        );
+        if !self.ring_size_kib.is_power_of_two() || !(64..=1 << 20).contains(&self.ring_size_kib) {
+            problems.add(
+                "ring_size_kib",
+                "must be a power of two between 64 and 1048576",
+            );
+        }
+        if self.interval.is_zero() || self.interval.is_negative() {
+            problems.add("interval", "`interval` must be positive");
+        }
+    }
+}

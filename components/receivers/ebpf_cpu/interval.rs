@@ -1,0 +1,129 @@
+//! What was seen during one interval: each stack once, and who was in it when.
+
+use std::collections::HashMap;
+
+use profcol_ebpf_host::{Frames, ProcessKey, Sample};
+
+use super::{Now, now};
+
+#[derive(Default)]
+pub struct Interval {
+    pub start: Now,
+    stacks: HashMap<Box<[u8]>, u32>,
+    /// The number of kernel frames of each stack, whose bytes are the key above.
+    kernel_frames: Vec<u32>,
+    /// Timestamps since boot.
+    seen: HashMap<Observation, Vec<u64>>,
+}
+
+/// What samples have in common that differ in time alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Observation {
+    pub process: ProcessKey,
+    pub thread: u32,
+    pub thread_name: [u8; 16],
+    pub cpu: u32,
+    /// Why the user's stack ends where it ends.
+    pub end: u32,
+    pub stack: u32,
+}
+
+/// A stack, innermost frame first.
+#[derive(Clone, Copy, Debug)]
+pub struct SeenStack<'a> {
+    pub kernel: Frames<'a>,
+    pub user: Frames<'a>,
+}
+
+impl Interval {
+    pub fn starting_at(start: Now) -> Self {
+        Self {
+            start,
+            ..Self::default()
+        }
+    }
+
+    pub fn add(&mut self, sample: &Sample, kernel: Frames<'_>, user: Frames<'_>) {
+        let stack = self.stack(kernel, user);
+        let observation = Observation {
+            process: sample.process,
+            thread: sample.thread,
+            thread_name: sample.thread_name,
+            cpu: sample.cpu,
+            end: sample.end,
+            stack,
+        };
+        self.seen.entry(observation).or_default().push(sample.time);
+    }
+
+    fn stack(&mut self, kernel: Frames<'_>, user: Frames<'_>) -> u32 {
+        // The number of kernel frames is part of what a stack is.
+        let split = kernel.len() as u32;
+        let mut key = Vec::with_capacity(4 + kernel.bytes().len() + user.bytes().len());
+        key.extend(split.to_le_bytes());
+        key.extend(kernel.bytes());
+        key.extend(user.bytes());
+        if let Some(&known) = self.stacks.get(key.as_slice()) {
+            return known;
+        }
+        let number = self.kernel_frames.len() as u32;
+        self.stacks.insert(key.into_boxed_slice(), number);
+        self.kernel_frames.push(split);
+        number
+    }
+
+    /// All stacks, by their numbers.
+    pub fn stacks(&self) -> Vec<SeenStack<'_>> {
+        let mut stacks = vec![None; self.kernel_frames.len()];
+        for (key, &number) in &self.stacks {
+            let kernel_frames = self
+                .kernel_frames
+                .get(number as usize)
+                .copied()
+                .unwrap_or(0);
+            if let Some((_, frames)) = key.split_at_checked(4)
+                && let Some((kernel, user)) = frames.split_at_checked(kernel_frames as usize * 8)
+                && let Some(place) = stacks.get_mut(number as usize)
+            {
+                *place = Some(SeenStack {
+                    kernel: Frames::new(kernel),
+                    user: Frames::new(user),
+                });
+            }
+        }
+        stacks.into_iter().flatten().collect()
+    }
+
+    /// What was seen, processes together.
+    pub fn observations(&self) -> Vec<(&Observation, &[u64])> {
+        let mut all: Vec<_> = self
+            .seen
+            .iter()
+            .map(|(seen, times)| (seen, times.as_slice()))
+            .collect();
+        all.sort_unstable_by_key(|(seen, _)| {
+            let process = seen.process;
+            (
+                process.pid,
+                process.started,
+                process.exec,
+                seen.stack,
+                seen.thread,
+                seen.cpu,
+            )
+        });
+        all
+    }
+
+    /// The time of the world at which a sample was taken.
+    pub fn unix_time(&self, since_boot: u64) -> u64 {
+        self.start
+            .unix
+            .wrapping_add(since_boot)
+            .wrapping_sub(self.start.since_boot)
+    }
+
+    pub fn duration(&self) -> u64 {
+        now().since_boot.saturating_sub(self.start.since_boot)
+    }
+}

@@ -1,0 +1,91 @@
+//! What the receiver tells about itself.
+
+use profcol_component::{BuildContext, Gauge, IntCounter};
+use profcol_ebpf_host::{EndReason, Profiler};
+
+#[derive(Clone)]
+pub struct Metrics {
+    pub dropped: IntCounter,
+    samples: IntCounter,
+    lost_samples: IntCounter,
+    by_reason: Vec<(EndReason, IntCounter)>,
+    tables: Vec<(&'static str, IntCounter)>,
+    table_bytes: Gauge,
+}
+
+/// What became of an executable that was met.
+const TABLE_OUTCOMES: [&str; 4] = ["built", "refused", "vanished", "no_room"];
+
+impl Metrics {
+    pub fn new(context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let counter =
+            |name: &str, help: &str| context.meter.counter(name, help, &[("receiver", &id)]);
+        let labelled = |name: &str, help: &str, key: &str, value: &str| {
+            context
+                .meter
+                .counter(name, help, &[("receiver", &id), (key, value)])
+        };
+        Self {
+            dropped: counter(
+                "profcol_ebpf_cpu_dropped_samples",
+                "Samples that the pipelines did not take in time.",
+            ),
+            samples: counter("profcol_ebpf_cpu_samples", "Samples that were taken."),
+            lost_samples: counter(
+                "profcol_ebpf_cpu_lost_samples",
+                "Samples that found no room in the ring.",
+            ),
+            by_reason: EndReason::ALL
+                .iter()
+                .map(|&reason| {
+                    let name = "profcol_ebpf_cpu_stacks";
+                    let help = "User stacks, by the reason why they end where they end.";
+                    (reason, labelled(name, help, "end_reason", reason.name()))
+                })
+                .collect(),
+            tables: TABLE_OUTCOMES
+                .iter()
+                .map(|&outcome| {
+                    let name = "profcol_ebpf_cpu_executables";
+                    let help = "Executables that were met, by what became of their unwind tables.";
+                    (outcome, labelled(name, help, "outcome", outcome))
+                })
+                .collect(),
+            table_bytes: context.meter.gauge(
+                "profcol_ebpf_cpu_table_bytes",
+                "Memory that unwind tables use.",
+                &[("receiver", &id)],
+            ),
+        }
+    }
+
+    pub fn update(&self, profiler: &Profiler) {
+        let counts = profiler.counts();
+        raise(&self.samples, counts.samples);
+        raise(&self.lost_samples, counts.lost_samples);
+        for (reason, counter) in &self.by_reason {
+            let found = counts
+                .by_reason
+                .iter()
+                .find(|(counted, _)| counted == reason);
+            raise(counter, found.map_or(0, |&(_, count)| count));
+        }
+        let tables = profiler.table_counts();
+        for (outcome, counter) in &self.tables {
+            let count = match *outcome {
+                "built" => tables.built,
+                "refused" => tables.refused,
+                "vanished" => tables.vanished,
+                _ => tables.no_room,
+            };
+            raise(counter, count);
+        }
+        self.table_bytes.set(tables.bytes as f64);
+    }
+}
+
+/// Brings a counter to what was counted elsewhere.
+fn raise(counter: &IntCounter, count: u64) {
+    counter.inc_by(count.saturating_sub(counter.get()));
+}

@@ -1,0 +1,329 @@
+//! Makes a batch of what was seen, with the names that OpenTelemetry has for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profcol_ebpf_host::{EndReason, Executable, Executables, Frame, KernelSymbols, number};
+use profcol_profile::{
+    AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
+    LocationRef, Mapping, MappingIdx, MappingRef, Model, Profile, Resource, ResourceProfiles,
+    SampleRef, Samples, Scope, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
+};
+
+use super::interval::{Interval, Observation, SeenStack};
+use super::processes::{Processes, text};
+
+const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
+const NANOSECONDS: u64 = 1_000_000_000;
+
+/// Where names come from.
+pub struct Names<'a> {
+    pub executables: &'a Executables,
+    pub symbols: &'a KernelSymbols,
+    pub processes: &'a Processes,
+}
+
+pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
+    let mut rendering = Rendering {
+        names,
+        rows: Interner::new(),
+        files: HashMap::new(),
+        frames: HashMap::new(),
+        stacks: HashMap::new(),
+    };
+    let duration = seen.duration();
+    let stacks = seen.stacks();
+    let observations = seen.observations();
+    let sample_type = rendering.value_type("samples", "count");
+    let period_type = rendering.value_type("cpu", "nanoseconds");
+    let scope: Arc<Scope> = Arc::new(Scope {
+        name: "profcol/ebpf_cpu".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        ..Scope::default()
+    });
+    let mut resources = Vec::new();
+    for of_process in observations.chunk_by(|(a, _), (b, _)| a.process == b.process) {
+        let mut samples = Samples::default();
+        for &(observation, times) in of_process {
+            let Some(stack) = stacks.get(observation.stack as usize) else {
+                continue;
+            };
+            let attributes = rendering.sample_attributes(observation);
+            let timestamps: Vec<u64> = times.iter().map(|&time| seen.unix_time(time)).collect();
+            samples.push(SampleRef {
+                stack: rendering.stack(observation, stack),
+                attributes: &attributes,
+                timestamps: &timestamps,
+                ..SampleRef::default()
+            });
+        }
+        let Some((first, _)) = of_process.first() else {
+            continue;
+        };
+        resources.push(ResourceProfiles {
+            resource: Some(Arc::new(rendering.resource(first))),
+            scopes: vec![ScopeProfiles {
+                scope: Some(Arc::clone(&scope)),
+                profiles: vec![Arc::new(Profile {
+                    sample_type: Some(sample_type),
+                    samples,
+                    time_unix_nano: seen.start.unix,
+                    duration_nano: duration,
+                    period_type: Some(period_type),
+                    period: i64::try_from(NANOSECONDS / frequency.max(1)).unwrap_or(0),
+                    ..Profile::default()
+                })],
+                schema_url: SCHEMA_URL.into(),
+            }],
+            schema_url: SCHEMA_URL.into(),
+        });
+    }
+    Model {
+        dictionary: Arc::new(rendering.rows.finish()),
+        resources,
+    }
+}
+
+struct Rendering<'a> {
+    names: &'a Names<'a>,
+    rows: Interner,
+    files: HashMap<u32, Option<Arc<Executable>>>,
+    frames: HashMap<u64, LocationIdx>,
+    /// By number and reason of end, which is a frame too.
+    stacks: HashMap<(u32, u32), StackIdx>,
+}
+
+impl Rendering<'_> {
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType {
+            kind: self.rows.string(kind),
+            unit: self.rows.string(unit),
+        }
+    }
+
+    fn resource(&self, observation: &Observation) -> Resource {
+        let pid = observation.process.pid;
+        let mut attributes = vec![KeyValue::new("process.pid", i64::from(pid))];
+        if let Some(known) = self.names.processes.get(&observation.process) {
+            let executable = self.names.executables.get(known.executable);
+            let path = known
+                .path
+                .as_deref()
+                .or(executable
+                    .as_ref()
+                    .map(|executable| executable.path.as_str()))
+                .filter(|path| !path.is_empty());
+            let name = path
+                .and_then(|path| path.rsplit('/').next())
+                .unwrap_or(&known.name);
+            attributes.push(KeyValue::new("process.executable.name", name));
+            if let Some(path) = path {
+                attributes.push(KeyValue::new("process.executable.path", path));
+            }
+            if let Some(id) = executable
+                .as_ref()
+                .and_then(|executable| executable.gnu_build_id.as_deref())
+            {
+                attributes.push(KeyValue::new("process.executable.build_id.gnu", id));
+            }
+            attributes.push(KeyValue::new("process.parent_pid", i64::from(known.parent)));
+            attributes.push(KeyValue::new("process.owner", known.owner.as_str()));
+            if let Some(cgroup) = &known.cgroup {
+                attributes.push(KeyValue::new("process.linux.cgroup", cgroup.as_str()));
+            }
+        }
+        Resource {
+            attributes,
+            ..Resource::default()
+        }
+    }
+
+    fn sample_attributes(&mut self, observation: &Observation) -> Vec<AttributeIdx> {
+        let mut attributes = vec![
+            self.attribute(
+                "thread.name",
+                text(&observation.thread_name).as_str().into(),
+            ),
+            self.attribute("thread.id", i64::from(observation.thread).into()),
+            self.attribute("cpu.logical_number", i64::from(observation.cpu).into()),
+        ];
+        if let Some(reason) = broken_end(observation.end) {
+            attributes.push(self.attribute("profcol.stack.end_reason", reason.into()));
+        }
+        attributes
+    }
+
+    fn stack(&mut self, observation: &Observation, stack: &SeenStack<'_>) -> StackIdx {
+        let key = (observation.stack, observation.end);
+        if let Some(&known) = self.stacks.get(&key) {
+            return known;
+        }
+        let mut locations: Vec<LocationIdx> =
+            Vec::with_capacity(stack.kernel.len() + stack.user.len() + 1);
+        locations.extend(
+            stack
+                .kernel
+                .addresses()
+                .map(|address| self.kernel_frame(address)),
+        );
+        locations.extend(stack.user.frames().map(|frame| self.user_frame(frame)));
+        if let Some(reason) = broken_end(observation.end) {
+            locations.push(self.marker(reason));
+        }
+        let row = self.rows.stack(&locations);
+        self.stacks.insert(key, row);
+        row
+    }
+
+    /// The frame under which everything hangs whose stack is not whole.
+    fn marker(&mut self, reason: &str) -> LocationIdx {
+        let name = format!("[stack ends: {reason}]");
+        let line = self.named_line(&name);
+        self.rows.location(LocationRef {
+            location: Location::default(),
+            lines: &[line],
+            attributes: &[],
+        })
+    }
+
+    fn kernel_frame(&mut self, address: u64) -> LocationIdx {
+        // A return address may lie behind its function's last instruction.
+        let symbol = self.names.symbols.find(address.saturating_sub(1));
+        let line = symbol.map(|symbol| self.named_line(symbol.name));
+        let file = symbol.and_then(|symbol| symbol.module).unwrap_or("vmlinux");
+        let filename = self.rows.string(file);
+        let mapping = self.rows.mapping(MappingRef {
+            mapping: Mapping {
+                filename,
+                ..Mapping::default()
+            },
+            attributes: &[],
+        });
+        let kind = self.frame_type("kernel");
+        self.rows.location(LocationRef {
+            location: Location { mapping, address },
+            lines: line.as_slice(),
+            attributes: &[kind],
+        })
+    }
+
+    fn user_frame(&mut self, frame: Frame) -> LocationIdx {
+        if let Some(&known) = self.frames.get(&frame.0) {
+            return known;
+        }
+        let executable = self.executable(frame.file());
+        let is_go = executable
+            .as_ref()
+            .is_some_and(|executable| executable.is_go);
+        let kind = self.frame_type(if is_go { "go" } else { "native" });
+        let (mapping, address) = match executable {
+            Some(executable) => self.place(&executable, frame.offset()),
+            None => self.place_without_file(frame),
+        };
+        let row = self.rows.location(LocationRef {
+            location: Location { mapping, address },
+            lines: &[],
+            attributes: &[kind],
+        });
+        self.frames.insert(frame.0, row);
+        row
+    }
+
+    /// The segment of the file and the address in it, both as the file has them before it is loaded.
+    fn place(&mut self, executable: &Executable, offset: u64) -> (MappingIdx, u64) {
+        let filename = self.rows.string(&executable.path);
+        let mut ids: Vec<AttributeIdx> = Vec::new();
+        for (key, id) in [
+            ("process.executable.build_id.gnu", &executable.gnu_build_id),
+            ("process.executable.build_id.go", &executable.go_build_id),
+            ("process.executable.build_id.htlhash", &executable.file_id),
+        ] {
+            if let Some(id) = id {
+                ids.push(self.attribute(key, id.as_str().into()));
+            }
+        }
+        let (mapping, address) = match executable.segment(offset) {
+            Some(segment) => (
+                Mapping {
+                    memory_start: segment.address,
+                    memory_limit: segment.address.wrapping_add(segment.memory_size),
+                    file_offset: segment.file_offset,
+                    filename,
+                },
+                offset
+                    .wrapping_sub(segment.file_offset)
+                    .wrapping_add(segment.address),
+            ),
+            None => (
+                Mapping {
+                    filename,
+                    ..Mapping::default()
+                },
+                offset,
+            ),
+        };
+        let mapping = self.rows.mapping(MappingRef {
+            mapping,
+            attributes: &ids,
+        });
+        (mapping, address)
+    }
+
+    fn place_without_file(&mut self, frame: Frame) -> (MappingIdx, u64) {
+        let filename = match frame.file() {
+            number::NOWHERE => return (Idx::UNSET, frame.offset()),
+            number::ANONYMOUS => self.rows.string("[anon]"),
+            _ => self.rows.string("[unknown]"),
+        };
+        let mapping = self.rows.mapping(MappingRef {
+            mapping: Mapping {
+                filename,
+                ..Mapping::default()
+            },
+            attributes: &[],
+        });
+        (mapping, frame.offset())
+    }
+
+    fn executable(&mut self, number: u32) -> Option<Arc<Executable>> {
+        let known = self.files.entry(number);
+        known
+            .or_insert_with(|| self.names.executables.get(number))
+            .clone()
+    }
+
+    fn named_line(&mut self, name: &str) -> Line {
+        let name = self.rows.string(name);
+        let function = self.rows.function(Function {
+            name,
+            system_name: name,
+            ..Function::default()
+        });
+        Line {
+            function,
+            ..Line::default()
+        }
+    }
+
+    fn frame_type(&mut self, kind: &str) -> AttributeIdx {
+        self.attribute("profile.frame.type", kind.into())
+    }
+
+    fn attribute(&mut self, key: &str, value: Value) -> AttributeIdx {
+        let key = self.rows.string(key);
+        self.rows.attribute(AttributeRef {
+            key,
+            value: &value,
+            unit: StringIdx::UNSET,
+        })
+    }
+}
+
+/// The reason why a stack is not whole.
+fn broken_end(code: u32) -> Option<&'static str> {
+    match EndReason::from_code(code) {
+        Some(reason) if reason.is_whole() => None,
+        Some(reason) => Some(reason.name()),
+        None => Some("unknown"),
+    }
+}

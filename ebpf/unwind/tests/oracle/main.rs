@@ -1,0 +1,301 @@
+//! Tables against what `readelf -wF` says of the same files: each row is equal or refused as
+//! unsupported, never another one.
+
+mod readelf;
+
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::table::PAGE_SIZE;
+use profcol_ebpf_unwind::{Executable, Machine, Refused, Segment, Table};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Figures {
+    files: u64,
+    rows: u64,
+    said: u64,
+    unsupported: u64,
+    unequal: u64,
+    /// Places in Go's functions that change stacks, begin them or return from signals.
+    special: u64,
+    /// Rows of ours where readelf says nothing: made from code.
+    made: u64,
+    bytes: u64,
+    rules: HashSet<Rule>,
+    time: Duration,
+    slowest: (Duration, PathBuf),
+    complaints: Vec<String>,
+}
+
+impl Figures {
+    fn complain(&mut self, path: &Path, pc: u64, what: &str) {
+        self.unequal += 1;
+        if self.complaints.len() < 40 {
+            self.complaints
+                .push(format!("{} {pc:#x}: {what}", path.display()));
+        }
+    }
+}
+
+fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
+    let file = File::open(path).expect("the file opens");
+    let begin = Instant::now();
+    let executable = Executable::read(&file)?;
+    let table = Table::build(&executable, &file)?;
+    let took = begin.elapsed();
+    figures.time += took;
+    if took > figures.slowest.0 {
+        figures.slowest = (took, path.to_owned());
+    }
+    figures.files += 1;
+    figures.rows += table.rows.len() as u64;
+    figures.bytes += table.bytes() as u64;
+    figures.rules.extend(&table.rules);
+    for pair in table.rules.iter().enumerate() {
+        assert!(!table.rules[..pair.0].contains(pair.1), "{pair:?} twice");
+    }
+
+    let (fp, sp) = match executable.machine {
+        Machine::X86_64 => ("rbp", "rsp"),
+        Machine::Aarch64 => ("x29", "sp"),
+    };
+    let said = readelf::read(path, fp, sp);
+    for entry in said.entries() {
+        let Some(segment) = executable
+            .segments
+            .iter()
+            .find(|segment| holds(segment, entry.start))
+        else {
+            continue;
+        };
+        for (index, row) in entry.rows.iter().enumerate() {
+            let end = entry
+                .rows
+                .get(index + 1)
+                .map_or(entry.end, |next| next.start);
+            let end = end.min(segment.address + segment.file_size);
+            if row.start >= end {
+                continue;
+            }
+            for pc in [row.start, end - 1] {
+                let Some((winner, row)) = said.at(pc) else {
+                    figures.complain(path, pc, "the oracle finds no row");
+                    continue;
+                };
+                figures.said += 1;
+                let ours = table.lookup(pc - segment.address + segment.file_offset);
+                if executable.is_go() && winner.debug {
+                    // Go says nothing of the frame pointer here, nor of changes of the stack.
+                    match ours {
+                        Rule::Frame {
+                            cfa: Cfa::Sp(offset),
+                            ..
+                        } => {
+                            let sp = if fp == "rbp" { "rsp" } else { "sp" };
+                            if row.cfa != format!("{sp}{offset:+}") {
+                                figures.complain(path, pc, &format!("{ours:?}, Go {row:?}"));
+                            }
+                        }
+                        Rule::Gap => figures.complain(path, pc, &format!("a gap, Go {row:?}")),
+                        _ => figures.special += 1,
+                    }
+                } else if ours == Rule::Unsupported {
+                    figures.unsupported += 1;
+                    if std::env::var_os("WHY").is_some() {
+                        println!("unsupported {} {row:?} {}", path.display(), winner.signal);
+                    }
+                } else if let Err(theirs) = agree(executable.machine, ours, row, winner.signal) {
+                    figures.complain(path, pc, &format!("{ours:?}, but readelf {theirs}"));
+                }
+            }
+        }
+    }
+    no_more_than_is_said(path, &executable, &table, &said, figures);
+    Ok(())
+}
+
+/// Where readelf knows nothing, there is a gap or what was made from the code.
+fn no_more_than_is_said(
+    path: &Path,
+    executable: &Executable,
+    table: &Table,
+    said: &readelf::Said,
+    figures: &mut Figures,
+) {
+    for (index, page) in table.pages.iter().enumerate() {
+        let first = page.rows as usize;
+        let rows = &table.rows[first..first + page.count as usize];
+        assert!(rows.is_sorted_by(|a, b| a.offset() < b.offset()));
+        assert!(
+            rows.windows(2).all(|pair| pair[0].rule() != pair[1].rule()),
+            "equal neighbours"
+        );
+        for row in rows {
+            let rule = table.rules[row.rule() as usize];
+            let offset = (table.first_page + index as u64) * PAGE_SIZE + u64::from(row.offset());
+            let Some(segment) = executable
+                .segments
+                .iter()
+                .find(|s| (s.file_offset..s.file_offset + s.file_size).contains(&offset))
+            else {
+                if rule != Rule::Gap {
+                    figures.complain(path, offset, "a rule outside of the code");
+                }
+                continue;
+            };
+            let pc = offset - segment.file_offset + segment.address;
+            if said.at(pc).is_none() && rule != Rule::Gap {
+                figures.made += 1;
+                if std::env::var_os("WHY").is_some() {
+                    println!("made {} {pc:#x} {rule:?}", path.display());
+                }
+            }
+        }
+    }
+}
+
+fn holds(segment: &Segment, pc: u64) -> bool {
+    (segment.address..segment.address + segment.file_size).contains(&pc)
+}
+
+fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Result<(), String> {
+    // readelf prints an unset register as undefined once another row of the entry sets it; that of
+    // the return address is always set on x86-64.
+    let undefined = row.ra.as_deref() == Some("u");
+    let link_register = machine == Machine::Aarch64 && undefined;
+    let fine = match ours {
+        Rule::End => undefined,
+        Rule::SignalFrame => signal,
+        Rule::Plt { .. } => {
+            row.cfa == "exp" && row.fp.is_none() && row.ra.as_deref() == Some("c-8")
+        }
+        Rule::Frame { cfa, fp, ra } => {
+            let (sp_name, fp_name) = match machine {
+                Machine::X86_64 => ("rsp", "rbp"),
+                Machine::Aarch64 => ("sp", "x29"),
+            };
+            let cfa = match cfa {
+                Cfa::Sp(offset) => format!("{sp_name}{offset:+}"),
+                Cfa::Fp(offset) => format!("{fp_name}{offset:+}"),
+                Cfa::SpSlot { .. } | Cfa::FpSlot { .. } => "exp".to_owned(),
+            };
+            let fp = match fp {
+                Saved::Same => None,
+                Saved::At(offset) => Some(format!("c{offset:+}")),
+                Saved::AtFp(_) => Some("exp".to_owned()),
+            };
+            let ra = match ra {
+                ReturnAddress::At(offset) => Some(format!("c{offset:+}")),
+                ReturnAddress::LinkRegister => None,
+            };
+            let unset = |said: &Option<String>| said.clone().filter(|said| said != "s");
+            let unset_fp =
+                |said: &Option<String>| unset(said).filter(|said| said != "u" || fp.is_some());
+            (!undefined || link_register)
+                && !signal
+                && row.sp.as_deref().is_none_or(|sp| sp == "s" || sp == "u")
+                && row.cfa == cfa
+                && unset_fp(&row.fp) == fp
+                && (unset(&row.ra) == ra || (link_register && ra.is_none()))
+        }
+        Rule::Gap | Rule::Unsupported | Rule::FramePointer => false,
+    };
+    fine.then_some(())
+        .ok_or_else(|| format!("{row:?} signal {signal}"))
+}
+
+fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 18];
+    path.symlink_metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.len() > 64)
+        && File::open(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok())
+        && magic.starts_with(b"\x7fELF\x02\x01")
+        && matches!(magic[16], 2 | 3)
+}
+
+fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => {
+                if !["/proc", "/sys", "/dev"]
+                    .iter()
+                    .any(|skip| path == Path::new(skip))
+                {
+                    elves(&path, found);
+                }
+            }
+            Ok(kind) if kind.is_file() && is_elf(&path) => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+fn compare(paths: &[PathBuf]) -> Figures {
+    let mut figures = Figures::default();
+    let mut refused = 0;
+    for path in paths {
+        if let Err(error) = check(path, &mut figures) {
+            refused += 1;
+            println!("{}: {error}", path.display());
+        }
+    }
+    println!(
+        "{} files, {refused} refused; {} rows ({} made from code), {:.2} bytes each; {} rules; \
+         {} places compared, {} unsupported, {} special to Go, {} unequal; built in {:?}, {:.1} M rows/s; slowest {:?}",
+        figures.files,
+        figures.rows,
+        figures.made,
+        figures.bytes as f64 / figures.rows.max(1) as f64,
+        figures.rules.len(),
+        figures.said,
+        figures.unsupported,
+        figures.special,
+        figures.unequal,
+        figures.time,
+        figures.rows as f64 / 1e6 / figures.time.as_secs_f64(),
+        figures.slowest,
+    );
+    figures
+}
+
+#[test]
+fn every_row_is_what_readelf_says() {
+    let mut paths: Vec<PathBuf> = [
+        "/bin/bash",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib/x86_64-linux-gnu/libm.so.6",
+        "/lib64/ld-linux-x86-64.so.2",
+        "/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1",
+        "/usr/aarch64-linux-gnu/lib/libc.so.6",
+    ]
+    .iter()
+    .filter_map(|path| std::fs::canonicalize(path).ok())
+    .collect();
+    paths.push(std::env::current_exe().expect("this test is a file"));
+    let figures = compare(&paths);
+    assert!(figures.rows > 10_000, "{} rows", figures.rows);
+    assert_eq!(figures.complaints, [""; 0]);
+    assert!(figures.unsupported * 100 < figures.said);
+}
+
+#[test]
+#[ignore = "minutes; every ELF file below the folders in ORACLE, or of the machine"]
+fn every_row_of_every_file_is_what_readelf_says() {
+    let folders = std::env::var("ORACLE").unwrap_or_else(|_| "/".to_owned());
+    let mut paths = Vec::new();
+    for folder in folders.split(':') {
+        elves(Path::new(folder), &mut paths);
+    }
+    paths.sort();
+    let figures = compare(&paths);
+    assert_eq!(figures.complaints, [""; 0]);
+}

@@ -1,0 +1,278 @@
+//! A request straight into a [`Merger`], without a model in between.
+//!
+//! Each table is read once, after those that it refers to: a row goes to the interner with its
+//! references translated, and the answer is what references to it are translated to. Rows that
+//! nothing refers to are taken too; the merger drops them at its end, when those that many
+//! requests have in common are left once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::decode::{self, Texts, utf8};
+use super::rows::{self, RowLists};
+use super::tables::{Request, Rows as Table, Tables, collect_strings, fields};
+use super::tags::{dictionary, resource, resource_profiles, scope, scope_profiles};
+use super::value::{AnyValue, any_value};
+use crate::proto::WireError;
+use crate::select::{Rows, Selection};
+use crate::{
+    AttributeRef, Function, Interner, Link, Location, LocationRef, Mapping, MappingRef, Merger,
+    Profile, StringIdx, StringTable,
+};
+
+/// Adds what `wire` holds; fails only for bytes that validation has not seen.
+pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireError> {
+    let request = Request::read(wire)?;
+    let tables = Tables::of_valid(&request.dictionary)?;
+    let mut places = std::mem::take(&mut merger.selection);
+    places.clear_for_all();
+    let mut source = Source {
+        wire,
+        places,
+        lists: RowLists::default(),
+        profile: Profile::default(),
+        head: Vec::new(),
+        indices: Vec::new(),
+    };
+    source.tables(&tables, &mut merger.interner)?;
+    for message in request.resources {
+        source.resource_profiles(message, merger)?;
+    }
+    merger.selection = source.places;
+    Ok(())
+}
+
+struct Source<'a> {
+    wire: &'a Bytes,
+    /// Where each row went.
+    places: Selection,
+    // What was read last; one for all, so that none allocates.
+    lists: RowLists,
+    profile: Profile,
+    /// A resource or scope as [`Merger::known`] knows it.
+    head: Vec<u8>,
+    indices: Vec<StringIdx>,
+}
+
+impl Source<'_> {
+    fn tables(&mut self, tables: &Tables<'_>, to: &mut Interner) -> Result<(), WireError> {
+        self.strings(tables.rows(dictionary::STRINGS), to)?;
+        self.attributes(tables.rows(dictionary::ATTRIBUTES), to)?;
+        self.functions(tables.rows(dictionary::FUNCTIONS), to)?;
+        self.links(tables.rows(dictionary::LINKS), to)?;
+        self.mappings(tables.rows(dictionary::MAPPINGS), to)?;
+        self.locations(tables.rows(dictionary::LOCATIONS), to)?;
+        self.stacks(tables.rows(dictionary::STACKS), to)
+    }
+
+    // === tables; row 0 of each is there already. Not inlined: each gets a loop of its own ===
+
+    #[inline(never)]
+    fn strings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        for text in table.skip(1) {
+            self.places.strings.append(to.valid_string(text?));
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn attributes(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let places = &mut self.places;
+        for message in table.skip(1) {
+            let row = rows::attribute(message?)?;
+            let key = places.strings.place(row.key);
+            let unit = places.strings.place(row.unit);
+            let value = row.value.unwrap_or_default();
+            let place = match any_value(value)? {
+                AnyValue::String(text) => to.valid_text_attribute(key, text, unit),
+                _ => {
+                    let value = decode::value(value, &Translated::new(&places.strings, to))?;
+                    let value = &value;
+                    to.attribute(AttributeRef { key, value, unit })
+                }
+            };
+            places.attributes.append(place);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn functions(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Selection {
+            strings, functions, ..
+        } = &mut self.places;
+        for message in table.skip(1) {
+            let row = rows::function(message?)?;
+            functions.append(to.function(Function {
+                name: strings.place(row.name),
+                system_name: strings.place(row.system_name),
+                filename: strings.place(row.filename),
+                start_line: row.start_line,
+            }));
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn links(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        for message in table.skip(1) {
+            let row = rows::link(message?)?;
+            self.places.links.append(to.link(Link {
+                trace_id: row.trace_id.try_into().unwrap_or_default(),
+                span_id: row.span_id.try_into().unwrap_or_default(),
+            }));
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn mappings(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Self { places, lists, .. } = self;
+        for message in table.skip(1) {
+            let row = rows::mapping(message?, lists)?;
+            places.attributes.translate(&mut lists.attributes);
+            places.mappings.append(to.mapping(MappingRef {
+                mapping: Mapping {
+                    filename: places.strings.place(row.filename),
+                    ..row
+                },
+                attributes: &lists.attributes,
+            }));
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn locations(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Self { places, lists, .. } = self;
+        for message in table.skip(1) {
+            let row = rows::location(message?, lists)?;
+            places.attributes.translate(&mut lists.attributes);
+            for line in &mut lists.lines {
+                line.function = places.functions.place(line.function);
+            }
+            places.locations.append(to.location(LocationRef {
+                location: Location {
+                    mapping: places.mappings.place(row.mapping),
+                    address: row.address,
+                },
+                lines: &lists.lines,
+                attributes: &lists.attributes,
+            }));
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn stacks(&mut self, table: Table<'_>, to: &mut Interner) -> Result<(), WireError> {
+        let Self { places, lists, .. } = self;
+        for message in table.skip(1) {
+            rows::stack(message?, lists)?;
+            places.locations.translate(&mut lists.locations);
+            places.stacks.append(to.stack(&lists.locations));
+        }
+        Ok(())
+    }
+
+    // === resources, scopes, profiles ===
+
+    fn resource_profiles(&mut self, message: &[u8], to: &mut Merger) -> Result<(), WireError> {
+        let row = last(message, resource_profiles::RESOURCE)?;
+        let schema_url = last(message, resource_profiles::SCHEMA_URL)?.unwrap_or_default();
+        self.set_head(u32::MAX as usize, row, schema_url);
+        let position = match to.known(&self.head) {
+            Some(position) => position,
+            None => {
+                let texts = Translated::new(&self.places.strings, &to.interner);
+                let resource = row.map(|row| decode::resource(row, &texts)).transpose()?;
+                let position = to.resource(resource.map(Arc::new), utf8(schema_url).into());
+                self.remember(row, resource::ATTRIBUTES, position, to)?;
+                position
+            }
+        };
+        for message in fields(message, resource_profiles::SCOPES) {
+            self.scope_profiles(message?, position, to)?;
+        }
+        Ok(())
+    }
+
+    fn scope_profiles(
+        &mut self,
+        message: &[u8],
+        resource: usize,
+        to: &mut Merger,
+    ) -> Result<(), WireError> {
+        let row = last(message, scope_profiles::SCOPE)?;
+        let schema_url = last(message, scope_profiles::SCHEMA_URL)?.unwrap_or_default();
+        self.set_head(resource, row, schema_url);
+        let position = match to.known(&self.head) {
+            Some(position) => position,
+            None => {
+                let texts = Translated::new(&self.places.strings, &to.interner);
+                let scope = row.map(|row| decode::scope(row, &texts)).transpose()?;
+                let scope = scope.map(Arc::new);
+                let position = to.scope(resource, scope, utf8(schema_url).into());
+                self.remember(row, scope::ATTRIBUTES, position, to)?;
+                position
+            }
+        };
+        for message in fields(message, scope_profiles::PROFILES) {
+            self.profile.clear();
+            let (lists, profile) = (&mut self.lists, &mut self.profile);
+            decode::profile(message?, self.wire, lists, profile, || true)?;
+            to.profile(resource, position, profile, &self.places);
+        }
+        Ok(())
+    }
+
+    fn set_head(&mut self, parent: usize, row: Option<&[u8]>, schema_url: &[u8]) {
+        let bytes = row.unwrap_or_default();
+        self.head.clear();
+        self.head.extend(parent.to_le_bytes());
+        self.head
+            .extend(row.map_or(usize::MAX, <[u8]>::len).to_le_bytes());
+        self.head.extend_from_slice(bytes);
+        self.head.extend_from_slice(schema_url);
+    }
+
+    /// Bytes that refer to strings by index say something else in another request.
+    fn remember(
+        &mut self,
+        row: Option<&[u8]>,
+        attributes: u32,
+        position: usize,
+        to: &mut Merger,
+    ) -> Result<(), WireError> {
+        self.indices.clear();
+        collect_strings(row.unwrap_or_default(), attributes, &mut self.indices)?;
+        if self.indices.iter().all(|index| !index.is_set()) {
+            to.remember(&self.head, position);
+        }
+        Ok(())
+    }
+}
+
+/// A field that stands once, of which the last counts.
+fn last(message: &[u8], tag: u32) -> Result<Option<&[u8]>, WireError> {
+    fields(message, tag).last().transpose()
+}
+
+/// The strings of a request, where they went.
+struct Translated<'a> {
+    places: &'a Rows<str>,
+    table: &'a StringTable,
+}
+
+impl<'a> Translated<'a> {
+    fn new(places: &'a Rows<str>, interner: &'a Interner) -> Self {
+        let table = &interner.dictionary().strings;
+        Self { places, table }
+    }
+}
+
+impl Texts for Translated<'_> {
+    fn text(&self, index: StringIdx) -> &str {
+        self.table.get(self.places.place(index))
+    }
+}

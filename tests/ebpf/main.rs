@@ -1,0 +1,18 @@
+//! The eBPF receiver on real programs: each has a chain of calls that is known, and the profile that leaves an
+//! exporter has to show it.
+//!
+//! Needs root and a kernel that lets it load BPF programs; without these a test says so and skips itself, which in CI
+//! is a failure.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+mod chains;
+mod host;
+#[path = "../peers/mod.rs"]
+mod peers;
+mod profile;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,207 @@
+//! Disks that are full: nothing that was taken is lost without a word, nothing is torn, and all goes on when there is
+//! room again.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use profcol_component::testkit::profiles;
+use profcol_net::grpc::Code;
+use profcol_profile::pprof::{self, Limits};
+use profcol_profile::{Model, Profiles, Validation};
+
+use crate::Rig;
+use crate::backend::{Client, wait_until};
+
+#[test]
+fn a_full_disk_is_told_to_the_client_and_nothing_is_torn_by_it() {
+    let Some(disk) = SmallDisk::mount("size=256k") else {
+        return;
+    };
+    let path = disk.0.path().join("profiles");
+    let exporters = format!("  file: {{path: {}, format: proto}}", path.display());
+    let rig = Rig::new(&exporters, "file");
+    let client = Client::new(rig.grpc);
+    let mut written = 0;
+    let mut send = |samples| {
+        let answer = client.send(&profiles(samples));
+        written += if answer.is_ok() { samples } else { 0 };
+        answer
+    };
+    send(10).unwrap();
+    let ballast = disk.0.path().join("ballast");
+    // Ends when there is no room left.
+    let _ = fs::write(&ballast, vec![0; 1 << 20]);
+    let refused = send(2000).unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(refused.message.contains("space"), "{refused}");
+    fs::remove_file(&ballast).expect("it is ours");
+    send(20).unwrap();
+    rig.stop();
+    assert_eq!(samples_in(&path), written);
+}
+
+/// Sends until the disk takes nothing more, makes room by taking files away, and goes on.
+fn rotates_until(options: &str) {
+    let Some(disk) = SmallDisk::mount(options) else {
+        return;
+    };
+    let folder = disk.0.path();
+    let path = folder.join("profiles.bin").display().to_string();
+    let exporters = format!(
+        "  file: {{path: {path}, format: proto, rotation: {{max_megabytes: 1, max_backups: 0}}}}"
+    );
+    let rig = Rig::new(&exporters, "file");
+    let client = Client::new(rig.grpc);
+    let (mut taken, mut read) = (0, 0);
+    for _ in 0..3 {
+        let refused = loop {
+            match client.send(&profiles(5000)) {
+                Ok(()) => taken += 5000,
+                Err(refused) => break refused,
+            }
+            assert!(taken < 1_000_000, "the disk is never full");
+        };
+        assert_eq!(refused.code, Code::Unavailable, "{refused}");
+        assert!(refused.message.contains("No space left"), "{refused}");
+        // Others may take away what is done.
+        let files = fs::read_dir(folder).expect("it is there");
+        let names = files.map(|file| file.expect("it is readable").path());
+        let done: Vec<_> = names
+            .filter(|name| !name.ends_with("profiles.bin"))
+            .collect();
+        assert!(done.len() > 1, "{done:?}");
+        for file in done {
+            read += samples_in(&file);
+            fs::remove_file(file).expect("it is ours");
+        }
+    }
+    client.send(&profiles(7)).unwrap();
+    drop(client);
+    rig.stop();
+    for file in fs::read_dir(folder).expect("it is there") {
+        read += samples_in(&file.expect("it is readable").path());
+    }
+    assert_eq!(read, taken + 7, "{options}");
+}
+
+#[test]
+fn a_full_disk_in_the_middle_of_a_rotation_loses_and_tears_nothing() {
+    rotates_until("size=5m");
+    // No room for one more file.
+    rotates_until("size=100m,nr_inodes=5");
+}
+
+/// A disk without room, and the profcol that should write to it.
+fn pprof_on_a_full_disk() -> Option<(SmallDisk, Rig)> {
+    let disk = SmallDisk::mount("size=8m")?;
+    let folder = disk.0.path().join("pprof");
+    let exporters = format!(
+        "  pprof_file: {{directory: {}, interval: 20ms, max_buffered_mib: 1}}",
+        folder.display()
+    );
+    let rig = Rig::new(&exporters, "pprof_file");
+    // Ends when there is no room left.
+    let _ = fs::write(disk.0.path().join("ballast"), vec![0; 9 << 20]);
+    Some((disk, rig))
+}
+
+#[test]
+fn what_pprof_files_could_not_take_is_held_refused_beyond_that_and_written_later() {
+    let Some((disk, mut rig)) = pprof_on_a_full_disk() else {
+        return;
+    };
+    let client = Client::new(rig.grpc);
+    let mut taken = 0;
+    let mut refused = None;
+    wait_until("what is held to reach its bound", || {
+        match client.send(&profiles(3000)) {
+            Ok(()) => taken += 3000,
+            Err(why) => refused = Some(why),
+        }
+        refused.is_some()
+    });
+    let refused = refused.expect("it was waited for");
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(refused.message.contains("No space left"), "{refused}");
+    assert!(taken > 0);
+
+    fs::remove_file(disk.0.path().join("ballast")).expect("it is ours");
+    rig.process.wait_for_output("to be able to write", |said| {
+        said.contains("Files are written again")
+    });
+    client.send(&profiles(5)).unwrap();
+    drop(client);
+    rig.stop();
+    assert_eq!(sum_of_pprof(&disk.0.path().join("pprof")), taken + 5);
+}
+
+#[test]
+fn what_pprof_files_could_not_take_before_the_end_is_counted_and_fails_the_program() {
+    let Some((disk, rig)) = pprof_on_a_full_disk() else {
+        return;
+    };
+    Client::new(rig.grpc).send(&profiles(3000)).unwrap();
+    let (status, said) = rig.process.stop();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("3000 samples were not written"), "{said}");
+    assert!(said.contains("No space left"), "{said}");
+    assert_eq!(sum_of_pprof(&disk.0.path().join("pprof")), 0);
+}
+
+/// A file system that is full soon; taken away with the value.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    #[expect(clippy::print_stdout, reason = "a skip is told")]
+    fn mount(options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(folder));
+        }
+        println!("skipped: only root can mount a disk that is small enough to be filled");
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "CI skips nothing");
+        None
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What is left if this fails is a temporary folder.
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// How many samples stand in a file of length-prefixed protobuf.
+fn samples_in(path: &Path) -> usize {
+    let bytes = fs::read(path).expect("the file was written");
+    let (mut rest, mut samples) = (&bytes[..], 0);
+    while let Some((length, tail)) = rest.split_first_chunk() {
+        let (record, tail) = tail.split_at(u32::from_be_bytes(*length) as usize);
+        let record = Profiles::from_wire(record.to_vec().into(), Validation::Reject);
+        samples += record.expect("records are whole").profiles.sample_count();
+        rest = tail;
+    }
+    assert!(rest.is_empty(), "the last record is torn");
+    samples
+}
+
+/// The sum of all values in the files of a folder, each of which has to be whole.
+fn sum_of_pprof(folder: &Path) -> usize {
+    let files = fs::read_dir(folder).expect("it is there");
+    let sum = |file: std::io::Result<fs::DirEntry>| {
+        let path = file.expect("it is readable").path();
+        let bytes = fs::read(&path).expect("it is readable");
+        let model = pprof::read(&bytes, Limits::default());
+        let model: Model = model.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let profiles = model.profiles();
+        let values = profiles.flat_map(|profile| profile.samples.iter().flat_map(|row| row.values));
+        values.sum::<i64>()
+    };
+    usize::try_from(files.map(sum).sum::<i64>()).expect("there is nothing negative")
+}

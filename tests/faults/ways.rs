@@ -1,0 +1,318 @@
+//! Ways to a destination other than one address: several addresses, new ones, proxies, Unix sockets.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use profcol_component::testkit::profiles;
+
+use crate::Rig;
+use crate::backend::http::{HttpDestination, HttpMode};
+use crate::backend::{Client, Destination, Mode};
+use crate::peers::Process;
+use crate::support;
+
+const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
+const RETRY: &str =
+    "retry_on_failure: {initial_interval: 20ms, max_interval: 100ms, max_elapsed_time: 0s}";
+
+fn config(exporter: &str, name: &str) -> String {
+    format!(
+        "\
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}, http: {{endpoint: 127.0.0.1:0}}}}}}
+exporters:
+  {exporter}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [{name}]}}
+"
+    )
+}
+
+/// Whatever `backend.test` is, written to a file that the profcol under test takes for `/etc/hosts`.
+struct Hosts(support::File);
+
+impl Hosts {
+    /// `None` where that cannot be done.
+    #[expect(clippy::print_stdout, reason = "a skip is told")]
+    fn new(addresses: &[SocketAddr]) -> Option<Self> {
+        let hosts = Self(support::file("hosts", ""));
+        hosts.set(addresses);
+        let allowed = Command::new("unshare").args(["--mount", "true"]).status();
+        if allowed.is_ok_and(|status| status.success()) {
+            return Some(hosts);
+        }
+        println!("skipped: only root can give a program an /etc/hosts of its own");
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "CI skips nothing");
+        None
+    }
+
+    fn set(&self, addresses: &[SocketAddr]) {
+        let lines = addresses
+            .iter()
+            .map(|address| format!("{} backend.test\n", address.ip()));
+        // In place: what is mounted is this file.
+        fs::write(&self.0.path, lines.collect::<String>()).expect("it is ours");
+    }
+
+    fn profcol(&self, config: &str) -> Rig {
+        let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "sh", "-c", script])
+            .args([support::path(&self.0.path), PROFCOL]);
+        Rig::started(Process::start_as(&mut command, &[], config))
+    }
+}
+
+/// Destinations on one port of several addresses.
+fn side_by_side(count: u8) -> Vec<Destination> {
+    let first = Destination::new(Mode::Take);
+    let port = first.address.port();
+    let others = (2..=count).map(|number| {
+        let address = SocketAddr::from(([127, 0, 0, number], port));
+        Destination::on(address, Mode::Take)
+    });
+    std::iter::once(first).chain(others).collect()
+}
+
+fn send(rig: &Rig, batches: usize) {
+    let client = Client::new(rig.grpc);
+    for _ in 0..batches {
+        client.send(&profiles(1)).unwrap();
+    }
+}
+
+#[test]
+fn calls_are_spread_over_the_addresses_and_follow_the_name() {
+    let mut destinations = side_by_side(3);
+    let new = destinations.pop().expect("there are three");
+    let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
+    let Some(hosts) = Hosts::new(&addresses) else {
+        return;
+    };
+    let port = new.address.port();
+    let exporter = format!(
+        "otlp_grpc: {{endpoint: \"dns:///backend.test:{port}\", tls: {{insecure: true}}, balancer_name: round_robin, {RETRY}}}"
+    );
+    let rig = hosts.profcol(&config(&exporter, "otlp_grpc"));
+    send(&rig, 20);
+    for destination in &destinations {
+        destination.wait_for_samples(8);
+    }
+
+    // One goes away and comes back elsewhere, as when a container is replaced.
+    hosts.set(&[addresses[0], new.address]);
+    let gone = destinations.pop().expect("there were two");
+    let stayed = &destinations[0];
+    let sum = || stayed.samples() + new.samples();
+    let (before, lost) = (stayed.samples(), gone.samples());
+    assert_eq!(before + lost, 20);
+    drop(gone);
+    let mut sent = 0;
+    crate::backend::wait_until("the new address to be found", || {
+        send(&rig, 1);
+        sent += 1;
+        new.samples() > 0
+    });
+    rig.stop();
+    assert_eq!(sum(), before + sent);
+}
+
+#[test]
+fn the_first_address_that_answers_gets_all_where_told_so() {
+    let destinations = side_by_side(2);
+    let addresses: Vec<_> = destinations.iter().map(|there| there.address).collect();
+    let nobody = SocketAddr::from(([127, 0, 0, 3], addresses[0].port()));
+    let Some(hosts) = Hosts::new(&[nobody, addresses[0], addresses[1]]) else {
+        return;
+    };
+    let exporter = format!(
+        "otlp_grpc: {{endpoint: \"backend.test:{}\", tls: {{insecure: true}}, balancer_name: pick_first, {RETRY}}}",
+        nobody.port()
+    );
+    let rig = hosts.profcol(&config(&exporter, "otlp_grpc"));
+    send(&rig, 10);
+    rig.stop();
+    let mut got: Vec<_> = destinations.iter().map(Destination::samples).collect();
+    got.sort_unstable();
+    assert_eq!(got, [0, 10]);
+}
+
+/// A proxy that tunnels whatever it is asked for to one destination; it remembers what it was asked.
+struct Proxy {
+    address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Proxy {
+    fn to(destination: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let heads = Arc::<Mutex<Vec<String>>>::default();
+        let asked = heads.clone();
+        // Ends with the test's process.
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let head = read_head(&client);
+                let refused = !head.starts_with("CONNECT ");
+                asked.lock().unwrap().push(head);
+                let first = asked.lock().unwrap().len() == 1;
+                let answer = match (refused, first) {
+                    (true, _) => "HTTP/1.1 405 Method Not Allowed\r\n\r\n",
+                    // So that it is seen that such a failure passes.
+                    (_, true) => "HTTP/1.1 503 Busy\r\n\r\n",
+                    _ => "HTTP/1.1 200 OK\r\n\r\n",
+                };
+                if (&client).write_all(answer.as_bytes()).is_ok() && !refused && !first {
+                    join(client, destination);
+                }
+            }
+        });
+        Self { address, heads }
+    }
+}
+
+fn read_head(mut client: &TcpStream) -> String {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && client.read_exact(&mut byte).is_ok() {
+        head.extend(byte);
+    }
+    String::from_utf8_lossy(&head).into_owned()
+}
+
+fn join(client: TcpStream, destination: SocketAddr) {
+    let server = TcpStream::connect(destination).expect("it listens");
+    for (from, to) in [(&client, &server), (&server, &client)] {
+        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        thread::spawn(move || {
+            // Either side may end it.
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Both);
+        });
+    }
+}
+
+fn with_proxy(variable: &str, proxy: SocketAddr, config: &str) -> Rig {
+    let mut command = Command::new(PROFCOL);
+    command
+        .env(variable, format!("http://user:secret@{proxy}"))
+        .env_remove("NO_PROXY");
+    Rig::started(Process::start_as(&mut command, &[], config))
+}
+
+#[test]
+fn grpc_goes_through_the_proxy_of_the_environment() {
+    let destination = Destination::new(Mode::Take);
+    let proxy = Proxy::to(destination.address);
+    let exporter =
+        format!("otlp_grpc: {{endpoint: \"backend.test:4317\", tls: {{insecure: true}}, {RETRY}}}");
+    let config = config(&exporter, "otlp_grpc");
+    let rig = with_proxy("HTTPS_PROXY", proxy.address, &config);
+    send(&rig, 3);
+    destination.wait_for_samples(3);
+    let said = rig.stop();
+    assert_eq!(destination.samples(), 3);
+    let heads = proxy.heads.lock().unwrap().join("");
+    assert!(
+        heads.contains("CONNECT backend.test:4317 HTTP/1.1"),
+        "{heads}"
+    );
+    let authorization = "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=";
+    assert!(heads.contains(authorization), "{heads}");
+    let why = "it answered CONNECT with \"HTTP/1.1 503 Busy\"";
+    assert!(said.contains(why), "{said}");
+    assert!(!said.contains("secret"), "{said}");
+}
+
+#[test]
+fn http_goes_through_the_proxy_of_the_environment() {
+    // To a proxy whole URLs are sent, so that the destination can stand in for one.
+    let destination = HttpDestination::new(HttpMode::Take);
+    let exporter = format!(
+        "otlp_http: {{endpoint: \"http://backend.test:4318\", compression: none, {RETRY}}}"
+    );
+    let config = config(&exporter, "otlp_http");
+    let rig = with_proxy("HTTP_PROXY", destination.address, &config);
+    send(&rig, 3);
+    destination.wait_for_samples(3);
+    rig.stop();
+    let asked = destination.asked();
+    let line = "POST http://backend.test:4318/v1development/profiles HTTP/1.1";
+    assert!(asked.iter().all(|asked| asked == line), "{asked:?}");
+    assert_eq!(destination.samples(), 3);
+}
+
+/// The status line of the answer.
+fn post(socket: &Path, body: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).expect("it listens");
+    let head = format!(
+        "POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).expect("it reads");
+    stream.write_all(body).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn unix_sockets_serve_both_protocols_and_outlive_a_crash() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (grpc, http) = (folder.path().join("grpc"), folder.path().join("http"));
+    let destination = Destination::new(Mode::Take);
+    let config_back = format!(
+        "\
+receivers:
+  otlp:
+    protocols:
+      grpc: {{transport: unix, endpoint: {}}}
+      http: {{transport: unix, endpoint: {}}}
+exporters:
+  otlp_grpc: {{endpoint: \"{}\", tls: {{insecure: true}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+",
+        grpc.display(),
+        http.display(),
+        destination.address
+    );
+    let start = || {
+        let mut process = crate::profcol(&config_back);
+        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        process
+    };
+    let exporter = format!(
+        "otlp_grpc: {{endpoint: \"unix://{}\", tls: {{insecure: true}}, {RETRY}}}",
+        grpc.display()
+    );
+    let front = Rig::started(crate::profcol(&config(&exporter, "otlp_grpc")));
+
+    let back = start();
+    assert_eq!(post(&http, &profiles(4).to_wire()), "HTTP/1.1 200 OK");
+    assert_eq!(post(&http, b"nonsense"), "HTTP/1.1 400 Bad Request");
+    send(&front, 1);
+    destination.wait_for_samples(5);
+    // Killed: the sockets stay behind, and must not keep the next one from starting.
+    drop(back);
+    send(&front, 1);
+    let back = start();
+    assert_eq!(post(&http, &profiles(4).to_wire()), "HTTP/1.1 200 OK");
+    destination.wait_for_samples(10);
+    front.stop();
+    let (status, said) = back.stop();
+    assert!(status.success(), "{said}");
+    assert!(!grpc.exists() && !http.exists(), "they are cleaned up");
+    assert_eq!(destination.samples(), 10);
+}
