@@ -181,10 +181,10 @@ impl Functions {
         if self.version == Version::Go1_16 {
             return Some(0);
         }
-        let (is_landmark, landmark) = landmark(self.machine);
+        let landmark = landmark(self.machine);
         let offset = (0..self.count).find_map(|index| {
             let (offset, record) = self.entry(index)?;
-            is_landmark(self.name(&self.record(record)?)).then_some(offset)
+            is_landmark(self.machine, self.name(&self.record(record)?)).then_some(offset)
         })?;
         let proves = |text: &u64| {
             let address = text.checked_add(offset)?;
@@ -335,14 +335,19 @@ fn whole(name: &[u8], flags: u8) -> Option<Rule> {
 }
 
 /// A function that every program has and whose code never changed.
-fn landmark(machine: Machine) -> (fn(&[u8]) -> bool, &'static [u8]) {
+fn is_landmark(machine: Machine, name: &[u8]) -> bool {
     match machine {
-        Machine::X86_64 => (returns_from_signal, known::signal_return(machine)),
-        Machine::Aarch64 => (
-            |name| name == b"runtime.goexit",
-            // mov x0, x0: it does nothing, and compilers emit none.
-            &[0xe0, 0x03, 0x00, 0xaa],
-        ),
+        Machine::X86_64 => returns_from_signal(name),
+        Machine::Aarch64 => name == b"runtime.goexit",
+    }
+}
+
+/// How its code begins.
+fn landmark(machine: Machine) -> &'static [u8] {
+    match machine {
+        Machine::X86_64 => known::signal_return(machine),
+        // mov x0, x0: it does nothing, and compilers emit none.
+        Machine::Aarch64 => &[0xe0, 0x03, 0x00, 0xaa],
     }
 }
 

@@ -8,6 +8,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+#[allow(
+    clippy::len_without_is_empty,
+    reason = "the length can fail, and nobody asks whether it is zero"
+)]
 pub trait Source {
     fn len(&self) -> io::Result<u64>;
 

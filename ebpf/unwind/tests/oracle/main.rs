@@ -1,6 +1,8 @@
 //! Tables against what `readelf -wF` says of the same files: each row is equal or refused as
 //! unsupported, never another one.
 
+#![allow(clippy::print_stdout, reason = "figures, and what was skipped")]
+
 mod readelf;
 
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
@@ -104,9 +106,6 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
                     }
                 } else if ours == Rule::Unsupported {
                     figures.unsupported += 1;
-                    if std::env::var_os("WHY").is_some() {
-                        println!("unsupported {} {row:?} {}", path.display(), winner.signal);
-                    }
                 } else if let Err(theirs) = agree(executable.machine, ours, row, winner.signal) {
                     figures.complain(path, pc, &format!("{ours:?}, but readelf {theirs}"));
                 }
@@ -149,9 +148,6 @@ fn no_more_than_is_said(
             let pc = offset - segment.file_offset + segment.address;
             if said.at(pc).is_none() && rule != Rule::Gap {
                 figures.made += 1;
-                if std::env::var_os("WHY").is_some() {
-                    println!("made {} {pc:#x} {rule:?}", path.display());
-                }
             }
         }
     }
@@ -216,6 +212,12 @@ fn is_elf(path: &Path) -> bool {
         && matches!(magic[16], 2 | 3)
 }
 
+fn pseudo(path: &Path) -> bool {
+    ["/proc", "/sys", "/dev"]
+        .iter()
+        .any(|pseudo| path == Path::new(pseudo))
+}
+
 fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -223,14 +225,7 @@ fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in entries.flatten() {
         let path = entry.path();
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => {
-                if !["/proc", "/sys", "/dev"]
-                    .iter()
-                    .any(|skip| path == Path::new(skip))
-                {
-                    elves(&path, found);
-                }
-            }
+            Ok(kind) if kind.is_dir() && !pseudo(&path) => elves(&path, found),
             Ok(kind) if kind.is_file() && is_elf(&path) => found.push(path),
             _ => {}
         }
