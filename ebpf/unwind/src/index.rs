@@ -11,7 +11,7 @@
 
 use crate::cfi::Frames;
 use crate::elf::{Executable, Machine, Segment};
-use crate::source::Part;
+use crate::source::{Part, Window};
 use crate::span::{Origin, Span, Spans};
 use crate::table::{Decode, Overlay, Table};
 use crate::writer::{Step, Writer};
@@ -34,9 +34,6 @@ const MAX_COMMON: u64 = 4 << 10;
 
 /// Bytes of all entries of a page: five bytes each make a row.
 const MAX_ENTRIES: usize = 4 << 20;
-
-/// What is read at once: the entries of neighbours mostly stand together.
-const WINDOW: u64 = 16 << 10;
 
 /// Where the unwind information of a file is.
 pub struct Index {
@@ -224,9 +221,9 @@ impl Index {
     fn entry<S: Source + ?Sized>(&self, window: &mut Window<'_, S>, address: u64) -> Option<Entry> {
         let segment = self.loaded.iter().find(|segment| segment.holds(address))?;
         let offset = segment.file_offset + (address - segment.address);
-        let mut own = window.framed(offset, MAX_ENTRY)?;
+        let mut own = framed(window, offset, MAX_ENTRY)?;
         let back = u64::from(number(&own, 4)?);
-        let mut bytes = window.framed((offset + 4).checked_sub(back)?, MAX_COMMON)?;
+        let mut bytes = framed(window, (offset + 4).checked_sub(back)?, MAX_COMMON)?;
         let at = u32::try_from(bytes.len()).ok()?;
         own.get_mut(4..8)?.copy_from_slice(&(at + 4).to_le_bytes());
         bytes.append(&mut own);
@@ -237,6 +234,19 @@ impl Index {
             base: address.wrapping_sub(u64::from(at)),
         })
     }
+}
+
+/// An entry with its length before it.
+fn framed<S: Source + ?Sized>(
+    window: &mut Window<'_, S>,
+    offset: u64,
+    limit: u64,
+) -> Option<Vec<u8>> {
+    let length = u64::from(number(window.get(offset, 4)?, 0)?);
+    if length < 8 || length > limit {
+        return None;
+    }
+    window.get(offset, 4 + length).map(<[u8]>::to_vec)
 }
 
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
@@ -288,48 +298,5 @@ impl Decode for Entries {
             }
             Origin::Go(_) | Origin::DebugFrame(_) => {}
         }
-    }
-}
-
-/// The part of the file that was read last.
-struct Window<'s, S: ?Sized> {
-    source: &'s S,
-    length: u64,
-    offset: u64,
-    bytes: Vec<u8>,
-}
-
-impl<'s, S: Source + ?Sized> Window<'s, S> {
-    fn new(source: &'s S) -> Self {
-        Self {
-            source,
-            length: source.len().unwrap_or(0),
-            offset: 0,
-            bytes: Vec::new(),
-        }
-    }
-
-    fn get(&mut self, offset: u64, size: u64) -> Option<&[u8]> {
-        let end = offset.checked_add(size)?;
-        if end > self.length {
-            return None;
-        }
-        let held = self.offset..self.offset + self.bytes.len() as u64;
-        if offset < held.start || end > held.end {
-            let size = size.max(WINDOW).min(self.length - offset);
-            self.bytes = self.source.read_at(offset, size as usize).ok()?;
-            self.offset = offset;
-        }
-        let start = (offset - self.offset) as usize;
-        self.bytes.get(start..start + size as usize)
-    }
-
-    /// An entry with its length before it.
-    fn framed(&mut self, offset: u64, limit: u64) -> Option<Vec<u8>> {
-        let length = u64::from(number(self.get(offset, 4)?, 0)?);
-        if length < 8 || length > limit {
-            return None;
-        }
-        self.get(offset, 4 + length).map(<[u8]>::to_vec)
     }
 }

@@ -76,17 +76,17 @@ pub(crate) trait Decode {
 }
 
 /// Everything that says how code of a file unwinds.
-pub(crate) struct Authorities<'a> {
+pub(crate) struct Authorities<'a, S: ?Sized> {
     eh_frame: Option<Frames<'a, EhFrame<Bytes<'a>>>>,
-    go: Option<golang::Functions>,
+    go: Option<golang::Functions<'a, S>>,
     debug_frame: Option<Frames<'a, DebugFrame<Bytes<'a>>>>,
     fixed: Vec<Rule>,
 }
 
-impl<'a> Authorities<'a> {
+impl<'a, S: Source + ?Sized> Authorities<'a, S> {
     pub fn new(
         executable: &Executable,
-        source: &(impl Source + ?Sized),
+        source: &'a S,
         bytes: &'a FrameBytes,
     ) -> Result<Self, Refused> {
         let machine = executable.machine;
@@ -104,11 +104,7 @@ impl<'a> Authorities<'a> {
         })
     }
 
-    fn spans(
-        &mut self,
-        executable: &Executable,
-        source: &(impl Source + ?Sized),
-    ) -> Result<Spans, Refused> {
+    fn spans(&mut self, executable: &Executable, source: &S) -> Result<Spans, Refused> {
         let code = |spans: Vec<Span>| -> Vec<Span> {
             spans
                 .into_iter()
@@ -119,7 +115,7 @@ impl<'a> Authorities<'a> {
         if let Some(frames) = &mut self.eh_frame {
             spans = Spans::new(code(frames.spans()?));
         }
-        if let Some(functions) = &self.go {
+        if let Some(functions) = &mut self.go {
             spans.fill(code(functions.spans()));
         }
         if let Some(frames) = &mut self.debug_frame {
@@ -148,7 +144,7 @@ impl<'a> Authorities<'a> {
     }
 }
 
-impl Decode for Authorities<'_> {
+impl<S: Source + ?Sized> Decode for Authorities<'_, S> {
     fn steps(&mut self, span: &Span, end: u64, steps: &mut Vec<Step>) {
         let start = span.start;
         let end = end.min(span.end);
@@ -159,7 +155,7 @@ impl Decode for Authorities<'_> {
                 }
             }
             Origin::Go(number) => {
-                if let Some(functions) = &self.go {
+                if let Some(functions) = &mut self.go {
                     functions.steps(number, start, end, steps);
                 }
             }
