@@ -1,3 +1,4 @@
+mod golang;
 mod image;
 mod lookup;
 
