@@ -119,7 +119,7 @@ impl Name {
 
 impl<'s, S: Source + ?Sized> Functions<'s, S> {
     pub fn read(executable: &Executable, source: &'s S) -> Result<Option<Self>, Refused> {
-        let Some(part) = executable.section(".gopclntab").map(|section| section.part) else {
+        let Some(part) = executable.go_functions().map(|section| section.part) else {
             return Ok(None);
         };
         if part.size > MAX_TABLE {

@@ -119,7 +119,11 @@ impl<'a, S: Source + ?Sized> Authorities<'a, S> {
             spans.fill(code(functions.spans()));
         }
         if let Some(frames) = &mut self.debug_frame {
-            spans.fill(code(frames.spans()?));
+            match frames.spans() {
+                Ok(found) => spans.fill(code(found)),
+                Err(_) if self.eh_frame.is_some() => {}
+                Err(refused) => return Err(refused),
+            }
         }
         let stubs = plt::stubs(executable, source);
         spans.fill(code(self.fixed(stubs)));

@@ -230,8 +230,12 @@ fn debug_frame_speaks_where_eh_frame_is_silent() {
 
     let mut lying = packed;
     lying[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
-    let refused = build(&image().compressed(".debug_frame", lying)).expect_err("too large");
-    assert_eq!(refused.reason(), "too_large");
+    check(
+        &image().compressed(".debug_frame", lying.clone()),
+        &[(0x08, Rule::Gap), (0x10, sp(8)), (0x20, Rule::Gap)],
+    );
+    let refused = build(&Image::new(0x100).compressed(".debug_frame", lying));
+    assert_eq!(refused.expect_err("too large").reason(), "too_large");
 }
 
 #[test]
