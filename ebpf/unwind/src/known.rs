@@ -32,7 +32,11 @@ pub(crate) fn code(
 ) -> Vec<(u64, u64, Rule)> {
     let mut known = signal_returns(executable, source, spans);
     if executable.segment_at(executable.entry).is_some() {
-        known.push((executable.entry, executable.entry + ENTRY, Rule::End));
+        known.push((
+            executable.entry,
+            executable.entry.saturating_add(ENTRY),
+            Rule::End,
+        ));
     }
     known
 }
@@ -64,7 +68,11 @@ fn signal_returns(
             found.extend(finder.find_iter(&bytes).map(|at| {
                 let at = start + at as u64;
                 // One byte more, for who looks for a call before the address to which it returns.
-                (at - 1, at + wanted.len() as u64, Rule::SignalFrame)
+                (
+                    at.saturating_sub(1),
+                    at + wanted.len() as u64,
+                    Rule::SignalFrame,
+                )
             }));
         }
     }

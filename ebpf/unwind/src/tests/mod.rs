@@ -304,6 +304,26 @@ fn knows_the_entry_and_the_return_from_a_signal_without_unwind_information() {
 }
 
 #[test]
+fn code_may_begin_and_end_anywhere_in_memory() {
+    let mut image = Image::new(0x100);
+    image.code[..9].copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05]);
+    for address in [0, u64::MAX - 0x100] {
+        image.address = address;
+        image.entry = address + 0xf0;
+        check(
+            &image,
+            &[
+                (0, Rule::SignalFrame),
+                (9, Rule::Gap),
+                (0xf0, Rule::End),
+                (0xff, Rule::End),
+                (0x100, Rule::Gap),
+            ],
+        );
+    }
+}
+
+#[test]
 fn reads_who_the_file_is() {
     let mut image = Image::new(0x100);
     for (name, kind, id) in [
