@@ -65,14 +65,11 @@ fn signal_returns(
             let Ok(bytes) = part.read(source, MAX_SEARCHED) else {
                 continue;
             };
-            found.extend(finder.find_iter(&bytes).map(|at| {
-                let at = start + at as u64;
+            found.extend(finder.find_iter(&bytes).map(|found| {
+                let at = start + found as u64;
                 // One byte more, for who looks for a call before the address to which it returns.
-                (
-                    at.saturating_sub(1),
-                    at + wanted.len() as u64,
-                    Rule::SignalFrame,
-                )
+                let early = at.saturating_sub(1).max(start);
+                (early, at + wanted.len() as u64, Rule::SignalFrame)
             }));
         }
     }
