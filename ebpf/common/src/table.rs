@@ -118,8 +118,7 @@ mod tests {
             let scanned = offsets
                 .iter()
                 .enumerate()
-                .filter(|&(_, &at)| at <= wanted)
-                .last()
+                .rfind(|&(_, &at)| at <= wanted)
                 .map(|(rule, &at)| Row::new(at, rule as u32));
             prop_assert_eq!(search(&words, first as u32, offsets.len() as u32, wanted), scanned);
         }
