@@ -12,15 +12,21 @@
 
 use crate::elf::{Machine, Segment};
 use crate::known;
-use crate::source::Part;
+use crate::source::{Part, Window};
 use crate::span::{Origin, Span};
 use crate::writer::Step;
 use crate::{Executable, Refused, Source};
 use memchr::memmem;
 use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, Saved};
 
-/// The largest seen, of a cluster's node agent, has 60 MB.
-const MAX_TABLE: u64 = 128 << 20;
+/// It is read in small pieces: the largest seen has 186 MB, a third of it are stack deltas.
+const MAX_TABLE: u64 = 1 << 30;
+
+/// Functions of code of 2 GiB, were they all as small as one line of it.
+const MAX_FUNCTIONS: u64 = 1 << 26;
+
+/// Longer names are of no function that is known here.
+const MAX_NAME: u64 = 32;
 
 /// How much code is searched for a known function, where the address of the code is not written.
 const MAX_SEARCHED: u64 = 64 << 20;
@@ -45,146 +51,184 @@ const TOP_FRAME: u8 = 1;
 const WRITES_SP: u8 = 2;
 const ASSEMBLY: u8 = 4;
 
-pub(crate) struct Functions {
+pub(crate) struct Functions<'s, S: ?Sized> {
     machine: Machine,
-    table: Vec<u8>,
     version: Version,
     quantum: u64,
-    count: usize,
-    /// Offsets of the parts in the table.
-    names: usize,
-    deltas: usize,
-    records: usize,
+    count: u64,
+    functab: Area<'s, S>,
+    records: Area<'s, S>,
+    names: Area<'s, S>,
+    deltas: Area<'s, S>,
     /// Address of the code that offsets count from.
     text: u64,
     /// Assembly whose frame pointer is not saved where others save it.
     frameless: Vec<u32>,
 }
 
-struct Record {
-    name: usize,
-    deltas: usize,
-    flags: u8,
+/// Part of the table, up to the table's end.
+struct Area<'s, S: ?Sized> {
+    window: Window<'s, S>,
+    start: u64,
+    end: u64,
 }
 
-impl Functions {
-    pub fn read(
-        executable: &Executable,
-        source: &(impl Source + ?Sized),
-    ) -> Result<Option<Self>, Refused> {
-        let Some(part) = executable.section(".gopclntab").map(|section| section.part) else {
+impl<'s, S: Source + ?Sized> Area<'s, S> {
+    fn new(source: &'s S, table: Part, offset: u64) -> Option<Self> {
+        let end = table.offset.checked_add(table.size)?;
+        let start = table.offset.checked_add(offset)?;
+        (start <= end).then(|| Self {
+            window: Window::new(source),
+            start,
+            end,
+        })
+    }
+
+    fn get(&mut self, at: u64, size: u64) -> Option<&[u8]> {
+        let at = self.start.checked_add(at)?;
+        if at.checked_add(size)? > self.end {
+            return None;
+        }
+        self.window.get(at, size)
+    }
+
+    fn u32(&mut self, at: u64) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.get(at, 4)?.first_chunk()?))
+    }
+
+    fn u64(&mut self, at: u64) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.get(at, 8)?.first_chunk()?))
+    }
+}
+
+struct Record {
+    deltas: u64,
+    flags: u8,
+    /// None of those that are long.
+    name: Name,
+}
+
+/// The first bytes of a function's name.
+struct Name([u8; MAX_NAME as usize]);
+
+impl Name {
+    fn get(&self) -> &[u8] {
+        self.0.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+}
+
+impl<'s, S: Source + ?Sized> Functions<'s, S> {
+    pub fn read(executable: &Executable, source: &'s S) -> Result<Option<Self>, Refused> {
+        let Some(part) = executable.go_functions().map(|section| section.part) else {
             return Ok(None);
         };
-        let table = part.read(source, MAX_TABLE)?;
-        let Some(mut functions) = Self::parse(executable.machine, table) else {
-            return Err(Refused::Broken { what: part.what });
+        if part.size > MAX_TABLE {
+            return Err(Refused::TooLarge {
+                what: part.what,
+                size: part.size,
+                limit: MAX_TABLE,
+            });
+        }
+        let broken = Refused::Broken { what: part.what };
+        let Some(mut functions) = Self::parse(executable.machine, source, part) else {
+            return Err(broken);
         };
-        functions.text = functions
-            .find_text(executable, source)
-            .ok_or(Refused::Broken { what: part.what })?;
+        let Some(text) = functions.find_text(executable, source) else {
+            return Err(broken);
+        };
+        functions.text = text;
         functions.find_frameless(executable, source);
         Ok(Some(functions))
     }
 
-    fn parse(machine: Machine, table: Vec<u8>) -> Option<Self> {
-        let header = Reader(&table);
+    fn parse(machine: Machine, source: &'s S, part: Part) -> Option<Self> {
+        let mut header = Area::new(source, part, 0)?;
         let version = match header.u32(0)? {
             MAGIC_1_16 => Version::Go1_16,
             MAGIC_1_18 => Version::Go1_18,
             MAGIC_1_20 => Version::Go1_20,
             _ => return None,
         };
-        let &[_, _, quantum @ (1 | 4), 8] = table.get(4..8)?.first_chunk::<4>()? else {
+        let &[_, _, quantum @ (1 | 4), 8] = header.get(4, 4)? else {
             return None;
         };
-        let word = |index: usize| usize::try_from(header.u64(8 + 8 * index)?).ok();
+        let mut word = |index: u64| header.u64(8 + 8 * index);
         // The address of the code was added before the offsets.
         let (text, names) = match version {
             Version::Go1_16 => (0, 2),
-            Version::Go1_18 | Version::Go1_20 => (word(2)? as u64, 3),
+            Version::Go1_18 | Version::Go1_20 => (word(2)?, 3),
         };
-        let functions = Self {
+        let count = word(0).filter(|&count| count < MAX_FUNCTIONS)?;
+        let records = word(names + 4)?;
+        Some(Self {
             machine,
             version,
             quantum: u64::from(quantum),
-            count: word(0)?,
-            names: word(names)?,
-            deltas: word(names + 3)?,
-            records: word(names + 4)?,
+            count,
+            functab: Area::new(source, part, records)?,
+            records: Area::new(source, part, records)?,
+            names: Area::new(source, part, word(names)?)?,
+            deltas: Area::new(source, part, word(names + 3)?)?,
             text,
             frameless: Vec::new(),
-            table,
-        };
-        // The end of the last function stands behind it.
-        let size = functions
-            .count
-            .checked_add(1)?
-            .checked_mul(functions.entry_size())?;
-        (size <= functions.table.len()).then_some(functions)
+        })
     }
 
-    fn entry_size(&self) -> usize {
-        match self.version {
-            Version::Go1_16 => 16,
-            Version::Go1_18 | Version::Go1_20 => 8,
-        }
+    /// Start of the function, counted from the code, and offset of its record. Behind the last
+    /// function stands only its end.
+    fn entry(&mut self, index: u64) -> Option<(u64, u64)> {
+        let table = &mut self.functab;
+        Some(match self.version {
+            Version::Go1_16 => {
+                let at = 16 * index;
+                (table.u64(at)?, table.u64(at + 8).unwrap_or(0))
+            }
+            Version::Go1_18 | Version::Go1_20 => {
+                let at = 8 * index;
+                (table.u32(at)?.into(), table.u32(at + 4).unwrap_or(0).into())
+            }
+        })
     }
 
-    fn reader(&self) -> Reader<'_> {
-        Reader(&self.table)
-    }
-
-    /// Start of the function, counted from the code, and offset of its record.
-    fn entry(&self, index: usize) -> Option<(u64, usize)> {
-        let at = self
-            .records
-            .checked_add(index.checked_mul(self.entry_size())?)?;
-        let reader = self.reader();
-        let (start, record) = match self.version {
-            // Behind the last one, only its end.
-            Version::Go1_16 => (reader.u64(at)?, reader.u64(at + 8).unwrap_or(0)),
-            Version::Go1_18 | Version::Go1_20 => (
-                u64::from(reader.u32(at)?),
-                u64::from(reader.u32(at + 4).unwrap_or(0)),
-            ),
-        };
-        Some((
-            start,
-            self.records.checked_add(usize::try_from(record).ok()?)?,
-        ))
-    }
-
-    fn record(&self, at: usize) -> Option<Record> {
-        let reader = self.reader();
+    fn record(&mut self, at: u64) -> Option<Record> {
         let (start, flags) = match self.version {
             Version::Go1_16 => (8, 41),
             Version::Go1_18 => (4, 37),
             Version::Go1_20 => (4, 41),
         };
+        let record = self.records.get(at, flags + 1)?;
+        let flags = *record.last()?;
+        let number = |at: usize| {
+            let bytes = record.get(at..)?.first_chunk()?;
+            Some(u64::from(u32::from_le_bytes(*bytes)))
+        };
+        let (name, deltas) = (number(start)?, number(start + 12)?);
         Some(Record {
-            name: reader.u32(at.checked_add(start)?)? as usize,
-            deltas: reader.u32(at.checked_add(start + 12)?)? as usize,
-            flags: *self.table.get(at.checked_add(flags)?)?,
+            deltas,
+            flags,
+            name: self.name(name),
         })
     }
 
-    fn name(&self, record: &Record) -> &[u8] {
-        let start = self.names.saturating_add(record.name);
-        let name = self.table.get(start..).unwrap_or_default();
-        let name = &name[..name.len().min(64)];
-        name.split(|&byte| byte == 0).next().unwrap_or_default()
+    fn name(&mut self, at: u64) -> Name {
+        let mut name = [0; MAX_NAME as usize];
+        if let Some(bytes) = self.names.get(at, MAX_NAME) {
+            name.copy_from_slice(bytes);
+        }
+        Name(name)
     }
 
     /// Where the code begins. The header says it, unless it is a newer Go's or is written by the
     /// dynamic linker; the code of a known function proves it.
-    fn find_text(&self, executable: &Executable, source: &(impl Source + ?Sized)) -> Option<u64> {
+    fn find_text(&mut self, executable: &Executable, source: &S) -> Option<u64> {
         if self.version == Version::Go1_16 {
             return Some(0);
         }
-        let (is_landmark, landmark) = landmark(self.machine);
+        let landmark = landmark(self.machine);
         let offset = (0..self.count).find_map(|index| {
             let (offset, record) = self.entry(index)?;
-            is_landmark(self.name(&self.record(record)?)).then_some(offset)
+            let record = self.record(record)?;
+            is_landmark(self.machine, record.name.get()).then_some(offset)
         })?;
         let proves = |text: &u64| {
             let address = text.checked_add(offset)?;
@@ -211,7 +255,7 @@ impl Functions {
     }
 
     /// Compiled functions all save the frame pointer; hand-written ones only if their code does.
-    fn find_frameless(&mut self, executable: &Executable, source: &(impl Source + ?Sized)) {
+    fn find_frameless(&mut self, executable: &Executable, source: &S) {
         if self.machine != Machine::X86_64 {
             return;
         }
@@ -240,24 +284,24 @@ impl Functions {
         }
     }
 
-    pub fn spans(&self) -> Vec<Span> {
+    pub fn spans(&mut self) -> Vec<Span> {
+        let text = self.text;
         (0..self.count)
             .filter_map(|index| {
-                let number = u32::try_from(index).ok()?;
                 let (start, record) = self.entry(index)?;
                 let (end, _) = self.entry(index + 1)?;
                 // Who looks for a call before the address to which it returns finds it there.
-                let early = u64::from(returns_from_signal(self.name(&self.record(record)?)));
+                let early = u64::from(returns_from_signal(self.record(record)?.name.get()));
                 Some(Span {
-                    start: self.text.checked_add(start)?.saturating_sub(early),
-                    end: self.text.checked_add(end)?,
-                    origin: Origin::Go(number),
+                    start: text.checked_add(start)?.saturating_sub(early),
+                    end: text.checked_add(end)?,
+                    origin: Origin::Go(index as u32),
                 })
             })
             .collect()
     }
 
-    pub fn steps(&self, number: u32, start: u64, end: u64, steps: &mut Vec<Step>) {
+    pub fn steps(&mut self, number: u32, start: u64, end: u64, steps: &mut Vec<Step>) {
         let mut push = |at: u64, rule: Rule| {
             let step = Step {
                 at: at.max(start),
@@ -267,16 +311,11 @@ impl Functions {
                 steps.push(step);
             }
         };
-        let index = number as usize;
-        let function = self
-            .entry(index)
-            .and_then(|(entry, record)| Some((entry, self.record(record)?)));
-        let Some((entry, record)) = function else {
+        let Some((entry, record)) = self.function(u64::from(number)) else {
             push(start, Rule::Unsupported);
             return;
         };
-        let name = self.name(&record);
-        if let Some(rule) = whole(name, record.flags) {
+        if let Some(rule) = whole(record.name.get(), record.flags) {
             push(start, rule);
             return;
         }
@@ -286,7 +325,8 @@ impl Functions {
             switches: (record.flags & WRITES_SP != 0).then(|| {
                 // On aarch64 all others change the frame pointer with the stack.
                 self.deltas(&record).any(|(_, delta)| delta > 0)
-                    && (self.machine == Machine::X86_64 || name == b"runtime.systemstack")
+                    && (self.machine == Machine::X86_64
+                        || record.name.get() == b"runtime.systemstack")
             }),
         };
         let entry = self.text.saturating_add(entry);
@@ -303,15 +343,16 @@ impl Functions {
         }
     }
 
-    fn deltas(&self, record: &Record) -> Deltas<'_> {
-        let start = self.deltas.saturating_add(record.deltas);
-        let none = record.deltas == 0;
+    fn function(&mut self, index: u64) -> Option<(u64, Record)> {
+        let (entry, record) = self.entry(index)?;
+        Some((entry, self.record(record)?))
+    }
+
+    fn deltas(&mut self, record: &Record) -> Deltas<'_, 's, S> {
         Deltas {
-            bytes: self
-                .table
-                .get(start..)
-                .filter(|_| !none)
-                .unwrap_or_default(),
+            // At the start of the part stands a zero, for functions that have none.
+            next: (record.deltas > 0).then_some(record.deltas),
+            area: &mut self.deltas,
             quantum: self.quantum,
             at: 0,
             value: -1,
@@ -335,14 +376,19 @@ fn whole(name: &[u8], flags: u8) -> Option<Rule> {
 }
 
 /// A function that every program has and whose code never changed.
-fn landmark(machine: Machine) -> (fn(&[u8]) -> bool, &'static [u8]) {
+fn is_landmark(machine: Machine, name: &[u8]) -> bool {
     match machine {
-        Machine::X86_64 => (returns_from_signal, known::signal_return(machine)),
-        Machine::Aarch64 => (
-            |name| name == b"runtime.goexit",
-            // mov x0, x0: it does nothing, and compilers emit none.
-            &[0xe0, 0x03, 0x00, 0xaa],
-        ),
+        Machine::X86_64 => returns_from_signal(name),
+        Machine::Aarch64 => name == b"runtime.goexit",
+    }
+}
+
+/// How its code begins.
+fn landmark(machine: Machine) -> &'static [u8] {
+    match machine {
+        Machine::X86_64 => known::signal_return(machine),
+        // mov x0, x0: it does nothing, and compilers emit none.
+        Machine::Aarch64 => &[0xe0, 0x03, 0x00, 0xaa],
     }
 }
 
@@ -404,21 +450,27 @@ impl Shape {
 }
 
 /// Offsets in a function, and how far the stack is moved from there on.
-struct Deltas<'a> {
-    bytes: &'a [u8],
+struct Deltas<'a, 's, S: ?Sized> {
+    area: &'a mut Area<'s, S>,
+    /// Where the next number stands; none once the stream has ended.
+    next: Option<u64>,
     quantum: u64,
     at: u64,
     value: i32,
 }
 
-impl Deltas<'_> {
+impl<S: Source + ?Sized> Deltas<'_, '_, S> {
     fn number(&mut self) -> Option<u32> {
         let mut number = 0u32;
+        let mut at = self.next.take()?;
         for shift in (0..32).step_by(7) {
-            let (&byte, rest) = self.bytes.split_first()?;
-            self.bytes = rest;
+            let &[byte] = self.area.get(at, 1)? else {
+                return None;
+            };
+            at += 1;
             number |= u32::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
+                self.next = Some(at);
                 return Some(number);
             }
         }
@@ -426,13 +478,13 @@ impl Deltas<'_> {
     }
 }
 
-impl Iterator for Deltas<'_> {
+impl<S: Source + ?Sized> Iterator for Deltas<'_, '_, S> {
     type Item = (u64, i32);
 
     fn next(&mut self) -> Option<Self::Item> {
         let change = self.number()?;
         if change == 0 && self.at > 0 {
-            self.bytes = &[];
+            self.next = None;
             return None;
         }
         let change = (change >> 1) as i32 ^ -((change & 1) as i32);
@@ -459,18 +511,4 @@ fn code(
         size: size.min(segment.end() - address),
     };
     part.read(source, size).ok()
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl Reader<'_> {
-    fn u32(&self, at: usize) -> Option<u32> {
-        let bytes = self.0.get(at..)?.first_chunk()?;
-        Some(u32::from_le_bytes(*bytes))
-    }
-
-    fn u64(&self, at: usize) -> Option<u64> {
-        let bytes = self.0.get(at..)?.first_chunk()?;
-        Some(u64::from_le_bytes(*bytes))
-    }
 }
