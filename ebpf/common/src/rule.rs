@@ -25,9 +25,7 @@ pub enum Rule {
     SignalFrame,
     /// Entries of a procedure linkage table on x86-64, sixteen bytes each: from this byte of an
     /// entry on, its push has moved the stack by eight bytes.
-    Plt {
-        pushed: u8,
-    },
+    Plt { pushed: u8 },
     /// The frame pointer leads to the caller, as far as anyone knows.
     FramePointer,
     Frame {
