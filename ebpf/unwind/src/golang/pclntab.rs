@@ -10,7 +10,7 @@
 use crate::source::{Part, Window};
 use crate::{Refused, Source};
 
-/// It is read in small pieces: the largest seen has 186 MB, a third of it are stack deltas.
+/// It is read in small pieces; the largest seen has 186 MB.
 const MAX_TABLE: u64 = 1 << 30;
 
 /// Functions of code of 2 GiB, were they all as small as one line of it.
