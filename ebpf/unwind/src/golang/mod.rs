@@ -214,7 +214,7 @@ fn is_landmark(machine: Machine, name: &[u8]) -> bool {
 fn landmark(machine: Machine) -> &'static [u8] {
     match machine {
         // The system call, and the trap behind it that C libraries do not have.
-        Machine::X86_64 => &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xcc],
+        Machine::X86_64 => &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xcd, 3],
         // mov x0, x0: it does nothing, and compilers emit none.
         Machine::Aarch64 => &[0xe0, 0x03, 0x00, 0xaa],
     }
