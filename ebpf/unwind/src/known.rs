@@ -17,7 +17,7 @@ const MAX_SEARCHED: u64 = 4 << 20;
 const PADDING: u64 = 16;
 
 /// Where a signal's handler returns to: the number of the system call, and the call.
-pub(crate) fn signal_return(machine: Machine) -> &'static [u8] {
+fn signal_return(machine: Machine) -> &'static [u8] {
     match machine {
         Machine::X86_64 => &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
         Machine::Aarch64 => &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4],

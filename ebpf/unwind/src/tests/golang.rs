@@ -61,7 +61,7 @@ fn table(functions: &[Function]) -> Vec<u8> {
 fn image() -> Image {
     let mut image = Image::new(0x100);
     let code = &mut image.code;
-    code[0x10..0x19].copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05]);
+    code[0x10..0x1b].copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xcd, 3]);
     // Only this one of the hand-written ones pushes the frame pointer.
     code[0x30] = 0x55;
     let code = code.clone();
