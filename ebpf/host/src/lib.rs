@@ -12,7 +12,7 @@
 //!   tables and puts them into the [`arena`] that the programs read.
 //! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code.
 //!
-//! Unsafe code is in [`sys`] and [`arena`] alone.
+//! Unsafe code is in [`sys`] and [`memory`] alone.
 
 mod arena;
 mod btf;
@@ -23,11 +23,13 @@ mod files;
 mod identify;
 mod jobs;
 mod kallsyms;
+mod memory;
 mod opener;
 mod profiler;
 mod programs;
 mod proof;
 mod records;
+mod refusal;
 mod sys;
 mod tables;
 

@@ -100,9 +100,11 @@ impl Profiler {
             answer: programs.answer,
         };
         let proved = proof::prove(&mut identifier)?;
-        tracing::debug!(
-            mappings = proved,
-            "the kernel's tree of mappings is read rightly"
+        tracing::info!(
+            kernel = sys::kernel_release(),
+            tables = programs.table_memory.name(),
+            proved_mappings = proved,
+            "The kernel took the BPF programs."
         );
 
         let executables = Executables::default();
