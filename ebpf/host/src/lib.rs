@@ -30,6 +30,7 @@ mod programs;
 mod proof;
 mod records;
 mod refusal;
+mod surroundings;
 mod sys;
 mod tables;
 

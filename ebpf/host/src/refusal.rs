@@ -8,7 +8,7 @@ use aya::programs::ProgramError;
 
 /// An error with what caused it; of the verifier's log only the lines that tell why.
 ///
-/// The whole log is for whoever reports the failure: it is written out at the debug level.
+/// More of it is for whoever reports the failure: it is written out at the debug level.
 #[derive(Debug)]
 pub struct Refusal(String);
 
@@ -34,7 +34,7 @@ impl From<ProgramError> for Refusal {
                 verifier_log,
             } => {
                 let log = verifier_log.to_string();
-                tracing::debug!("the verifier's log:\n{log}");
+                tracing::debug!("the end of the verifier's log:\n{}", end_of(&log));
                 match why(&log) {
                     Some(why) => Self(format!("{io_error}: {why}")),
                     None => Self(io_error.to_string()),
@@ -58,6 +58,17 @@ fn chain(error: &(dyn Error + 'static)) -> String {
         next = cause.source();
     }
     text
+}
+
+/// Lines of a log that are worth reading: it has one and more for each instruction on the way.
+const LINES: usize = 40;
+
+fn end_of(log: &str) -> &str {
+    let end = log.trim_end();
+    match end.rmatch_indices('\n').nth(LINES - 1) {
+        Some((at, _)) => end.get(at + 1..).unwrap_or_default(),
+        None => end,
+    }
 }
 
 /// The line of the verifier's log that says why: the last one that is neither an instruction, nor
@@ -96,6 +107,14 @@ mod tests {
              processed 1 insns (limit 1000000) max_states_per_insn 0\n",
             Some("unknown func bpf_probe_read_kernel#113"),
         );
+    }
+
+    #[test]
+    fn keeps_the_end_of_a_long_log() {
+        let log: String = (0..100).map(|line| format!("{line}\n")).collect();
+        assert_eq!(end_of(&log).lines().count(), LINES);
+        assert!(end_of(&log).starts_with("60\n") && end_of(&log).ends_with("\n99"));
+        assert_eq!(end_of("one\ntwo\n"), "one\ntwo");
     }
 
     #[test]

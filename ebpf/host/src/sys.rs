@@ -192,6 +192,12 @@ pub fn since_boot() -> u64 {
     clock(libc::CLOCK_BOOTTIME)
 }
 
+/// How long the host has slept since boot.
+pub fn slept() -> Duration {
+    let awake = clock(libc::CLOCK_MONOTONIC);
+    Duration::from_nanos(since_boot().saturating_sub(awake))
+}
+
 fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
