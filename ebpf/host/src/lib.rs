@@ -8,18 +8,22 @@
 //!
 //! * [`Profiler`] loads the programs ([`programs`]), opens a clock per CPU ([`events`]) and hands
 //!   out what they found ([`records`]).
-//! * [`tables`] is a thread of its own: it opens executables, builds their unwind tables and puts
-//!   them into the [`arena`] that the programs read.
+//! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
+//!   tables and puts them into the [`arena`] that the programs read.
 //! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code.
 //!
 //! Unsafe code is in [`sys`] and [`arena`] alone.
 
 mod arena;
 mod btf;
+mod builder;
 mod events;
 mod executables;
+mod files;
 mod identify;
+mod jobs;
 mod kallsyms;
+mod opener;
 mod profiler;
 mod programs;
 mod proof;

@@ -1,23 +1,23 @@
 //! The whole: loaded, proved, sampling.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use aya::maps::{MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
+use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
 use crate::events::Events;
 use crate::executables::Executables;
+use crate::files::Files;
 use crate::identify::Identifier;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
 use crate::sys;
-use crate::tables::{TableCounts, Tables, Worker};
+use crate::tables::{TableCounts, Tables};
 
 /// What is sampled, and how large everything may grow.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,17 @@ pub struct Profiler {
     executables: Executables,
 }
 
+/// A stack that ends at a page that is not built asks for it.
+fn want_page(tables: &Tables, record: &Record<'_>) {
+    if let Record::Sample { sample, user, .. } = record
+        && sample.end == EndReason::TablePending as u32
+        && let Some(last) = user.frames().last()
+        && last.has_file()
+    {
+        tables.want(last.file(), last.offset() >> PAGE_SHIFT);
+    }
+}
+
 /// What the programs counted since they were loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -95,16 +106,9 @@ impl Profiler {
         );
 
         let executables = Executables::default();
-        let tables = Tables::start(Worker {
-            arena: programs.arena,
-            files: programs.files,
-            free_numbers: programs.free_numbers,
-            identifier,
-            executables: executables.clone(),
-            resting: VecDeque::new(),
-            stats: Arc::default(),
-        })
-        .map_err(StartError::Thread)?;
+        let files = Files::new(programs.files, programs.free_numbers, executables.clone());
+        let tables =
+            Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
         let events =
             Events::open(settings.frequency, sampler.as_fd()).map_err(StartError::Events)?;
         Ok(Self {
@@ -126,7 +130,10 @@ impl Profiler {
         while let Some(item) = self.records.next() {
             match records::parse(&item) {
                 Some(Record::File(file)) => self.tables.announce(file),
-                Some(record) => take(record),
+                Some(record) => {
+                    want_page(&self.tables, &record);
+                    take(record);
+                }
                 None => tracing::error!(bytes = item.len(), "a record of an unknown kind"),
             }
         }
