@@ -14,5 +14,7 @@ mod host;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod profile;
+mod programs;
 #[path = "../support/mod.rs"]
 mod support;
+mod toolchain;
