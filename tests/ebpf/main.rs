@@ -11,6 +11,7 @@
 
 mod chains;
 mod host;
+mod jit;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod profile;
