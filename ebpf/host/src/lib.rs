@@ -23,6 +23,7 @@ mod files;
 mod identify;
 mod jobs;
 mod kallsyms;
+mod mapped_file;
 mod memory;
 mod opener;
 mod profiler;
