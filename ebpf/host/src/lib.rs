@@ -10,7 +10,8 @@
 //!   out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
-//! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code.
+//! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code, [`jit`]
+//!   that which runtimes generate.
 //!
 //! Unsafe code is in [`sys`] and [`memory`] alone.
 
@@ -21,6 +22,7 @@ mod events;
 mod executables;
 mod files;
 mod identify;
+mod jit;
 mod jobs;
 mod kallsyms;
 mod mapped_file;
@@ -36,6 +38,7 @@ mod sys;
 mod tables;
 
 pub use executables::{Executable, Executables};
+pub use jit::{JitNames, JitProcesses};
 pub use kallsyms::{KernelSymbol, KernelSymbols};
 pub use profcol_ebpf_common::file::number;
 pub use profcol_ebpf_common::frame::Frame;

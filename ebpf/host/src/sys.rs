@@ -1,6 +1,8 @@
 //! The system calls that no library has, each behind a safe function.
 #![allow(unsafe_code, reason = "system calls")]
 
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -170,6 +172,31 @@ pub fn wait_readable(file: RawFd, at_most: Duration) {
     let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: one structure of ours. Whatever the answer, the caller looks for itself.
     unsafe { libc::poll(&raw mut waiting, 1, milliseconds) };
+}
+
+/// Opens a file of another process for reading. Its path is followed as if `root` were the root of
+/// everything, so no link leads out of it, and what is no file does not make the caller wait.
+pub fn open_in_root(root: BorrowedFd<'_>, path: &str) -> io::Result<File> {
+    let path = CString::new(path)?;
+    // SAFETY: every field of the structure may be zero.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+    // SAFETY: both pointers outlive the call, which is told the structure's size.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            root.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel gave it to us just now.
+    Ok(unsafe { File::from_raw_fd(opened as i32) })
 }
 
 /// Makes the calling thread yield to others.
