@@ -25,6 +25,7 @@ mod identify;
 mod jit;
 mod jobs;
 mod kallsyms;
+mod mapped_file;
 mod memory;
 mod opener;
 mod profiler;

@@ -7,7 +7,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -20,6 +19,7 @@ use crate::executables::Executable;
 use crate::files::Files;
 use crate::identify::{Identifier, IdentifyError};
 use crate::jobs::{Job, Jobs};
+use crate::mapped_file;
 use crate::sys::Mapped;
 use crate::tables::Stats;
 
@@ -37,10 +37,21 @@ pub struct Opener {
 enum Unusable {
     #[error("it is gone: {0}")]
     Vanished(io::Error),
+    #[error("this process may not: {0}")]
+    Denied(io::Error),
     #[error("what is found in its place is another file")]
     Replaced,
     #[error(transparent)]
     Identify(#[from] IdentifyError),
+}
+
+impl Unusable {
+    fn of(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Denied(error),
+            _ => Self::Vanished(error),
+        }
+    }
 }
 
 impl Opener {
@@ -60,9 +71,15 @@ impl Opener {
         match self.open(announced) {
             Ok((path, source)) => self.describe(announced, path, source),
             Err(error) => {
-                Stats::count(&self.stats.vanished);
                 tracing::debug!(pid = announced.pid, inode = announced.id.inode, %error, "an executable cannot be opened");
-                self.files.forget(announced);
+                if matches!(error, Unusable::Denied(_)) {
+                    // It would be so at the next sample too.
+                    Stats::count(&self.stats.refused);
+                    self.files.publish(announced, TableRef::REFUSED);
+                } else {
+                    Stats::count(&self.stats.vanished);
+                    self.files.forget(announced);
+                }
             }
         }
     }
@@ -73,17 +90,15 @@ impl Opener {
         announced: &record::File,
     ) -> Result<(String, Box<dyn unwind::Source + Send>), Unusable> {
         if announced.id == file::VDSO {
-            let bytes = read_vdso().map_err(Unusable::Vanished)?;
+            let bytes = read_vdso().map_err(Unusable::of)?;
             return Ok(("[vdso]".into(), Box::new(bytes)));
         }
-        let link = link_to(announced);
-        let opened = File::open(&link).map_err(Unusable::Vanished)?;
-        let mapped = Mapped::first_page(opened.as_fd()).map_err(Unusable::Vanished)?;
+        let (path, opened) = mapped_file::open(announced).map_err(Unusable::of)?;
+        let mapped = Mapped::first_page(opened.as_fd()).map_err(Unusable::of)?;
         if self.identifier.identify(mapped.address())? != Some(announced.id) {
             return Err(Unusable::Replaced);
         }
-        let path = fs::read_link(&link).unwrap_or_default();
-        Ok((display_path(&path), Box::new(opened)))
+        Ok((path, Box::new(opened)))
     }
 
     /// Notes what the names of its frames need, and leaves the table to the builder.
@@ -133,22 +148,6 @@ impl Opener {
             self.files.forget(announced);
         }
     }
-}
-
-/// What leads to the very file that the process has mapped, whatever its path says by now.
-fn link_to(announced: &record::File) -> PathBuf {
-    let record::File {
-        pid, start, end, ..
-    } = *announced;
-    if start == 0 && end == 0 {
-        return format!("/proc/{pid}/exe").into();
-    }
-    format!("/proc/{pid}/map_files/{start:x}-{end:x}").into()
-}
-
-fn display_path(path: &Path) -> String {
-    let path = path.to_string_lossy();
-    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
 }
 
 /// The kernel maps the same page of code into every process.
