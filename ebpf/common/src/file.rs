@@ -51,6 +51,13 @@ impl TableRef {
         first_page: 1,
         page_count: 0,
     };
+    /// The file could not be opened: the next sample that meets it announces it again, since its
+    /// process may still live.
+    pub const UNOPENED: Self = Self {
+        pages: 0,
+        first_page: 2,
+        page_count: 0,
+    };
 }
 
 /// Numbers of files that are none. Those of files begin with [`number::FIRST_FILE`].
