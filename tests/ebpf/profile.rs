@@ -137,7 +137,7 @@ impl Symbols {
                 (
                     symbol.address(),
                     symbol.size(),
-                    symbol.name().unwrap_or_default().to_owned(),
+                    without_suffix(symbol.name().unwrap_or_default()),
                 )
             })
             .collect();
@@ -169,4 +169,11 @@ impl Symbols {
         });
         name.clone()
     }
+}
+
+/// Compilers move the rarely run part of `f` to a function `f.cold`.
+fn without_suffix(name: &str) -> String {
+    name.split_once('.')
+        .map_or(name, |(name, _)| name)
+        .to_owned()
 }

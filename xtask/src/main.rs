@@ -41,7 +41,7 @@ usage: cargo xtask <command>
   deny       licences, sources and bans of the dependencies (cargo-deny)
   features   each crate alone without default features, and with each of its features alone
   cross      a check build for aarch64-unknown-linux-gnu
-  bpf        build the BPF programs anew into ebpf/objects (`check` compares instead)
+  bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
   gen        rewrite every generated file
   fuzz       [--seconds N] [target]   run the fuzz targets, each for N seconds (default 20)
   peers      build the real peers for tests and benches, and print where they are
@@ -82,6 +82,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("features", []) => features::run(&workspace)?,
         ("cross", []) => cross::run(&workspace, &mut report)?,
         ("bpf", []) => bpf::write(&workspace, &mut report)?,
+        ("bpf", ["--check"]) => bpf::check(&workspace, &mut report)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,

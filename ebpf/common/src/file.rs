@@ -5,7 +5,7 @@
 /// On an overlay it is the file of the layer below, so containers of one image share their tables;
 /// `stat` shows other numbers there and is never compared with it.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct FileId {
     pub inode: u64,

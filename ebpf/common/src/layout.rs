@@ -83,4 +83,6 @@ layout! {
     node_name: "kernfs_node"."name?";
     task_in_exec: "task_struct"."in_execve:bit?";
     mm_start_stack: "mm_struct"."start_stack";
+    mm_arguments: "mm_struct"."arg_start";
+    mm_arguments_end: "mm_struct"."arg_end";
 }

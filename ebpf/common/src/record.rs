@@ -64,7 +64,9 @@ pub struct Process {
     pub pid_namespace: u32,
     /// 0 where it has none any more.
     pub mount_namespace: u32,
-    pub names_bytes: u32,
+    pub names_bytes: u16,
+    /// Behind the names stand its arguments, each ended by a zero byte, where they are asked for.
+    pub arguments_bytes: u16,
 }
 
 /// A file at the first sample that meets it, and a mapping through which it can be opened. Behind it
@@ -93,5 +95,7 @@ pub struct File {
 pub const MAX_NAMES_BYTES: usize = 2048;
 /// Of one name, with its end.
 pub const MAX_NAME_BYTES: usize = 256;
+/// Arguments that are longer are cut off.
+pub const MAX_ARGUMENTS_BYTES: usize = 4096;
 
 const _: () = assert!(size_of::<Process>() == size_of::<File>());

@@ -118,7 +118,9 @@ impl Walk {
             return Ok(Encoded(kind::GAP));
         }
         let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
-        let (first, count) = (world.word(entry), world.word(entry.wrapping_add(1)));
+        // The count first: the loader writes it last.
+        let count = world.word(entry.wrapping_add(1));
+        let first = world.word(entry);
         if count == 0 {
             return Ok(Encoded(kind::GAP));
         }

@@ -87,18 +87,76 @@ impl Arena {
             self.store(entry, rows_at + page.rows);
             self.store(entry + 1, page.count);
         }
+        self.store_rows(rows_at, table, &rules);
+        Ok(piece)
+    }
+
+    /// Makes room for the index of a table none of whose pages is built.
+    pub fn reserve_pages(&mut self, count: u32) -> Result<Piece, NoRoom> {
+        let words = count.checked_mul(Page::WORDS).ok_or(NoRoom::Full)?;
+        let pages = self.take(words)?;
+        for page in 0..count {
+            self.set_page(pages, page, Page::NOT_BUILT);
+        }
+        Ok(pages)
+    }
+
+    pub fn has_page(&self, pages: Piece, page: u32) -> bool {
+        self.load(pages.start + page * Page::WORDS + 1) != Page::NOT_BUILT.count
+    }
+
+    /// Puts one page in, from a table that has no other one.
+    pub fn insert_page(&mut self, pages: Piece, page: u32, table: &Table) -> Result<(), NoRoom> {
+        let rules = self.intern(&table.rules)?;
+        let count = table.rows.len() as u32;
+        let place = match count {
+            0 => Page::EMPTY,
+            _ => Page {
+                rows: self.take(count)?.start,
+                count,
+            },
+        };
+        self.store_rows(place.rows, table, &rules);
+        self.set_page(pages, page, place);
+        Ok(())
+    }
+
+    /// From now on nothing is known of this page.
+    pub fn give_page_up(&mut self, pages: Piece, page: u32) {
+        self.set_page(pages, page, Page::EMPTY);
+    }
+
+    /// A program reads the count first: once that is there, so are the rows.
+    fn set_page(&mut self, pages: Piece, page: u32, entry: Page) {
+        let at = pages.start + page * Page::WORDS;
+        self.store(at, entry.rows);
+        self.store(at + 1, entry.count);
+    }
+
+    fn store_rows(&mut self, at: u32, table: &Table, rules: &[u32]) {
         for (number, row) in table.rows.iter().enumerate() {
             let rule = rules.get(row.rule() as usize).copied().unwrap_or_default();
             let row = Row::new(u64::from(row.offset()), rule);
-            self.store(rows_at + number as u32, row.0);
+            self.store(at + number as u32, row.0);
         }
-        Ok(piece)
     }
 
     /// Gives a table's memory back.
     pub fn remove(&mut self, piece: Piece) {
         self.used_words -= u64::from(piece.words);
         self.resting.push_back((Instant::now(), piece));
+    }
+
+    /// Gives back the memory of a table that was built page by page.
+    pub fn remove_pages(&mut self, pages: Piece) {
+        for page in 0..pages.words / Page::WORDS {
+            let at = pages.start + page * Page::WORDS;
+            let (start, words) = (self.load(at), self.load(at + 1));
+            if words > 0 && words != Page::NOT_BUILT.count {
+                self.remove(Piece { start, words });
+            }
+        }
+        self.remove(pages);
     }
 
     fn take(&mut self, words: u32) -> Result<Piece, NoRoom> {
@@ -133,11 +191,19 @@ impl Arena {
             .collect()
     }
 
+    fn load(&self, word: u32) -> u32 {
+        self.place(word).load(Ordering::Relaxed)
+    }
+
     fn store(&mut self, word: u32, value: u32) {
+        self.place(word).store(value, Ordering::Release);
+    }
+
+    fn place(&self, word: u32) -> &AtomicU32 {
         let words = self.memory.len() / 4;
         assert!((word as usize) < words, "word {word} of {words}");
         // SAFETY: inside the mapping and aligned; programs read it at the same time, hence atomic.
-        let place = unsafe {
+        unsafe {
             AtomicU32::from_ptr(
                 self.memory
                     .start()
@@ -145,8 +211,7 @@ impl Arena {
                     .cast::<u32>()
                     .add(word as usize),
             )
-        };
-        place.store(value, Ordering::Relaxed);
+        }
     }
 }
 

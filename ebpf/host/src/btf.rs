@@ -49,7 +49,8 @@ fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
     Ok(Layout::from_offsets(|| offsets.next().unwrap_or_default()))
 }
 
-struct Types<'a> {
+/// Any type information, of which structures and their members are looked up.
+pub struct Types<'a> {
     bytes: &'a [u8],
     strings: &'a [u8],
     /// Where each type begins; type numbers count from 1.
@@ -82,7 +83,7 @@ mod kind {
 const DEEPEST: usize = 16;
 
 impl<'a> Types<'a> {
-    fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
+    pub fn parse(file: &'a [u8]) -> Result<Self, BtfError> {
         let word = |at| word(file, at).ok_or(BtfError::Damaged("its header is cut off"));
         if word(0)? as u16 != MAGIC {
             return Err(BtfError::Damaged("it does not begin like one"));
@@ -146,7 +147,8 @@ impl<'a> Types<'a> {
         rest.split(|&byte| byte == 0).next()
     }
 
-    fn structure(&self, name: &str) -> Option<usize> {
+    /// Where the structure of that name begins.
+    pub fn structure(&self, name: &str) -> Option<usize> {
         self.begins.iter().map(|&at| at as usize).find(|&at| {
             self.kind(at) == Some(kind::STRUCT)
                 && self.word(at).and_then(|offset| self.name(offset)) == Some(name.as_bytes())
@@ -155,7 +157,7 @@ impl<'a> Types<'a> {
 
     /// The offset in bytes of a member, whose path may lead through other structures by dots; that in
     /// bits where the path says so.
-    fn member(&self, mut at: usize, path: &str) -> Option<u64> {
+    pub fn member(&self, mut at: usize, path: &str) -> Option<u64> {
         let mut bits = 0;
         let (path, is_bit) = match path.strip_suffix(":bit") {
             Some(path) => (path, true),
@@ -223,6 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::print_stderr, reason = "says what is skipped")]
     fn finds_every_member_in_the_running_kernel() {
         match kernel_layout() {
             Ok(layout) => {

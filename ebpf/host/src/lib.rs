@@ -8,18 +8,24 @@
 //!
 //! * [`Profiler`] loads the programs ([`programs`]), opens a clock per CPU ([`events`]) and hands
 //!   out what they found ([`records`]).
-//! * [`tables`] is a thread of its own: it opens executables, builds their unwind tables and puts
-//!   them into the [`arena`] that the programs read.
+//! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
+//!   tables and puts them into the [`arena`] that the programs read.
 //! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code.
 //!
 //! Unsafe code is in [`sys`] and [`arena`] alone.
 
 mod arena;
 mod btf;
+mod builder;
 mod events;
 mod executables;
+mod files;
 mod identify;
+mod jobs;
 mod kallsyms;
+mod names;
+mod opener;
+mod places;
 mod profiler;
 mod programs;
 mod proof;
@@ -29,6 +35,7 @@ mod tables;
 
 pub use executables::{Executable, Executables};
 pub use kallsyms::{KernelSymbol, KernelSymbols};
+pub use names::Names;
 pub use profcol_ebpf_common::file::number;
 pub use profcol_ebpf_common::frame::Frame;
 pub use profcol_ebpf_common::reason::EndReason;

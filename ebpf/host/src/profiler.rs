@@ -1,23 +1,24 @@
 //! The whole: loaded, proved, sampling.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 use std::time::Duration;
 
-use aya::maps::{MapData, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
+use profcol_ebpf_common::record::ProcessKey;
+use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
 use crate::events::Events;
 use crate::executables::Executables;
+use crate::files::{Announced, Files};
 use crate::identify::Identifier;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
 use crate::sys;
-use crate::tables::{TableCounts, Tables, Worker};
+use crate::tables::{TableCounts, Tables};
 
 /// What is sampled, and how large everything may grow.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub struct Settings {
     pub frequency: u64,
     /// Frames of a user stack at most.
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
     /// For unwind tables.
     pub table_bytes: u64,
     /// Executables that are known at once.
@@ -54,8 +57,20 @@ pub struct Profiler {
     events: Events,
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
+    processes: HashMap<MapData, ProcessKey, u32>,
     tables: Tables,
     executables: Executables,
+}
+
+/// A stack that ends at a page that is not built asks for it.
+fn want_page(tables: &Tables, record: &Record<'_>) {
+    if let Record::Sample { sample, user, .. } = record
+        && sample.end == EndReason::TablePending as u32
+        && let Some(last) = user.frames().last()
+        && last.has_file()
+    {
+        tables.want(last.file(), last.offset() >> PAGE_SHIFT);
+    }
 }
 
 /// What the programs counted since they were loaded.
@@ -81,6 +96,7 @@ impl Profiler {
                 processes: settings.processes,
                 ring_bytes: settings.ring_bytes,
                 max_frames: settings.max_frames,
+                with_arguments: settings.with_arguments,
             },
         )?;
         let sampler = programs.sampler_fd()?;
@@ -95,22 +111,21 @@ impl Profiler {
         );
 
         let executables = Executables::default();
-        let tables = Tables::start(Worker {
-            arena: programs.arena,
-            files: programs.files,
-            free_numbers: programs.free_numbers,
-            identifier,
-            executables: executables.clone(),
-            resting: VecDeque::new(),
-            stats: Arc::default(),
-        })
-        .map_err(StartError::Thread)?;
+        let files = Files::new(
+            programs.files,
+            programs.free_numbers,
+            executables.clone(),
+            settings.files as usize,
+        );
+        let tables =
+            Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
         let events =
             Events::open(settings.frequency, sampler.as_fd()).map_err(StartError::Events)?;
         Ok(Self {
             events,
             records: programs.records,
             counters: programs.counters,
+            processes: programs.processes,
             tables,
             executables,
         })
@@ -125,10 +140,29 @@ impl Profiler {
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         while let Some(item) = self.records.next() {
             match records::parse(&item) {
-                Some(Record::File(file)) => self.tables.announce(file),
-                Some(record) => take(record),
+                Some(Record::File { file, path }) => self.tables.announce(Announced {
+                    file,
+                    path: path.path(),
+                }),
+                Some(record) => {
+                    want_page(&self.tables, &record);
+                    take(record);
+                }
                 None => tracing::error!(bytes = item.len(), "a record of an unknown kind"),
             }
+        }
+    }
+
+    /// Everything that was handed out so far has its names: numbers of files that are gone may be
+    /// given to others.
+    pub fn named(&self) {
+        self.tables.named();
+    }
+
+    /// The process is announced again at its next sample.
+    pub fn forget(&mut self, process: &ProcessKey) {
+        if let Err(error) = self.processes.remove(process) {
+            tracing::trace!(pid = process.pid, %error, "a process was forgotten already");
         }
     }
 

@@ -9,18 +9,30 @@ use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, number};
 use profcol_ebpf_common::identify::Answer;
 use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::settings::Settings;
 
 use crate::arena::Arena;
 use crate::btf::BtfError;
 
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
+
 /// Built by `cargo xtask bpf`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
+#[cfg(target_arch = "x86_64")]
+static OBJECT: Option<&[u8]> = Some(aya::include_bytes_aligned!("../../objects/x86_64.o"));
+#[cfg(not(target_arch = "x86_64"))]
+static OBJECT: Option<&[u8]> = None;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
     Btf(#[from] BtfError),
+    #[error(
+        "there are no BPF programs for {}; profcol has them for x86_64",
+        std::env::consts::ARCH
+    )]
+    Architecture,
     #[error("the kernel does not take the BPF object: {0}")]
     Object(#[from] aya::EbpfError),
     #[error("the kernel does not take the program `{name}`: {error}")]
@@ -46,6 +58,7 @@ pub struct Programs {
     pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     pub files: HashMap<MapData, FileId, FileEntry>,
     pub free_numbers: Queue<MapData, u32>,
+    pub processes: HashMap<MapData, ProcessKey, u32>,
     pub answer: Array<MapData, Answer>,
     pub arena: Arena,
 }
@@ -58,6 +71,8 @@ pub struct Sizes {
     pub processes: u32,
     pub ring_bytes: u32,
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
 }
 
 const SAMPLE: &str = "sample";
@@ -65,6 +80,7 @@ const IDENTIFY: &str = "identify";
 
 impl Programs {
     pub fn load(layout: Layout, sizes: &Sizes) -> Result<Self, LoadError> {
+        let bytes = OBJECT.ok_or(LoadError::Architecture)?;
         let arena_pages = u32::try_from(sizes.table_bytes.div_ceil(4096)).unwrap_or(u32::MAX);
         let mut object = EbpfLoader::new()
             // The object has no relocations by type, and reading the kernel's types is not cheap.
@@ -75,7 +91,7 @@ impl Programs {
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
             .map_max_entries("records", sizes.ring_bytes)
-            .load(OBJECT)?;
+            .load(bytes)?;
 
         let arena = {
             let Some(Map::Unsupported(data)) = object.map("arena") else {
@@ -89,7 +105,7 @@ impl Programs {
             arena: arena.address(),
             rules_at: Arena::RULES_AT,
             max_frames: sizes.max_frames,
-            unused: 0,
+            with_arguments: sizes.with_arguments.into(),
         };
         settings.set(0, told, 0).map_err(|error| LoadError::Map {
             name: "settings",
@@ -111,6 +127,7 @@ impl Programs {
             counters: take(&mut object, "counters")?,
             files: take(&mut object, "files")?,
             free_numbers: numbers,
+            processes: take(&mut object, "processes")?,
             answer: take(&mut object, "answer")?,
             arena,
             object,

@@ -61,7 +61,10 @@ fn number_file(scratch: &mut Scratch, met: &Met) -> Option<u32> {
         table: TableRef::PENDING,
         used: now(),
     };
-    if FILES.insert(&met.id, &entry, u64::from(BPF_NOEXIST)).is_err() {
+    if FILES
+        .insert(&met.id, &entry, u64::from(BPF_NOEXIST))
+        .is_err()
+    {
         let _ = FREE_NUMBERS.push(&number, 0);
         // Another CPU was faster, or the map is full.
         let Some(entry) = FILES.get_ptr_mut(&met.id) else {

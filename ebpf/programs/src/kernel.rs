@@ -13,9 +13,7 @@ pub struct Kernel<'a> {
 #[inline(always)]
 pub fn read<T>(address: u64, into: *mut T) -> bool {
     // SAFETY: the helper checks the address that it reads from; what it writes to is ours.
-    unsafe {
-        bpf_probe_read_kernel(into.cast(), size_of::<T>() as u32, address as *const _) == 0
-    }
+    unsafe { bpf_probe_read_kernel(into.cast(), size_of::<T>() as u32, address as *const _) == 0 }
 }
 
 #[inline(always)]

@@ -39,7 +39,9 @@ pub fn settings() -> Option<&'static Settings> {
 
 pub fn scratch() -> Option<&'static mut Scratch> {
     // SAFETY: a program is not interrupted by itself on its CPU, so nobody else has this reference.
-    SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+    SCRATCH
+        .get_ptr_mut(0)
+        .map(|scratch| unsafe { &mut *scratch })
 }
 
 pub fn count(counter: u32) {

@@ -3,9 +3,11 @@
 //! Read at the first sample, since a process that lives for milliseconds is gone before anybody
 //! could look it up.
 
-use aya_ebpf::helpers::generated::{bpf_probe_read_kernel_str, bpf_ringbuf_output};
+use aya_ebpf::helpers::generated::{
+    bpf_probe_read_kernel_str, bpf_probe_read_user, bpf_ringbuf_output,
+};
 use profcol_ebpf_common::hide;
-use profcol_ebpf_common::record::{MAX_NAME_BYTES, MAX_NAMES_BYTES, Process};
+use profcol_ebpf_common::record::{MAX_ARGUMENTS_BYTES, MAX_NAME_BYTES, MAX_NAMES_BYTES, Process};
 
 use crate::kernel::word;
 use crate::maps::{self, RECORDS};
@@ -48,7 +50,7 @@ pub extern "C" fn note_path(scratch: *mut Scratch, file: u64) -> u32 {
         let name = word(dentry + layout.dentry_name).unwrap_or(0);
         let parent = word(dentry + layout.dentry_parent).unwrap_or(0);
         // The root of a file system that is mounted nowhere.
-        if parent == dentry || !append(scratch, name) {
+        if parent == dentry || append(scratch, name) == 0 {
             return 0;
         }
         dentry = parent;
@@ -89,7 +91,7 @@ pub extern "C" fn note_cgroup(scratch: *mut Scratch, task: u64) -> u32 {
             return 0;
         }
         let name = word(node.wrapping_add(layout.node_name)).unwrap_or(0);
-        if !append(scratch, name) {
+        if append(scratch, name) == 0 {
             return 0;
         }
         node = word(node.wrapping_add(layout.node_parent)).unwrap_or(0);
@@ -97,11 +99,54 @@ pub extern "C" fn note_cgroup(scratch: *mut Scratch, task: u64) -> u32 {
     0
 }
 
+/// Writes the arguments of the current process behind the names, as they stand in its own memory, and
+/// returns how many bytes they are.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn note_arguments(scratch: *mut Scratch) -> u32 {
+    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+        return 0;
+    };
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    let layout = &settings.layout;
+    let start = word(scratch.mm + layout.mm_arguments).unwrap_or(0);
+    let end = word(scratch.mm + layout.mm_arguments_end).unwrap_or(0);
+    let names = hide(scratch.names_bytes);
+    if start >= end || names > (MAX_NAMES_BYTES + MAX_NAME_BYTES) as u64 {
+        return 0;
+    }
+    let mut length = end - start;
+    // A page that is not in memory takes nothing with it but itself.
+    for _ in 0..2 {
+        let bytes = hide(length.min(MAX_ARGUMENTS_BYTES as u64));
+        if bytes > MAX_ARGUMENTS_BYTES as u64 {
+            return 0;
+        }
+        // SAFETY: behind the longest names there is room for the longest arguments.
+        let failed = unsafe {
+            bpf_probe_read_user(
+                scratch.names.as_mut_ptr().add(names as usize).cast(),
+                bytes as u32,
+                start as *const _,
+            )
+        };
+        if failed == 0 {
+            scratch.names_bytes += bytes;
+            return bytes as u32;
+        }
+        length = length.min(PAGE - start % PAGE);
+    }
+    0
+}
+
+const PAGE: u64 = 4096;
+
 /// Sends what is told with the names behind it; false where the ring has no room.
 #[inline(always)]
 pub fn send(scratch: &mut Scratch, flags: u64) -> bool {
     let mut names = hide(scratch.names_bytes);
-    let most = (MAX_NAMES_BYTES + MAX_NAME_BYTES) as u64;
+    let most = (MAX_NAMES_BYTES + MAX_NAME_BYTES + MAX_ARGUMENTS_BYTES) as u64;
     if names > most {
         names = most;
     }
@@ -117,11 +162,17 @@ pub fn send(scratch: &mut Scratch, flags: u64) -> bool {
     failed == 0
 }
 
-/// False where there is no room for it, or it cannot be read.
-#[inline(always)]
-fn append(scratch: &mut Scratch, name: u64) -> bool {
+/// 0 where there is no room for it, or it cannot be read.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn append(scratch: *mut Scratch, name: u64) -> u32 {
+    if scratch.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
     if scratch.names_bytes >= MAX_NAMES_BYTES as u64 {
-        return false;
+        return 0;
     }
     let place = hide(scratch.names_bytes) as usize & (MAX_NAMES_BYTES - 1);
     // SAFETY: behind the last place there is room for the longest name.
@@ -133,10 +184,10 @@ fn append(scratch: &mut Scratch, name: u64) -> bool {
         )
     };
     if read <= 0 {
-        return false;
+        return 0;
     }
     scratch.names_bytes += read as u64;
-    true
+    1
 }
 
 #[inline(always)]

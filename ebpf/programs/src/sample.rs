@@ -2,24 +2,26 @@
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task,
-    bpf_get_smp_processor_id, bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
+    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_smp_processor_id,
+    bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
 use profcol_ebpf_common::file::number;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::record::{self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind};
+use profcol_ebpf_common::record::{
+    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind,
+};
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::{Code, Walk};
 use profcol_ebpf_common::{counter, hide};
 
+use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{KNOWN_CODES, Scratch};
 use crate::unwind::{self, GO_ON, NO_WINDOW};
-use crate::files::{self, Met};
 use crate::{names, registers, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
@@ -95,7 +97,11 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.mm = kernel::word(task + layout.task_mm).unwrap_or(0);
     if scratch.mm == 0 {
         let exiting = flags & task::EXITING != 0;
-        let reason = if exiting { EndReason::Exit } else { EndReason::KernelThread };
+        let reason = if exiting {
+            EndReason::Exit
+        } else {
+            EndReason::KernelThread
+        };
         return reason as u32;
     }
     if task::is_between_images(layout, task, flags, scratch.mm) {
@@ -138,7 +144,11 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let executable = executable(scratch, settings);
     names::note_cgroup(scratch, task);
     let (own_pid, pid_namespace) = task::own_pid(layout, leader);
-    let names_bytes = scratch.names_bytes as u32;
+    let names_bytes = scratch.names_bytes as u16;
+    let mut arguments_bytes = 0;
+    if settings.with_arguments != 0 && has_own_image(scratch) {
+        arguments_bytes = hide(u64::from(names::note_arguments(scratch))) as u16;
+    }
     scratch.told.process = record::Process {
         kind: kind::PROCESS,
         parent: task::parent(layout, leader),
@@ -152,9 +162,12 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         pid_namespace,
         mount_namespace: task::mount_namespace(layout, task),
         names_bytes,
+        arguments_bytes,
     };
     // SAFETY: it was written as a process just now.
-    kernel::read(leader + layout.task_comm, unsafe { &raw mut scratch.told.process.name });
+    kernel::read(leader + layout.task_comm, unsafe {
+        &raw mut scratch.told.process.name
+    });
     if !names::send(scratch, NO_WAKEUP) {
         maps::count(counter::RING_FULL_PROCESS);
         return;
@@ -163,12 +176,16 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let _ = PROCESSES.insert(&key, &announced, 0);
 }
 
+/// Between two images the name is still the old one's and the memory already the new one's.
+fn has_own_image(scratch: &Scratch) -> bool {
+    scratch.mm != 0 && scratch.sample.end != EndReason::Exec as u32
+}
+
 /// The number of the executable's file.
 #[inline(always)]
 fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
     let layout = &settings.layout;
-    // Between two images the name is still the old one's and the file already the new one's.
-    if scratch.mm == 0 || scratch.sample.end == EndReason::Exec as u32 {
+    if !has_own_image(scratch) {
         return number::NOWHERE;
     }
     let mut kernel = Kernel {

@@ -1,7 +1,8 @@
 //! What a program works with: a program's own stack has 512 bytes, so this is in a map, one per CPU.
 
 use profcol_ebpf_common::record::{
-    File, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES, Process, Sample,
+    File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES,
+    Process, Sample,
 };
 use profcol_ebpf_common::walk::{Code, Walk};
 
@@ -38,7 +39,8 @@ pub struct Scratch {
     pub window: [u64; WINDOW],
     pub window_at: u64,
     pub told: Told,
-    /// Right behind what is told. A name is written whole where there is room for its first byte.
-    pub names: [u8; MAX_NAMES_BYTES + MAX_NAME_BYTES],
+    /// Right behind what is told. Behind the last place at which a name may
+    /// begin there is room for the longest one, and behind the longest names for the arguments.
+    pub names: [u8; MAX_NAMES_BYTES + MAX_NAME_BYTES + MAX_ARGUMENTS_BYTES],
     pub names_bytes: u64,
 }

@@ -3,13 +3,13 @@
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profcol_ebpf_common::file::{self, number};
 use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::hide;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Encoded;
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::table::Words;
 use profcol_ebpf_common::walk::{Code, World};
-use profcol_ebpf_common::hide;
 
 use crate::arena::Arena;
 use crate::files::{self, Met};
@@ -96,8 +96,8 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
         node: &mut scratch.node,
     };
     let layout = &settings.layout;
-    let mapping = mappings::find(&mut kernel, layout, scratch.mm, address)
-        .map_err(|miss| miss.reason())?;
+    let mapping =
+        mappings::find(&mut kernel, layout, scratch.mm, address).map_err(|miss| miss.reason())?;
     if !mapping.has_code {
         return Err(EndReason::NoMapping);
     }

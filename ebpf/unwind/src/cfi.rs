@@ -119,11 +119,11 @@ impl<'a, S: Kind<'a>> Frames<'a, S> {
             };
             if entry.describes_code
                 && let Ok(offset) = u32::try_from(at)
-                && let Some(fde) = self.parse(offset)
+                && let Some((start, end)) = self.range(offset)
             {
                 spans.push(Span {
-                    start: fde.initial_address(),
-                    end: fde.initial_address().saturating_add(fde.len()),
+                    start,
+                    end,
                     origin: S::origin(offset),
                 });
             }
@@ -157,6 +157,13 @@ impl<'a, S: Kind<'a>> Frames<'a, S> {
             describes_code,
             end,
         })
+    }
+
+    /// The addresses that an entry describes.
+    pub fn range(&mut self, offset: u32) -> Option<(u64, u64)> {
+        let fde = self.parse(offset)?;
+        let start = fde.initial_address();
+        Some((start, start.saturating_add(fde.len())))
     }
 
     fn parse(&mut self, offset: u32) -> Option<FrameDescriptionEntry<Bytes<'a>>> {

@@ -82,21 +82,18 @@ pub(crate) struct Section {
 
 /// The sections that anything here asks for.
 const SECTIONS: &[&str] = &[
-    ".data.rel.ro",
+    ".data.rel.ro.gopclntab",
     ".debug_frame",
     ".eh_frame",
-    ".eh_frame_hdr",
     ".go.buildinfo",
     ".gopclntab",
     ".got",
     ".note.gnu.build-id",
     ".note.go.buildid",
-    ".noptrdata",
     ".plt",
     ".plt.bnd",
     ".plt.got",
     ".plt.sec",
-    ".rodata",
     ".text",
 ];
 
@@ -164,7 +161,7 @@ impl Executable {
 
     pub fn is_go(&self) -> bool {
         self.go_build_id.is_some()
-            || self.section(".gopclntab").is_some()
+            || self.go_functions().is_some()
             || self.section(".go.buildinfo").is_some()
     }
 
@@ -179,6 +176,12 @@ impl Executable {
         self.sections
             .iter()
             .find(|section| section.part.what == name)
+    }
+
+    /// Go's table of functions; Go's own linker called it otherwise in position-independent programs.
+    pub(crate) fn go_functions(&self) -> Option<&Section> {
+        let old = || self.section(".data.rel.ro.gopclntab");
+        self.section(".gopclntab").or_else(old)
     }
 
     /// The executable segment with this address.

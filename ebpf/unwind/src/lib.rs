@@ -3,6 +3,7 @@
 //! * [`Source`]: bytes of a file, read where they are needed and never mapped.
 //! * [`Executable`]: what is known of a file before its code is looked at.
 //! * [`Table`]: for each byte of its code the rule that leads to the caller.
+//! * [`Index`]: the same for single pages of files that are too large to be read in one piece.
 //!
 //! Files come from anybody who may start a process, and are read by a process with many rights: each
 //! size has a limit, what is over it is refused, and no file is trusted to stay as it is.
@@ -11,6 +12,7 @@ mod cfi;
 mod elf;
 mod golang;
 mod identity;
+mod index;
 mod known;
 mod notes;
 mod plt;
@@ -27,6 +29,7 @@ mod tests;
 
 pub use elf::{Executable, Machine, Segment};
 pub use identity::htlhash;
+pub use index::Index;
 pub use refused::Refused;
 pub use source::Source;
 pub use table::Table;

@@ -35,6 +35,10 @@ impl FrameBytes {
             None => without_section(executable, source),
         };
         let debug_frame = match executable.section(".debug_frame") {
+            // It says less of Go's functions than their own table.
+            Some(_) if executable.go_functions().is_some() => None,
+            // Nothing needs it to run, so damage there is no reason to give up the rest.
+            Some(section) if eh_frame.is_some() => uncompressed(section, source).ok(),
             Some(section) => Some(uncompressed(section, source)?),
             None => None,
         };

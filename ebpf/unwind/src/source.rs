@@ -8,6 +8,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+#[allow(
+    clippy::len_without_is_empty,
+    reason = "the length can fail, and nobody asks whether it is zero"
+)]
 pub trait Source {
     fn len(&self) -> io::Result<u64>;
 
@@ -72,5 +76,42 @@ impl Part {
             return Err(Refused::Broken { what });
         }
         source.read_at(offset, size as usize).map_err(unreadable)
+    }
+}
+
+/// What is read at once: what belongs to neighbours mostly stands together.
+const WINDOW: u64 = 16 << 10;
+
+/// The part of the file that was read last.
+pub(crate) struct Window<'s, S: ?Sized> {
+    source: &'s S,
+    length: u64,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'s, S: Source + ?Sized> Window<'s, S> {
+    pub fn new(source: &'s S) -> Self {
+        Self {
+            source,
+            length: source.len().unwrap_or(0),
+            offset: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    pub fn get(&mut self, offset: u64, size: u64) -> Option<&[u8]> {
+        let end = offset.checked_add(size)?;
+        if end > self.length {
+            return None;
+        }
+        let held = self.offset..self.offset + self.bytes.len() as u64;
+        if offset < held.start || end > held.end {
+            let size = size.max(WINDOW).min(self.length - offset);
+            self.bytes = self.source.read_at(offset, size as usize).ok()?;
+            self.offset = offset;
+        }
+        let start = (offset - self.offset) as usize;
+        self.bytes.get(start..start + size as usize)
     }
 }

@@ -70,18 +70,23 @@ impl Table {
     }
 }
 
+/// Looks into a span: what holds from its start to `end`.
+pub(crate) trait Decode {
+    fn steps(&mut self, span: &Span, end: u64, steps: &mut Vec<Step>);
+}
+
 /// Everything that says how code of a file unwinds.
-pub(crate) struct Authorities<'a> {
+pub(crate) struct Authorities<'a, S: ?Sized> {
     eh_frame: Option<Frames<'a, EhFrame<Bytes<'a>>>>,
-    go: Option<golang::Functions>,
+    go: Option<golang::Functions<'a, S>>,
     debug_frame: Option<Frames<'a, DebugFrame<Bytes<'a>>>>,
     fixed: Vec<Rule>,
 }
 
-impl<'a> Authorities<'a> {
+impl<'a, S: Source + ?Sized> Authorities<'a, S> {
     pub fn new(
         executable: &Executable,
-        source: &(impl Source + ?Sized),
+        source: &'a S,
         bytes: &'a FrameBytes,
     ) -> Result<Self, Refused> {
         let machine = executable.machine;
@@ -99,11 +104,7 @@ impl<'a> Authorities<'a> {
         })
     }
 
-    fn spans(
-        &mut self,
-        executable: &Executable,
-        source: &(impl Source + ?Sized),
-    ) -> Result<Spans, Refused> {
+    fn spans(&mut self, executable: &Executable, source: &S) -> Result<Spans, Refused> {
         let code = |spans: Vec<Span>| -> Vec<Span> {
             spans
                 .into_iter()
@@ -114,11 +115,15 @@ impl<'a> Authorities<'a> {
         if let Some(frames) = &mut self.eh_frame {
             spans = Spans::new(code(frames.spans()?));
         }
-        if let Some(functions) = &self.go {
+        if let Some(functions) = &mut self.go {
             spans.fill(code(functions.spans()));
         }
         if let Some(frames) = &mut self.debug_frame {
-            spans.fill(code(frames.spans()?));
+            match frames.spans() {
+                Ok(found) => spans.fill(code(found)),
+                Err(_) if self.eh_frame.is_some() => {}
+                Err(refused) => return Err(refused),
+            }
         }
         let stubs = plt::stubs(executable, source);
         spans.fill(code(self.fixed(stubs)));
@@ -141,7 +146,9 @@ impl<'a> Authorities<'a> {
             })
             .collect()
     }
+}
 
+impl<S: Source + ?Sized> Decode for Authorities<'_, S> {
     fn steps(&mut self, span: &Span, end: u64, steps: &mut Vec<Step>) {
         let start = span.start;
         let end = end.min(span.end);
@@ -152,7 +159,7 @@ impl<'a> Authorities<'a> {
                 }
             }
             Origin::Go(number) => {
-                if let Some(functions) = &self.go {
+                if let Some(functions) = &mut self.go {
                     functions.steps(number, start, end, steps);
                 }
             }
@@ -174,9 +181,9 @@ impl<'a> Authorities<'a> {
 
 /// Lays the spans of a segment over each other: where they overlap the one with the later start
 /// wins, and at its end what was below holds again.
-struct Overlay<'s, 'a> {
+pub(crate) struct Overlay<'s, D> {
     segment: &'s Segment,
-    authorities: &'s mut Authorities<'a>,
+    decode: &'s mut D,
     writer: &'s mut Writer,
     /// Everything before is written.
     at: u64,
@@ -193,15 +200,11 @@ struct Open {
     current: usize,
 }
 
-impl<'s, 'a> Overlay<'s, 'a> {
-    fn new(
-        segment: &'s Segment,
-        authorities: &'s mut Authorities<'a>,
-        writer: &'s mut Writer,
-    ) -> Self {
+impl<'s, D: Decode> Overlay<'s, D> {
+    pub fn new(segment: &'s Segment, decode: &'s mut D, writer: &'s mut Writer) -> Self {
         Self {
             segment,
-            authorities,
+            decode,
             writer,
             at: segment.address,
             open: Vec::new(),
@@ -209,7 +212,7 @@ impl<'s, 'a> Overlay<'s, 'a> {
         }
     }
 
-    fn run(mut self, spans: &[Span]) -> Result<(), Refused> {
+    pub fn run(mut self, spans: &[Span]) -> Result<(), Refused> {
         let (start, end) = (self.segment.address, self.segment.end());
         let first = spans.partition_point(|span| span.start < start);
         for span in &spans[first..] {
@@ -235,7 +238,7 @@ impl<'s, 'a> Overlay<'s, 'a> {
         }
         let mut steps = self.spare.pop().unwrap_or_default();
         steps.clear();
-        self.authorities.steps(span, end, &mut steps);
+        self.decode.steps(span, end, &mut steps);
         self.open.push(Open {
             end,
             steps,

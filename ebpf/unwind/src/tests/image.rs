@@ -12,6 +12,8 @@ pub struct Image {
     pub code: Vec<u8>,
     pub machine: u16,
     pub entry: u64,
+    /// Where the code is in memory.
+    pub address: u64,
     pub notes: Vec<u8>,
     sections: Vec<(&'static str, u64, u64, Vec<u8>)>,
 }
@@ -22,6 +24,7 @@ impl Image {
             code: vec![0x90; code],
             machine: EM_X86_64,
             entry: 0,
+            address: ADDRESS,
             notes: Vec::new(),
             sections: Vec::new(),
         }
@@ -92,7 +95,7 @@ impl Image {
         }
         let code = self.code.len() as u64;
         for (kind, flags, offset, address, size) in [
-            (PT_LOAD, PF_R | PF_X, CODE, ADDRESS, code),
+            (PT_LOAD, PF_R | PF_X, CODE, self.address, code),
             (PT_NOTE, PF_R, notes as u64, 0, self.notes.len() as u64),
         ] {
             head.extend(kind.to_le_bytes());

@@ -4,11 +4,13 @@
 use crate::cfi::Bytes;
 use crate::rules::Facts;
 use crate::sections::FrameBytes;
-use crate::{Executable, Table};
+use crate::{Executable, Index, Table};
 use gimli::{EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use profcol_ebpf_common::rule::Rule;
+use profcol_ebpf_common::table::{Page, Row};
 use proptest::prelude::*;
 use std::fs::File;
+use std::path::Path;
 use std::sync::OnceLock;
 
 struct Real {
@@ -52,6 +54,60 @@ fn searched(real: &Real, pc: u64) -> Option<Rule> {
     Some(facts.rule())
 }
 
+#[test]
+fn a_page_by_itself_says_what_the_whole_table_says() {
+    let own = std::env::current_exe().expect("this test is a file");
+    for path in [Path::new("/bin/sh"), &own] {
+        let file = File::open(path).expect("it opens");
+        let executable = Executable::read(&file).expect("it is an executable");
+        let table = Table::build(&executable, &file).expect("it has a table");
+        let index = Index::open(&executable, &file).expect("it has a search table");
+        for (number, whole) in table.pages.iter().enumerate() {
+            let number = table.first_page + number as u64;
+            let page = index
+                .page(&file, number)
+                .expect("it has unwind information");
+            let rows = |table: &Table, page: &Page| -> Vec<(u32, Rule)> {
+                let rows = &table.rows[page.rows as usize..][..page.count as usize];
+                let rule = |row: &Row| table.rules[row.rule() as usize];
+                rows.iter().map(|row| (row.offset(), rule(row))).collect()
+            };
+            let end = Rule::End;
+            let mut expected = rows(&table, whole);
+            // Only whole tables know the entry.
+            if expected.iter().all(|&(_, rule)| rule != end) {
+                assert_eq!(rows(&page, &page.pages[0]), expected, "page {number}");
+            } else {
+                expected.retain(|&(_, rule)| rule != end);
+                assert!(!page.rows.is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_the_image_that_the_kernel_maps() {
+    use std::os::unix::fs::FileExt;
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("proc is mounted");
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"));
+    let range = line
+        .and_then(|line| line.split_once(' '))
+        .map(|(range, _)| range);
+    let (start, end) = range
+        .and_then(|range| range.split_once('-'))
+        .expect("there is one");
+    let number = |text| u64::from_str_radix(text, 16).expect("it is an address");
+    let mut image = vec![0; (number(end) - number(start)) as usize];
+    let memory = File::open("/proc/self/mem").expect("own memory opens");
+    memory
+        .read_exact_at(&mut image, number(start))
+        .expect("it is mapped");
+    let executable = Executable::read(&image).expect("it is an ELF file");
+    assert_eq!(executable.segments[0].file_offset, 0);
+    let table = Table::build(&executable, &image).expect("it has a table");
+    assert!(table.rows.len() > 10 && table.first_page == 0);
+}
+
 proptest! {
     #[test]
     fn a_lookup_says_what_a_search_says(at in any::<prop::sample::Index>()) {
@@ -78,6 +134,13 @@ proptest! {
             let limit = if head { bytes.len().min(1024) } else { bytes.len() };
             if limit > 0 {
                 bytes[at.index(limit)] = byte;
+            }
+        }
+        if let Ok(executable) = Executable::read(&bytes)
+            && let Ok(index) = Index::open(&executable, &bytes)
+        {
+            for page in 0..bytes.len() as u64 / 4096 + 1 {
+                let _ = index.page(&bytes, page);
             }
         }
         if let Ok(executable) = Executable::read(&bytes)

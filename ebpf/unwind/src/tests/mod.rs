@@ -1,3 +1,4 @@
+mod golang;
 mod image;
 mod lookup;
 
@@ -229,8 +230,12 @@ fn debug_frame_speaks_where_eh_frame_is_silent() {
 
     let mut lying = packed;
     lying[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
-    let refused = build(&image().compressed(".debug_frame", lying)).expect_err("too large");
-    assert_eq!(refused.reason(), "too_large");
+    check(
+        &image().compressed(".debug_frame", lying.clone()),
+        &[(0x08, Rule::Gap), (0x10, sp(8)), (0x20, Rule::Gap)],
+    );
+    let refused = build(&Image::new(0x100).compressed(".debug_frame", lying));
+    assert_eq!(refused.expect_err("too large").reason(), "too_large");
 }
 
 #[test]
@@ -296,6 +301,26 @@ fn knows_the_entry_and_the_return_from_a_signal_without_unwind_information() {
             (0x89, Rule::Gap),
         ],
     );
+}
+
+#[test]
+fn code_may_begin_and_end_anywhere_in_memory() {
+    let mut image = Image::new(0x100);
+    image.code[..9].copy_from_slice(&[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05]);
+    for address in [0, u64::MAX - 0x100] {
+        image.address = address;
+        image.entry = address + 0xf0;
+        check(
+            &image,
+            &[
+                (0, Rule::SignalFrame),
+                (9, Rule::Gap),
+                (0xf0, Rule::End),
+                (0xff, Rule::End),
+                (0x100, Rule::Gap),
+            ],
+        );
+    }
 }
 
 #[test]

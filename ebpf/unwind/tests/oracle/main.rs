@@ -1,6 +1,8 @@
 //! Tables against what `readelf -wF` says of the same files: each row is equal or refused as
 //! unsupported, never another one.
 
+#![allow(clippy::print_stdout, reason = "figures, and what was skipped")]
+
 mod readelf;
 
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
@@ -10,11 +12,13 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[derive(Default)]
 struct Figures {
     files: u64,
+    refused: u64,
     rows: u64,
     said: u64,
     unsupported: u64,
@@ -104,9 +108,6 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
                     }
                 } else if ours == Rule::Unsupported {
                     figures.unsupported += 1;
-                    if std::env::var_os("WHY").is_some() {
-                        println!("unsupported {} {row:?} {}", path.display(), winner.signal);
-                    }
                 } else if let Err(theirs) = agree(executable.machine, ours, row, winner.signal) {
                     figures.complain(path, pc, &format!("{ours:?}, but readelf {theirs}"));
                 }
@@ -149,9 +150,6 @@ fn no_more_than_is_said(
             let pc = offset - segment.file_offset + segment.address;
             if said.at(pc).is_none() && rule != Rule::Gap {
                 figures.made += 1;
-                if std::env::var_os("WHY").is_some() {
-                    println!("made {} {pc:#x} {rule:?}", path.display());
-                }
             }
         }
     }
@@ -216,6 +214,12 @@ fn is_elf(path: &Path) -> bool {
         && matches!(magic[16], 2 | 3)
 }
 
+fn pseudo(path: &Path) -> bool {
+    ["/proc", "/sys", "/dev"]
+        .iter()
+        .any(|pseudo| path == Path::new(pseudo))
+}
+
 fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
@@ -223,14 +227,7 @@ fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in entries.flatten() {
         let path = entry.path();
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => {
-                if !["/proc", "/sys", "/dev"]
-                    .iter()
-                    .any(|skip| path == Path::new(skip))
-                {
-                    elves(&path, found);
-                }
-            }
+            Ok(kind) if kind.is_dir() && !pseudo(&path) => elves(&path, found),
             Ok(kind) if kind.is_file() && is_elf(&path) => found.push(path),
             _ => {}
         }
@@ -239,17 +236,17 @@ fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn compare(paths: &[PathBuf]) -> Figures {
     let mut figures = Figures::default();
-    let mut refused = 0;
     for path in paths {
         if let Err(error) = check(path, &mut figures) {
-            refused += 1;
+            figures.refused += 1;
             println!("{}: {error}", path.display());
         }
     }
     println!(
-        "{} files, {refused} refused; {} rows ({} made from code), {:.2} bytes each; {} rules; \
+        "{} files, {} refused; {} rows ({} made from code), {:.2} bytes each; {} rules; \
          {} places compared, {} unsupported, {} special to Go, {} unequal; built in {:?}, {:.1} M rows/s; slowest {:?}",
         figures.files,
+        figures.refused,
         figures.rows,
         figures.made,
         figures.bytes as f64 / figures.rows.max(1) as f64,
@@ -285,6 +282,100 @@ fn every_row_is_what_readelf_says() {
     assert!(figures.rows > 10_000, "{} rows", figures.rows);
     assert_eq!(figures.complaints, [""; 0]);
     assert!(figures.unsupported * 100 < figures.said);
+}
+
+/// Compiles with a program that may not be there; whether it was.
+fn compile(command: &mut Command) -> bool {
+    match command.output() {
+        Ok(output) if output.status.success() => true,
+        Ok(output) => panic!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            let skipped = format!("skipped: {:?} does not run: {error}", command.get_program());
+            assert!(std::env::var_os("CI").is_none(), "{skipped}");
+            println!("{skipped}");
+            false
+        }
+    }
+}
+
+#[test]
+fn functions_of_go_move_the_stack_as_go_says() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let source = folder.path().join("main.go");
+    let program = "package main\nimport \"os\"\nfunc main() { os.Stdout.WriteString(\"x\") }\n";
+    std::fs::write(&source, program).expect("there is room");
+    for (architecture, arguments) in [
+        ("amd64", &[][..]),
+        ("amd64", &["-buildmode=pie"]),
+        ("amd64", &["-ldflags=-s -w"]),
+        ("arm64", &[]),
+    ] {
+        let path = folder.path().join("program");
+        let mut go = Command::new("go");
+        go.arg("build")
+            .args(arguments)
+            .arg("-o")
+            .arg(&path)
+            .arg(&source);
+        go.env("GOARCH", architecture)
+            .env("GOOS", "linux")
+            .env("CGO_ENABLED", "0");
+        if !compile(&mut go) {
+            return;
+        }
+        let figures = compare(std::slice::from_ref(&path));
+        assert_eq!(figures.complaints, [""; 0]);
+        assert!(figures.rows > 5_000 && figures.refused == 0);
+        // A stripped file is known by its table alone.
+        let stripped = !arguments.is_empty() && arguments[0].starts_with("-ldflags");
+        assert_eq!(figures.said == 0, stripped);
+        assert!(figures.special * 50 <= figures.said);
+    }
+}
+
+#[test]
+fn linkage_tables_of_every_linker_are_known() {
+    let folder = tempfile::tempdir().expect("there is room");
+    let source = folder.path().join("lib.c");
+    std::fs::write(&source, "int g(int); int f(int n) { return g(n) + 1; }")
+        .expect("there is room");
+    for (linker, options) in [
+        ("bfd", &["-z", "lazy"][..]),
+        ("bfd", &["-z", "lazy", "-z", "ibtplt"]),
+        ("bfd", &["-z", "now"]),
+        ("gold", &["-z", "lazy"]),
+        ("mold", &["-z", "lazy"]),
+        ("mold", &["-z", "now"]),
+    ] {
+        let path = folder.path().join("lib.so");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-fPIC", "-shared", "-nostdlib", "-o"])
+            .arg(&path)
+            .arg(&source);
+        gcc.arg(format!("-fuse-ld={linker}"));
+        gcc.args(options.iter().flat_map(|option| ["-Xlinker", option]));
+        if !linker_exists(linker) {
+            println!("skipped: no linker {linker}");
+            continue;
+        }
+        if !compile(&mut gcc) {
+            return;
+        }
+        let figures = compare(std::slice::from_ref(&path));
+        assert_eq!(figures.complaints, [""; 0], "{linker} {options:?}");
+        assert_eq!(figures.unsupported, 0, "{linker} {options:?}");
+        let file = File::open(&path).expect("it was made");
+        let table = Table::build(&Executable::read(&file).expect("it is one"), &file);
+        let rules = table.expect("it has a table").rules;
+        assert!(!rules[2..].contains(&Rule::Unsupported), "{rules:?}");
+    }
+}
+
+fn linker_exists(linker: &str) -> bool {
+    Command::new(format!("ld.{linker}"))
+        .arg("--version")
+        .output()
+        .is_ok()
 }
 
 #[test]

@@ -76,6 +76,8 @@ pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
     let mut columns: Vec<String> = Vec::new();
     let (mut debug, mut in_entry) = (false, false);
     for line in output.lines().map_while(Result::ok) {
+        // A register in another register: `r7 (rsp)`.
+        let line = line.replace(" (", "(");
         let words: Vec<&str> = line.split_whitespace().collect();
         if line.starts_with("Contents of the") {
             debug = line.contains(".debug_frame");

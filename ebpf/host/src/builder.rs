@@ -1,0 +1,266 @@
+//! Builds unwind tables and publishes them.
+//!
+//! A table is built in one go, but that of a giant page by page, as its pages are met: a library of a
+//! hundred megabytes is mostly never run through.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use profcol_ebpf_common::file::TableRef;
+use profcol_ebpf_common::table::PAGE_SHIFT;
+use profcol_ebpf_unwind as unwind;
+
+use crate::arena::{Arena, NoRoom, Piece};
+use crate::files::Files;
+use crate::jobs::{Job, Jobs, Next};
+use crate::sys;
+use crate::tables::Stats;
+
+/// The thread's priority: the programs that are profiled come first.
+const NICE: i32 = 5;
+
+/// Bytes of code from which on a table is built page by page.
+const GIANT: u64 = 16 << 20;
+
+/// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
+const NEIGHBOURS: u64 = 64;
+
+/// Memory that is made free for the pages of a giant.
+const PAGES_ROOM: u64 = 1 << 20;
+
+/// Giants whose files are held open.
+const MOST_GIANTS: usize = 256;
+
+/// A table that was used within this time is not taken away for another one: that would be needed
+/// again at once.
+const IN_USE: Duration = Duration::from_secs(10);
+
+pub struct Builder {
+    pub arena: Arena,
+    pub files: Arc<Files>,
+    pub jobs: Arc<Jobs>,
+    pub stats: Arc<Stats>,
+    pub giants: HashMap<u32, Giant>,
+    /// Where the whole tables are, by the numbers of their files.
+    pub pieces: HashMap<u32, Piece>,
+}
+
+/// A file whose table is built page by page.
+pub struct Giant {
+    path: String,
+    source: Box<dyn unwind::Source + Send>,
+    index: unwind::Index,
+    pages: Piece,
+    table: TableRef,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NotBuilt {
+    #[error(transparent)]
+    Refused(#[from] unwind::Refused),
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+}
+
+impl Builder {
+    pub fn run(mut self) {
+        sys::lower_priority(NICE);
+        let jobs = Arc::clone(&self.jobs);
+        while let Some(next) = jobs.next() {
+            match next {
+                Next::Build(job) => self.build(*job),
+                Next::Page { number, page } => self.build_pages(number, page),
+                Next::Evict => self.evict_surplus(),
+            }
+            self.stats
+                .table_bytes
+                .store(self.arena.used_bytes(), Ordering::Relaxed);
+        }
+    }
+
+    fn build(&mut self, job: Job) {
+        let built = if job.size() >= GIANT && self.giants.len() < MOST_GIANTS {
+            self.begin_giant(job)
+        } else {
+            self.build_whole(job)
+        };
+        if let Err(failed) = built {
+            let (job, error) = *failed;
+            if matches!(error, NotBuilt::NoRoom(NoRoom::Full)) && self.make_room(job.size()) {
+                // What was freed rests for a while.
+                self.files.retry_later(&job.announced.file);
+                return;
+            }
+            self.report(&job.path, &error);
+            self.files.publish(&job.announced.file, TableRef::REFUSED);
+        }
+    }
+
+    fn build_whole(&mut self, job: Job) -> Result<(), Box<(Job, NotBuilt)>> {
+        let table = match unwind::Table::build(&job.elf, &*job.source) {
+            Ok(table) => table,
+            Err(refused) => return Err(Box::new((job, refused.into()))),
+        };
+        let piece = match self.arena.insert(&table) {
+            Ok(piece) => piece,
+            Err(full) => return Err(Box::new((job, full.into()))),
+        };
+        let place = TableRef {
+            pages: piece.start,
+            first_page: table.first_page as u32,
+            page_count: table.pages.len() as u32,
+        };
+        if !self.files.publish(&job.announced.file, place) {
+            self.arena.remove(piece);
+            return Ok(());
+        }
+        self.pieces.insert(job.announced.file.number, piece);
+        Stats::count(&self.stats.built);
+        tracing::debug!(
+            path = job.path,
+            rows = table.rows.len(),
+            "built an unwind table"
+        );
+        Ok(())
+    }
+
+    /// Publishes a table none of whose pages is built yet.
+    fn begin_giant(&mut self, job: Job) -> Result<(), Box<(Job, NotBuilt)>> {
+        let Ok(index) = unwind::Index::open(&job.elf, &*job.source) else {
+            // It has no search table, as Go's have not.
+            return self.build_whole(job);
+        };
+        let segments = &job.elf.segments;
+        let first = segments
+            .iter()
+            .map(|segment| segment.file_offset >> PAGE_SHIFT)
+            .min();
+        let last = segments
+            .iter()
+            .map(|segment| segment.file_end().saturating_sub(1) >> PAGE_SHIFT)
+            .max();
+        let (Some(first), Some(last)) = (first, last) else {
+            return self.build_whole(job);
+        };
+        let count = u32::try_from(last - first + 1).unwrap_or(u32::MAX);
+        let pages = match self.arena.reserve_pages(count) {
+            Ok(pages) => pages,
+            Err(full) => return Err(Box::new((job, full.into()))),
+        };
+        let table = TableRef {
+            pages: pages.start,
+            first_page: first as u32,
+            page_count: count,
+        };
+        if !self.files.publish(&job.announced.file, table) {
+            self.arena.remove(pages);
+            return Ok(());
+        }
+        Stats::count(&self.stats.built);
+        tracing::debug!(
+            path = job.path,
+            pages = count,
+            "builds an unwind table page by page"
+        );
+        let giant = Giant {
+            path: job.path,
+            source: job.source,
+            index,
+            pages,
+            table,
+        };
+        self.giants.insert(job.announced.file.number, giant);
+        Ok(())
+    }
+
+    fn build_pages(&mut self, number: u32, page: u64) {
+        let Some(giant) = self.giants.get(&number) else {
+            return;
+        };
+        let first = u64::from(giant.table.first_page);
+        let begin = (page & !(NEIGHBOURS - 1)).max(first);
+        let end = (begin + NEIGHBOURS).min(first + u64::from(giant.table.page_count));
+        let (mut failed, mut is_full) = (None, false);
+        for page in begin..end {
+            let place = (page - first) as u32;
+            if self.arena.has_page(giant.pages, place) {
+                continue;
+            }
+            let built = giant
+                .index
+                .page(&*giant.source, page)
+                .map_err(NotBuilt::from);
+            match built.and_then(|table| Ok(self.arena.insert_page(giant.pages, place, &table)?)) {
+                Ok(()) => {}
+                Err(NotBuilt::NoRoom(NoRoom::Full)) => {
+                    is_full = true;
+                    break;
+                }
+                Err(error) => {
+                    // It is not wanted again and again.
+                    self.arena.give_page_up(giant.pages, place);
+                    failed = Some(error);
+                }
+            }
+        }
+        let path = giant.path.clone();
+        let pages = giant.pages;
+        if is_full && !self.make_room(PAGES_ROOM) {
+            self.arena
+                .give_page_up(pages, (page.max(first) - first) as u32);
+            failed = Some(NoRoom::Full.into());
+        }
+        if let Some(error) = failed {
+            self.report(&path, &error);
+        }
+    }
+
+    /// Frees about the memory that a table for this much code takes, of tables that nobody uses.
+    /// False where there is none.
+    fn make_room(&mut self, code_bytes: u64) -> bool {
+        let before = self.arena.used_bytes();
+        let files = Arc::clone(&self.files);
+        files.evict(IN_USE, |number| {
+            self.remove(number);
+            before - self.arena.used_bytes() >= code_bytes
+        });
+        self.arena.used_bytes() < before
+    }
+
+    fn evict_surplus(&mut self) {
+        let files = Arc::clone(&self.files);
+        let mut surplus = files.surplus();
+        if surplus > 0 {
+            files.evict(Duration::ZERO, |number| {
+                self.remove(number);
+                surplus -= 1;
+                surplus == 0
+            });
+        }
+    }
+
+    fn remove(&mut self, number: u32) {
+        Stats::count(&self.stats.evicted);
+        if let Some(piece) = self.pieces.remove(&number) {
+            self.arena.remove(piece);
+        }
+        if let Some(giant) = self.giants.remove(&number) {
+            self.arena.remove_pages(giant.pages);
+        }
+    }
+
+    fn report(&self, path: &str, error: &NotBuilt) {
+        match error {
+            NotBuilt::Refused(refused) => {
+                Stats::count(&self.stats.refused);
+                tracing::debug!(path, error = %refused, "an executable has no unwind table");
+            }
+            NotBuilt::NoRoom(full) => {
+                Stats::count(&self.stats.no_room);
+                tracing::warn!(path, error = %full, "An executable gets no unwind table. Raise `max_table_memory_mib`.");
+            }
+        }
+    }
+}

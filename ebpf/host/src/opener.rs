@@ -1,0 +1,202 @@
+//! Opens the files that samples meet, before their processes are gone.
+//!
+//! Whether what was opened is what was sampled is not guessed from paths or times but asked of the
+//! kernel: the file is mapped here, and the program that identifies mappings says what it is.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use profcol_ebpf_common::file::{self, FileId, TableRef};
+use profcol_ebpf_unwind as unwind;
+
+use crate::executables::Executable;
+use crate::files::{Announced, Files};
+use crate::identify::{Identifier, IdentifyError};
+use crate::jobs::{Job, Jobs};
+use crate::places::Places;
+use crate::sys::Mapped;
+use crate::tables::Stats;
+
+/// How long to wait for a file where none is to be tried again.
+const PAUSE: Duration = Duration::from_secs(10);
+
+pub struct Opener {
+    pub identifier: Identifier,
+    pub files: Arc<Files>,
+    pub jobs: Arc<Jobs>,
+    pub stats: Arc<Stats>,
+    pub places: Places,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error("it is gone: {0}")]
+    Vanished(io::Error),
+    #[error("it is found in none of {0} places")]
+    NotFound(usize),
+    #[error(transparent)]
+    Identify(#[from] IdentifyError),
+}
+
+impl Opener {
+    pub fn run(mut self, announced: &Receiver<Announced>) {
+        loop {
+            let next = self.files.wake_retries();
+            let wait = next.map_or(PAUSE, |due| due.saturating_duration_since(Instant::now()));
+            match announced.recv_timeout(wait) {
+                Ok(file) => self.take_in(file),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        self.jobs.close();
+    }
+
+    fn take_in(&mut self, announced: Announced) {
+        match self.open(&announced) {
+            Ok((path, source)) => self.describe(announced, path, source),
+            Err(error) => {
+                let file = &announced.file;
+                tracing::debug!(pid = file.pid, path = %announced.path.display(), %error, "an executable cannot be opened");
+                if self.files.retry_later(file) == 1 {
+                    Stats::count(&self.stats.vanished);
+                }
+            }
+        }
+    }
+
+    /// The file, and its path as it is shown.
+    fn open(
+        &mut self,
+        announced: &Announced,
+    ) -> Result<(String, Box<dyn unwind::Source + Send>), Unusable> {
+        let Announced { file, path } = announced;
+        if file.id == file::VDSO {
+            let bytes = read_vdso().map_err(Unusable::Vanished)?;
+            return Ok(("[vdso]".into(), Box::new(bytes)));
+        }
+        let link = Places::link(file);
+        if let Ok(opened) = File::open(&link)
+            && self.is_it(&opened, file.id)?
+        {
+            let shown = match path.is_absolute() {
+                true => display_path(path),
+                false => display_path(&fs::read_link(&link).unwrap_or_default()),
+            };
+            return Ok((shown, Box::new(opened)));
+        }
+        let places = self.places.by_path(file, path);
+        for place in &places {
+            if let Ok(opened) = open_regular(place)
+                && self.is_it(&opened, file.id)?
+            {
+                return Ok((display_path(path), Box::new(opened)));
+            }
+        }
+        Err(Unusable::NotFound(places.len() + 1))
+    }
+
+    fn is_it(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
+        let Ok(mapped) = Mapped::first_page(opened.as_fd()) else {
+            return Ok(false);
+        };
+        Ok(self.identifier.identify(mapped.address())? == Some(id))
+    }
+
+    /// Notes what the names of its frames need, and leaves the table to the builder.
+    fn describe(
+        &mut self,
+        announced: Announced,
+        path: String,
+        source: Box<dyn unwind::Source + Send>,
+    ) {
+        let file = announced.file;
+        let mut executable = Executable {
+            path,
+            ..Executable::default()
+        };
+        let elf = match unwind::Executable::read(&*source) {
+            Ok(elf) => elf,
+            Err(refused) => {
+                Stats::count(&self.stats.refused);
+                tracing::debug!(path = executable.path, error = %refused, "an executable has no unwind table");
+                self.files.executables().insert(file.number, executable);
+                self.files.publish(&file, TableRef::REFUSED);
+                return;
+            }
+        };
+        executable.gnu_build_id = elf.build_id.as_deref().map(hex);
+        executable.go_build_id = elf.go_build_id.as_deref().map(str::to_owned);
+        executable.file_id = unwind::htlhash(&*source).ok().map(|hash| hex(&hash));
+        executable.is_go = elf.is_go();
+        executable.segments = elf.segments.clone();
+        let path = executable.path.clone();
+        self.files.executables().insert(file.number, executable);
+        let job = Job {
+            announced,
+            path,
+            source,
+            elf,
+        };
+        if let Err(job) = self.jobs.add(job) {
+            tracing::debug!(
+                path = job.path,
+                "too many executables wait for their unwind tables"
+            );
+            self.files.retry_later(&file);
+        }
+    }
+}
+
+/// A path may lead anywhere by now: to a pipe that nobody writes to, or to a device that acts when it
+/// is opened. So it is looked at first.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let found = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
+        .open(path)?;
+    if !found.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
+
+fn display_path(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
+}
+
+/// The kernel maps the same page of code into every process.
+fn read_vdso() -> io::Result<Vec<u8>> {
+    /// It has two or three pages.
+    const MOST: u64 = 1 << 20;
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "this process has no vDSO");
+    let line = maps
+        .lines()
+        .find(|line| line.ends_with("[vdso]"))
+        .ok_or_else(missing)?;
+    let range = line
+        .split_once(' ')
+        .and_then(|(range, _)| range.split_once('-'));
+    let (start, end) = range.ok_or_else(missing)?;
+    let address = |text| u64::from_str_radix(text, 16).map_err(|_| missing());
+    let (start, end) = (address(start)?, address(end)?);
+    let mut memory = File::open("/proc/self/mem")?;
+    memory.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    memory
+        .take(end.saturating_sub(start).min(MOST))
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,109 @@
+#![expect(
+    clippy::print_stderr,
+    reason = "says what is skipped, and what it measured"
+)]
+
+use std::mem::offset_of;
+use std::time::Instant;
+
+use aya::programs::ProgramType;
+use aya_obj::Object;
+use profcol_ebpf_common::file::TableRef;
+use profcol_ebpf_common::record::{File, Process, ProcessKey, Sample};
+use profcol_ebpf_common::walk::{Code, Registers, Walk};
+
+use super::*;
+use crate::btf::{self, Types};
+
+const SIZES: Sizes = Sizes {
+    table_bytes: 1 << 20,
+    files: 64,
+    processes: 64,
+    ring_bytes: 1 << 16,
+    max_frames: 128,
+    with_arguments: false,
+};
+
+/// Instructions that the kernel may look at before it trusts a program, a fifth above what Linux 6.18 took. It looks
+/// at a function again at each call where it was given no types for it, and that is a hundred times as many.
+const MOST_VERIFIED: [(&str, u32); 2] = [(SAMPLE, 40_000), (IDENTIFY, 3_400)];
+
+#[test]
+fn the_kernel_takes_the_types_and_verifies_each_function_once() {
+    if let Err(why) = can_load() {
+        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        assert!(!ci, "{why}");
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let layout = btf::kernel_layout().expect("the kernel has type information");
+    let started = Instant::now();
+    let programs = Programs::load(layout, &SIZES).expect("the kernel takes the programs");
+    eprintln!("loaded in {:?}", started.elapsed());
+    for (name, most) in MOST_VERIFIED {
+        let program = programs.object.program(name).expect("is in the object");
+        let info = program.info().expect("is loaded");
+        assert!(info.btf_id().is_some(), "{name} was loaded without types");
+        let verified = info.verified_instruction_count();
+        eprintln!("{name}: {verified:?} instructions verified");
+        assert!(
+            verified.is_none_or(|verified| verified <= most),
+            "{name}: {verified:?} instructions verified, at most {most} expected"
+        );
+    }
+}
+
+fn can_load() -> Result<(), String> {
+    match aya::sys::is_program_supported(ProgramType::PerfEvent) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err("this kernel has no BPF programs on perf events".to_owned()),
+        Err(error) => Err(format!("BPF programs cannot be loaded here: {error}")),
+    }
+}
+
+#[test]
+fn the_object_has_the_structures_that_the_loader_reads() {
+    let object = object();
+    let types = object.btf.expect("has type information").to_bytes();
+    let types = Types::parse(&types).expect("is sound");
+    let check = |structure, member, expected| {
+        let found = types
+            .structure(structure)
+            .and_then(|at| types.member(at, member));
+        assert_eq!(found, Some(expected as u64), "{structure}.{member}");
+    };
+    // The last members: what is before them cannot change in size unseen. The frames stand behind the sample.
+    check("Scratch", "frames", size_of::<Sample>());
+    check("Sample", "thread_name", offset_of!(Sample, thread_name));
+    check(
+        "Process",
+        "arguments_bytes",
+        offset_of!(Process, arguments_bytes),
+    );
+    check("File", "names_bytes", offset_of!(File, names_bytes));
+    check("ProcessKey", "started", offset_of!(ProcessKey, started));
+    check("Walk", "code", offset_of!(Walk, code));
+    check("Registers", "fp", offset_of!(Registers, fp));
+    check("Code", "table", offset_of!(Code, table));
+    check("TableRef", "page_count", offset_of!(TableRef, page_count));
+}
+
+#[test]
+fn the_object_has_maps_of_the_types_that_the_loader_writes() {
+    let object = object();
+    let check = |name, key: usize, value: usize| {
+        let map = object.maps.get(name).expect("is in the object");
+        let sizes = (map.key_size() as usize, map.value_size() as usize);
+        assert_eq!(sizes, (key, value), "{name}");
+    };
+    check("settings", 4, size_of::<Settings>());
+    check("answer", 4, size_of::<Answer>());
+    check("counters", 4, size_of::<[u64; COUNTERS]>());
+    check("files", size_of::<FileId>(), size_of::<FileEntry>());
+    check("free_numbers", 0, 4);
+    check("processes", size_of::<ProcessKey>(), 4);
+}
+
+fn object() -> Object {
+    Object::parse(OBJECT.expect("is x86-64")).expect("is a BPF object")
+}

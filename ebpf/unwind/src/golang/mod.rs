@@ -1,0 +1,294 @@
+//! Go: how far each instruction has moved the stack stands in `.gopclntab`, also in stripped files.
+//!
+//! Functions that have a frame save the frame pointer directly below the return address. The few
+//! that change to another stack keep it as the link between the two stacks.
+
+mod pclntab;
+
+use crate::elf::{Machine, Segment};
+use crate::source::Part;
+use crate::span::{Origin, Span};
+use crate::writer::Step;
+use crate::{Executable, Refused, Source};
+use memchr::memmem;
+use pclntab::{Table, Version};
+use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, Saved};
+
+/// How much code is searched for a known function, where the address of the code is not written.
+const MAX_SEARCHED: u64 = 64 << 20;
+
+/// The first bytes of a function: its prologue is among them.
+const PROLOGUE: u64 = 8;
+
+/// The outermost function of a stack.
+const TOP_FRAME: u8 = 1;
+/// It sets the stack pointer to something else.
+const WRITES_SP: u8 = 2;
+const ASSEMBLY: u8 = 4;
+
+pub(crate) struct Functions<'s, S: ?Sized> {
+    machine: Machine,
+    table: Table<'s, S>,
+    /// Address of the code that offsets count from.
+    text: u64,
+    /// Assembly whose frame pointer is not saved where others save it.
+    frameless: Vec<u32>,
+}
+
+impl<'s, S: Source + ?Sized> Functions<'s, S> {
+    pub fn read(executable: &Executable, source: &'s S) -> Result<Option<Self>, Refused> {
+        let Some(part) = executable.go_functions().map(|section| section.part) else {
+            return Ok(None);
+        };
+        let broken = Refused::Broken { what: part.what };
+        let mut functions = Self {
+            machine: executable.machine,
+            table: Table::open(source, part)?,
+            text: 0,
+            frameless: Vec::new(),
+        };
+        let Some(text) = functions.find_text(executable, source) else {
+            return Err(broken);
+        };
+        functions.text = text;
+        functions.find_frameless(executable, source);
+        Ok(Some(functions))
+    }
+
+    /// Where the code begins. The header says it, unless it is a newer Go's or is written by the
+    /// dynamic linker; the code of a known function proves it.
+    fn find_text(&mut self, executable: &Executable, source: &S) -> Option<u64> {
+        if self.table.version == Version::Go1_16 {
+            return Some(0);
+        }
+        let landmark = landmark(self.machine);
+        let offset = (0..self.table.count).find_map(|index| {
+            let (offset, record) = self.table.entry(index)?;
+            let record = self.table.record(record)?;
+            is_landmark(self.machine, record.name.get()).then_some(offset)
+        })?;
+        let proves = |text: &u64| {
+            let address = text.checked_add(offset)?;
+            let bytes = code(executable, source, address, landmark.len() as u64)?;
+            Some(bytes == landmark)
+        };
+        let section = executable.section(".text");
+        [
+            Some(self.table.text),
+            section.map(|section| section.address),
+        ]
+        .into_iter()
+        .flatten()
+        .find(|text| proves(text) == Some(true))
+        .or_else(|| {
+            // Behind C code of the same program.
+            let section = section?;
+            let bytes = section.part.read(source, MAX_SEARCHED).ok()?;
+            let mut found = memmem::find_iter(&bytes, landmark);
+            found.find_map(|at| {
+                let address = section.address.checked_add(at as u64)?;
+                let text = address.checked_sub(offset)?;
+                (address % 16 == 0 && text >= section.address).then_some(text)
+            })
+        })
+    }
+
+    /// Compiled functions all save the frame pointer; hand-written ones only if their code does.
+    fn find_frameless(&mut self, executable: &Executable, source: &S) {
+        if self.machine != Machine::X86_64 {
+            return;
+        }
+        for index in 0..self.table.count {
+            let Some((start, record)) = self.table.entry(index) else {
+                continue;
+            };
+            let Some(record) = self
+                .table
+                .record(record)
+                .filter(|r| r.flags & ASSEMBLY != 0)
+            else {
+                continue;
+            };
+            let moved = self.table.deltas(&record).find(|&(_, delta)| delta != 0);
+            let Some((at, delta)) = moved else {
+                continue;
+            };
+            let address = self.text.saturating_add(start).saturating_add(at);
+            let bytes = code(executable, source, address.saturating_sub(1), PROLOGUE);
+            let saves = match bytes.as_deref() {
+                Some([0x55, ..]) => delta == 8,
+                // Before Go 1.21 the stack was moved first.
+                Some([_, 0x48, 0x89, 0x6c | 0xac, 0x24, ..]) => true,
+                _ => false,
+            };
+            if !saves {
+                self.frameless.push(index as u32);
+            }
+        }
+    }
+
+    pub fn spans(&mut self) -> Vec<Span> {
+        let text = self.text;
+        (0..self.table.count)
+            .filter_map(|index| {
+                let (start, record) = self.table.entry(index)?;
+                let (end, _) = self.table.entry(index + 1)?;
+                // Who looks for a call before the address to which it returns finds it there.
+                let early = u64::from(returns_from_signal(self.table.record(record)?.name.get()));
+                Some(Span {
+                    start: text.checked_add(start)?.saturating_sub(early),
+                    end: text.checked_add(end)?,
+                    origin: Origin::Go(index as u32),
+                })
+            })
+            .collect()
+    }
+
+    pub fn steps(&mut self, number: u32, start: u64, end: u64, steps: &mut Vec<Step>) {
+        let mut push = |at: u64, rule: Rule| {
+            let step = Step {
+                at: at.max(start),
+                rule: rule.encode(),
+            };
+            if steps.last().is_none_or(|last| last.rule != step.rule) {
+                steps.push(step);
+            }
+        };
+        let Some((entry, record)) = self.table.function(u64::from(number)) else {
+            push(start, Rule::Unsupported);
+            return;
+        };
+        if let Some(rule) = whole(record.name.get(), record.flags) {
+            push(start, rule);
+            return;
+        }
+        let shape = Shape {
+            machine: self.machine,
+            saves: self.frameless.binary_search(&number).is_err(),
+            switches: (record.flags & WRITES_SP != 0).then(|| {
+                // On aarch64 all others change the frame pointer with the stack.
+                self.table.deltas(&record).any(|(_, delta)| delta > 0)
+                    && (self.machine == Machine::X86_64
+                        || record.name.get() == b"runtime.systemstack")
+            }),
+        };
+        let entry = self.text.saturating_add(entry);
+        let mut deltas = self.table.deltas(&record).peekable();
+        if deltas.peek().is_none() {
+            push(start, Rule::Unsupported);
+        }
+        for (at, delta) in deltas {
+            let at = entry.saturating_add(at);
+            if at >= end {
+                break;
+            }
+            push(at, shape.rule(delta));
+        }
+    }
+}
+
+/// Functions whose stack is known by what they are.
+fn whole(name: &[u8], flags: u8) -> Option<Rule> {
+    match name {
+        _ if returns_from_signal(name) => Some(Rule::SignalFrame),
+        // Below it lies what the signal interrupted.
+        b"runtime.sigtramp" | b"runtime.cgoSigtramp" | b"runtime.sigprofNonGoWrapper" => None,
+        b"_rt0_amd64" | b"_rt0_amd64_linux" | b"_rt0_arm64_linux" | b"runtime.goexit"
+        | b"runtime.mstart" | b"runtime.rt0_go" => Some(Rule::End),
+        // It calls what never returns, on a stack that begins there.
+        b"runtime.mcall" => Some(Rule::End),
+        _ if flags & TOP_FRAME != 0 => Some(Rule::End),
+        _ => None,
+    }
+}
+
+/// A function that every program has and whose code never changed.
+fn is_landmark(machine: Machine, name: &[u8]) -> bool {
+    match machine {
+        Machine::X86_64 => returns_from_signal(name),
+        Machine::Aarch64 => name == b"runtime.goexit",
+    }
+}
+
+/// How its code begins.
+fn landmark(machine: Machine) -> &'static [u8] {
+    match machine {
+        // The system call, and the trap behind it that C libraries do not have.
+        Machine::X86_64 => &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05, 0xcd, 3],
+        // mov x0, x0: it does nothing, and compilers emit none.
+        Machine::Aarch64 => &[0xe0, 0x03, 0x00, 0xaa],
+    }
+}
+
+fn returns_from_signal(name: &[u8]) -> bool {
+    matches!(name, b"runtime.sigreturn__sigaction" | b"runtime.sigreturn")
+}
+
+/// How a function uses its frame.
+struct Shape {
+    machine: Machine,
+    /// It saves the frame pointer below the return address.
+    saves: bool,
+    /// It changes to another stack; whether its own is then found by the frame pointer.
+    switches: Option<bool>,
+}
+
+impl Shape {
+    fn rule(&self, delta: i32) -> Rule {
+        if delta < 0 || self.switches == Some(false) {
+            return Rule::Unsupported;
+        }
+        match self.machine {
+            Machine::X86_64 => self.x86_64(delta),
+            Machine::Aarch64 => self.aarch64(delta),
+        }
+        .unwrap_or(Rule::Unsupported)
+    }
+
+    fn x86_64(&self, delta: i32) -> Option<Rule> {
+        let saved = match (delta, self.saves) {
+            (0, _) | (_, false) => Saved::Same,
+            _ => Saved::At(-16),
+        };
+        let cfa = match (self.switches, saved) {
+            (Some(_), Saved::At(_)) => Cfa::Fp(16),
+            (Some(_), _) if delta > 0 => return None,
+            _ => Cfa::Sp(delta.checked_add(8)?),
+        };
+        Some(Rule::frame(cfa, saved, PUSHED))
+    }
+
+    /// The return address stands at the bottom of the frame, the frame pointer below it.
+    fn aarch64(&self, delta: i32) -> Option<Rule> {
+        if delta == 0 {
+            return Some(Rule::frame(
+                Cfa::Sp(0),
+                Saved::Same,
+                ReturnAddress::LinkRegister,
+            ));
+        }
+        let bottom = i16::try_from(-delta).ok()?;
+        let cfa = match self.switches {
+            Some(_) => Cfa::Fp(delta.checked_add(8)?),
+            None => Cfa::Sp(delta),
+        };
+        let saved = Saved::At(bottom.checked_sub(8)?);
+        Some(Rule::frame(cfa, saved, ReturnAddress::At(bottom)))
+    }
+}
+
+/// Code at an address, if all of it is in one segment of the file.
+fn code(
+    executable: &Executable,
+    source: &(impl Source + ?Sized),
+    address: u64,
+    size: u64,
+) -> Option<Vec<u8>> {
+    let segment: &Segment = executable.segment_at(address)?;
+    let part = Part {
+        what: "the code",
+        offset: segment.file_offset + (address - segment.address),
+        size: size.min(segment.end() - address),
+    };
+    part.read(source, size).ok()
+}

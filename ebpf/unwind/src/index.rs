@@ -1,0 +1,302 @@
+//! Tables of single pages, for files whose whole table is too large for what a profile touches.
+//!
+//! Linkers write a search table of all entries of `.eh_frame` for the exceptions of C++. With it the
+//! entries of a page are found and read by themselves; the file is not read through, and nothing is
+//! kept but where things are.
+//!
+//! ```text
+//! .eh_frame_hdr   version and encodings, address of .eh_frame, count
+//!                 start of the code, address of the entry     (both from the header's address)
+//! ```
+
+use crate::cfi::Frames;
+use crate::elf::{Executable, Machine, Segment};
+use crate::source::{Part, Window};
+use crate::span::{Origin, Span, Spans};
+use crate::table::{Decode, Overlay, Table};
+use crate::writer::{Step, Writer};
+use crate::{Refused, Source, plt};
+use gimli::BaseAddresses;
+use profcol_ebpf_common::rule::Rule;
+use profcol_ebpf_common::table::{PAGE_SHIFT, PAGE_SIZE};
+
+const HEADER: u64 = 12;
+/// Version 1; addresses of 32 bits, from here or from the header. No linker writes others.
+const ENCODING: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
+const PAIR: u64 = 8;
+
+/// Entries before a page that may reach into it. Only split functions make more than one.
+const BEFORE: u64 = 4;
+
+/// Bytes of one entry. The largest seen belong to functions of a megabyte.
+const MAX_ENTRY: u64 = 1 << 20;
+const MAX_COMMON: u64 = 4 << 10;
+
+/// Bytes of all entries of a page: five bytes each make a row.
+const MAX_ENTRIES: usize = 4 << 20;
+
+/// Where the unwind information of a file is.
+pub struct Index {
+    machine: Machine,
+    segments: Vec<Segment>,
+    loaded: Vec<Segment>,
+    /// Address and place of the search table.
+    header: u64,
+    pairs: Part,
+    count: u64,
+    stubs: Vec<(u64, u64, Rule)>,
+}
+
+impl Index {
+    pub fn open(executable: &Executable, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+        let Some((address, part)) = executable.eh_frame_hdr else {
+            return Err(Refused::Unsupported {
+                why: "no search table in it",
+            });
+        };
+        let head = Part {
+            size: HEADER,
+            ..part
+        }
+        .read(source, HEADER)?;
+        let (Some(encoding), Some(count)) = (head.first_chunk::<4>(), number(&head, 8)) else {
+            return Err(Refused::Broken { what: part.what });
+        };
+        let size = u64::from(count) * PAIR;
+        if *encoding != ENCODING || HEADER + size > part.size {
+            return Err(Refused::Unsupported {
+                why: "a search table of an unknown kind",
+            });
+        }
+        Ok(Self {
+            machine: executable.machine,
+            segments: executable.segments.clone(),
+            loaded: executable.loaded.clone(),
+            header: address,
+            pairs: Part {
+                offset: part.offset + HEADER,
+                size,
+                ..part
+            },
+            count: u64::from(count),
+            stubs: plt::stubs(executable, source),
+        })
+    }
+
+    /// The table of one page of the file.
+    pub fn page(&self, source: &(impl Source + ?Sized), file_page: u64) -> Result<Table, Refused> {
+        let start = file_page.saturating_mul(PAGE_SIZE);
+        let end = start.saturating_add(PAGE_SIZE);
+        let mut writer = Writer::new(start);
+        for segment in &self.segments {
+            let from = segment.file_offset.max(start);
+            let to = segment.file_end().min(end);
+            if from >= to {
+                continue;
+            }
+            let part = Segment {
+                file_offset: from,
+                file_size: to - from,
+                memory_size: to - from,
+                address: segment.address + (from - segment.file_offset),
+            };
+            let mut entries = Entries {
+                machine: self.machine,
+                entries: Vec::new(),
+                fixed: Vec::new(),
+            };
+            let spans = self.spans(source, &part, &mut entries)?;
+            Overlay::new(&part, &mut entries, &mut writer).run(spans.as_slice())?;
+        }
+        let mut table = writer.finish(end)?;
+        debug_assert!(table.pages.len() == 1 && table.first_page << PAGE_SHIFT == start);
+        table.pages.truncate(1);
+        Ok(table)
+    }
+
+    fn spans(
+        &self,
+        source: &(impl Source + ?Sized),
+        part: &Segment,
+        entries: &mut Entries,
+    ) -> Result<Spans, Refused> {
+        let mut window = Window::new(source);
+        let behind = self.search(source, part.address)?;
+        let mut spans = Vec::new();
+        let mut read = 0;
+        // The last of them begins behind the page.
+        for index in behind.saturating_sub(BEFORE)..self.count.min(behind + PAGE_SIZE) {
+            let (start, address) = self.pair(&mut window, index)?;
+            if start >= part.end() {
+                break;
+            }
+            let Some(entry) = self.entry(&mut window, address) else {
+                continue;
+            };
+            read += entry.bytes.len();
+            if read > MAX_ENTRIES {
+                return Err(Refused::TooLarge {
+                    what: "the unwind information of one page",
+                    size: read as u64,
+                    limit: MAX_ENTRIES as u64,
+                });
+            }
+            let Some((entry_start, end)) = entry.range(self.machine) else {
+                continue;
+            };
+            if entry_start != start || end <= part.address {
+                continue;
+            }
+            spans.push(Span {
+                start: start.max(part.address),
+                end: end.min(part.end()),
+                origin: Origin::EhFrame(entries.entries.len() as u32),
+            });
+            entries.entries.push(entry);
+        }
+        let mut spans = Spans::new(spans);
+        let stubs = self.stubs.iter().enumerate();
+        spans.fill(
+            stubs
+                .map(|(number, &(start, end, _))| Span {
+                    start: start.max(part.address),
+                    end: end.min(part.end()),
+                    origin: Origin::Fixed(number as u32),
+                })
+                .collect(),
+        );
+        entries.fixed = self.stubs.iter().map(|&(_, _, rule)| rule).collect();
+        Ok(spans)
+    }
+
+    /// The first pair that begins behind the address.
+    fn search(&self, source: &(impl Source + ?Sized), address: u64) -> Result<u64, Refused> {
+        let (mut low, mut high) = (0, self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let pair = self.place(middle).read(source, PAIR)?;
+            if self.start(&pair)? <= address {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    fn place(&self, index: u64) -> Part {
+        Part {
+            offset: self.pairs.offset + index * PAIR,
+            size: PAIR,
+            ..self.pairs
+        }
+    }
+
+    fn start(&self, pair: &[u8]) -> Result<u64, Refused> {
+        self.relative(pair, 0)
+    }
+
+    fn relative(&self, pair: &[u8], at: usize) -> Result<u64, Refused> {
+        let Some(distance) = number(pair, at) else {
+            return Err(Refused::Broken {
+                what: self.pairs.what,
+            });
+        };
+        Ok(self.header.wrapping_add_signed(i64::from(distance as i32)))
+    }
+
+    /// Start of the code and address of the entry.
+    fn pair<S: Source + ?Sized>(
+        &self,
+        window: &mut Window<'_, S>,
+        index: u64,
+    ) -> Result<(u64, u64), Refused> {
+        let what = self.pairs.what;
+        let pair = window.get(self.place(index).offset, PAIR);
+        let pair = pair.ok_or(Refused::Broken { what })?;
+        Ok((self.relative(pair, 0)?, self.relative(pair, 4)?))
+    }
+
+    /// The entry at this address and the common one that it names, put together.
+    fn entry<S: Source + ?Sized>(&self, window: &mut Window<'_, S>, address: u64) -> Option<Entry> {
+        let segment = self.loaded.iter().find(|segment| segment.holds(address))?;
+        let offset = segment.file_offset + (address - segment.address);
+        let mut own = framed(window, offset, MAX_ENTRY)?;
+        let back = u64::from(number(&own, 4)?);
+        let mut bytes = framed(window, (offset + 4).checked_sub(back)?, MAX_COMMON)?;
+        let at = u32::try_from(bytes.len()).ok()?;
+        own.get_mut(4..8)?.copy_from_slice(&(at + 4).to_le_bytes());
+        bytes.append(&mut own);
+        Some(Entry {
+            bytes,
+            at,
+            // As if the bytes stood where the entry is: its addresses are relative to itself.
+            base: address.wrapping_sub(u64::from(at)),
+        })
+    }
+}
+
+/// An entry with its length before it.
+fn framed<S: Source + ?Sized>(
+    window: &mut Window<'_, S>,
+    offset: u64,
+    limit: u64,
+) -> Option<Vec<u8>> {
+    let length = u64::from(number(window.get(offset, 4)?, 0)?);
+    if length < 8 || length > limit {
+        return None;
+    }
+    window.get(offset, 4 + length).map(<[u8]>::to_vec)
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    let bytes = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_le_bytes(*bytes))
+}
+
+/// A section of one entry.
+struct Entry {
+    bytes: Vec<u8>,
+    /// Where in it the entry is, behind the common one.
+    at: u32,
+    base: u64,
+}
+
+impl Entry {
+    fn frames(&self, machine: Machine) -> Frames<'_, gimli::EhFrame<crate::cfi::Bytes<'_>>> {
+        let bases = BaseAddresses::default().set_eh_frame(self.base);
+        Frames::eh_frame(machine, &self.bytes, bases)
+    }
+
+    fn range(&self, machine: Machine) -> Option<(u64, u64)> {
+        self.frames(machine).range(self.at)
+    }
+}
+
+/// The entries of one page.
+struct Entries {
+    machine: Machine,
+    entries: Vec<Entry>,
+    fixed: Vec<Rule>,
+}
+
+impl Decode for Entries {
+    fn steps(&mut self, span: &Span, end: u64, steps: &mut Vec<Step>) {
+        match span.origin {
+            Origin::EhFrame(index) => {
+                if let Some(entry) = self.entries.get(index as usize) {
+                    let mut frames = entry.frames(self.machine);
+                    frames.steps(entry.at, span.start, end, steps);
+                }
+            }
+            Origin::Fixed(number) => {
+                let rule = self.fixed.get(number as usize).copied();
+                steps.push(Step {
+                    at: span.start,
+                    rule: rule.unwrap_or(Rule::Gap).encode(),
+                });
+            }
+            Origin::Go(_) | Origin::DebugFrame(_) => {}
+        }
+    }
+}

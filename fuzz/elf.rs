@@ -1,0 +1,39 @@
+//! Executable files. Whatever a table says, each of its pages and rows is where it should be.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use profcol_ebpf_unwind::{Executable, Index, Table, htlhash};
+
+fuzz_target!(|data: &[u8]| {
+    htlhash(data).expect("memory can be read");
+    let Ok(executable) = Executable::read(data) else {
+        return;
+    };
+    if let Ok(index) = Index::open(&executable, data) {
+        for page in 0..=data.len() as u64 >> 12 {
+            if let Ok(table) = index.page(data, page) {
+                assert_eq!((table.first_page, table.pages.len()), (page, 1));
+            }
+        }
+    }
+    let Ok(table) = Table::build(&executable, data) else {
+        return;
+    };
+    let mut rows = 0;
+    for page in &table.pages {
+        let first = page.rows as usize;
+        let of_page = &table.rows[first..first + page.count as usize];
+        assert!(of_page.is_sorted_by(|a, b| a.offset() < b.offset()));
+        assert!(
+            of_page
+                .iter()
+                .all(|row| (row.rule() as usize) < table.rules.len())
+        );
+        rows += of_page.len();
+    }
+    assert_eq!(rows, table.rows.len());
+    for at in [0, data.len() as u64 / 2, data.len() as u64, u64::MAX] {
+        table.lookup(at);
+    }
+});
