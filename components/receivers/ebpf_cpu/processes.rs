@@ -187,7 +187,7 @@ mod tests {
             (3, &[1, 3], &[2]),
             // All three are in use.
             (4, &[1, 3, 4], &[]),
-            (5, &[5], &[1, 3]),
+            (5, &[4, 5], &[1, 3]),
         ] {
             let process = Process {
                 process: key(met),
