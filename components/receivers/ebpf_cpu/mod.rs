@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! kernel ─► ring ─► interval: each stack once ─► render: a batch, with names ─► delivery
-//!                                                  ▲ processes, executables, the kernel's symbols
+//!                                                  ▲ processes, executables, symbols of the kernel
+//!                                                    and of generated code
 //! ```
 
 mod attributes;
@@ -20,7 +21,7 @@ use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_ebpf_host::{KernelSymbols, Profiler, Record, since_boot};
+use profcol_ebpf_host::{JitProcesses, KernelSymbols, Profiler, Record, number, since_boot};
 
 use self::attributes::Attributes;
 pub use self::config::EbpfCpuConfig;
@@ -44,6 +45,7 @@ struct Running {
     profiler: Profiler,
     symbols: KernelSymbols,
     processes: Processes,
+    jit: JitProcesses,
     interval: Interval,
 }
 
@@ -83,6 +85,7 @@ impl Receiver for EbpfCpu {
             profiler,
             symbols,
             processes: Processes::new(self.config.max_processes as usize),
+            jit: JitProcesses::default(),
             interval: Interval::starting_at(now()),
         });
         Ok(())
@@ -154,6 +157,7 @@ impl Running {
         let Self {
             profiler,
             processes,
+            jit,
             interval,
             ..
         } = self;
@@ -163,6 +167,9 @@ impl Running {
                 kernel,
                 user,
             } => {
+                if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
+                    jit.meet(sample.process);
+                }
                 attributes.strip(&mut sample);
                 interval.add(&sample, kernel, user);
             }
@@ -181,6 +188,7 @@ impl Running {
     /// A batch of what was seen since the last one.
     fn render(&mut self, config: &EbpfCpuConfig) -> profcol_profile::Profiles {
         let seen = std::mem::replace(&mut self.interval, Interval::starting_at(now()));
+        self.jit.refresh();
         let model = render::render(
             &seen,
             &Names {
@@ -188,6 +196,7 @@ impl Running {
                 symbols: &self.symbols,
                 processes: &self.processes,
                 attributes: &config.attributes,
+                jit: &self.jit,
             },
             config.frequency,
         );

@@ -1,13 +1,15 @@
 //! Where the running kernel keeps what the programs read: byte offsets, found in its BTF by the loader.
 //!
-//! A member that has another name in other kernels is written `new|old`; of a bit field, `field:bit`,
-//! the offset is in bits. One that a kernel may lack has a question mark: its offset is [`ABSENT`].
+//! Of a bit field, `field:bit`, the offset is in bits.
+
+/// Stands last among a member's paths where kernels may lack it; its offset is then [`ABSENT`].
+pub const MAY_LACK: &str = "?";
 
 /// Added to any address of the kernel this gives one that nothing can be read from.
 pub const ABSENT: u64 = 1 << 63;
 
 macro_rules! layout {
-    ($($(#[doc = $doc:literal])* $field:ident: $of:literal . $member:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $field:ident: $of:literal . $member:literal $(| $other:literal)*;)*) => {
         /// Offsets of members of the kernel's structures.
         #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
         #[derive(Clone, Copy, Debug, Default)]
@@ -17,8 +19,9 @@ macro_rules! layout {
         }
 
         impl Layout {
-            /// Each member's structure and path, in the order of the fields.
-            pub const MEMBERS: &[(&str, &str)] = &[$(($of, $member),)*];
+            /// Each member's structure and path, and its paths in other kernels, in the order of
+            /// the fields.
+            pub const MEMBERS: &[(&str, &[&str])] = &[$(($of, &[$member $(, $other)*]),)*];
 
             /// The layout with these offsets, in the order of [`Layout::MEMBERS`].
             pub fn from_offsets(mut next: impl FnMut() -> u64) -> Self {
@@ -34,7 +37,7 @@ layout! {
     task_leader: "task_struct"."group_leader";
     task_parent: "task_struct"."real_parent";
     task_tgid: "task_struct"."tgid";
-    task_started: "task_struct"."start_boottime";
+    task_started: "task_struct"."start_boottime" | "real_start_time";
     task_exec: "task_struct"."self_exec_id";
     task_comm: "task_struct"."comm";
     task_cred: "task_struct"."cred";
@@ -45,7 +48,7 @@ layout! {
     vma_start: "vm_area_struct"."vm_start";
     vma_end: "vm_area_struct"."vm_end";
     vma_mm: "vm_area_struct"."vm_mm";
-    vma_flags: "vm_area_struct"."vm_flags";
+    vma_flags: "vm_area_struct"."vm_flags" | "__vm_flags";
     vma_page: "vm_area_struct"."vm_pgoff";
     vma_file: "vm_area_struct"."vm_file";
     file_inode: "file"."f_inode";
@@ -71,17 +74,17 @@ layout! {
     upid_number: "upid"."nr";
     upid_namespace: "upid"."ns";
     pid_namespace_number: "pid_namespace"."ns.inum";
-    task_cgroups: "task_struct"."cgroups?";
-    cgroups_unified: "css_set"."dfl_cgrp?";
+    task_cgroups: "task_struct"."cgroups" | "?";
+    cgroups_unified: "css_set"."dfl_cgrp" | "?";
     /// A pointer for each controller, up to the next member.
-    cgroups_controllers: "css_set"."subsys?";
-    cgroups_behind_controllers: "css_set"."refcount?";
-    controller_cgroup: "cgroup_subsys_state"."cgroup?";
-    cgroup_level: "cgroup"."level?";
-    cgroup_node: "cgroup"."kn?";
-    node_parent: "kernfs_node"."__parent|parent?";
-    node_name: "kernfs_node"."name?";
-    task_in_exec: "task_struct"."in_execve:bit?";
+    cgroups_controllers: "css_set"."subsys" | "?";
+    cgroups_behind_controllers: "css_set"."refcount" | "?";
+    controller_cgroup: "cgroup_subsys_state"."cgroup" | "?";
+    cgroup_level: "cgroup"."level" | "?";
+    cgroup_node: "cgroup"."kn" | "?";
+    node_parent: "kernfs_node"."__parent" | "parent" | "?";
+    node_name: "kernfs_node"."name" | "?";
+    task_in_exec: "task_struct"."in_execve:bit" | "?";
     mm_start_stack: "mm_struct"."start_stack";
     mm_arguments: "mm_struct"."arg_start";
     mm_arguments_end: "mm_struct"."arg_end";

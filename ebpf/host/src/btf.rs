@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use profcol_ebpf_common::layout::{ABSENT, Layout};
+use profcol_ebpf_common::layout::{ABSENT, Layout, MAY_LACK};
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 
@@ -31,18 +31,18 @@ pub fn kernel_layout() -> Result<Layout, BtfError> {
 fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
     let types = Types::parse(bytes)?;
     let mut offsets = Vec::with_capacity(Layout::MEMBERS.len());
-    for &(structure, member) in Layout::MEMBERS {
-        let (names, optional) = match member.strip_suffix('?') {
-            Some(names) => (names, true),
-            None => (member, false),
-        };
+    for &(structure, members) in Layout::MEMBERS {
         let found = types
             .structure(structure)
-            .and_then(|at| names.split('|').find_map(|name| types.member(at, name)));
+            .and_then(|at| members.iter().find_map(|member| types.member(at, member)));
+        let may_lack = members.contains(&MAY_LACK);
         offsets.push(match found {
             Some(offset) => offset,
-            None if optional => ABSENT,
-            None => return Err(BtfError::NoMember(format!("{structure}.{member}"))),
+            None if may_lack => ABSENT,
+            None => {
+                let names = members.join(" or ");
+                return Err(BtfError::NoMember(format!("{structure}.{names}")));
+            }
         });
     }
     let mut offsets = offsets.into_iter();

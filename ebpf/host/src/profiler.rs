@@ -1,6 +1,6 @@
 //! The whole: loaded, proved, sampling.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
@@ -10,13 +10,14 @@ use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
-use crate::events::Events;
+use crate::events::{Events, EventsError};
 use crate::executables::Executables;
 use crate::files::{Announced, Files};
 use crate::identify::Identifier;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
+use crate::surroundings::{self, SurroundingsError};
 use crate::sys;
 use crate::tables::{TableCounts, Tables};
 
@@ -42,13 +43,15 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
+    Surroundings(#[from] SurroundingsError),
+    #[error(transparent)]
     Btf(#[from] BtfError),
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
     Proof(#[from] ProofError),
-    #[error("cannot open a clock on each CPU: {0}")]
-    Events(std::io::Error),
+    #[error(transparent)]
+    Events(#[from] EventsError),
     #[error("cannot start the thread that builds unwind tables: {0}")]
     Thread(std::io::Error),
 }
@@ -87,6 +90,7 @@ pub struct Counts {
 
 impl Profiler {
     pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        surroundings::check()?;
         let layout = btf::kernel_layout()?;
         let mut programs = Programs::load(
             layout,
@@ -105,9 +109,11 @@ impl Profiler {
             answer: programs.answer,
         };
         let proved = proof::prove(&mut identifier)?;
-        tracing::debug!(
-            mappings = proved,
-            "the kernel's tree of mappings is read rightly"
+        tracing::info!(
+            kernel = sys::kernel_release(),
+            tables = programs.table_memory.name(),
+            proved_mappings = proved,
+            "The kernel took the BPF programs."
         );
 
         let executables = Executables::default();
@@ -119,8 +125,7 @@ impl Profiler {
         );
         let tables =
             Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
-        let events =
-            Events::open(settings.frequency, sampler.as_fd()).map_err(StartError::Events)?;
+        let events = Events::open(settings.frequency, sampler)?;
         Ok(Self {
             events,
             records: programs.records,
@@ -132,7 +137,8 @@ impl Profiler {
     }
 
     /// Waits until there is something that should be looked at soon, or the time is over.
-    pub fn wait(&self, at_most: Duration) {
+    pub fn wait(&mut self, at_most: Duration) {
+        self.events.follow();
         sys::wait_readable(self.records.as_raw_fd(), at_most);
     }
 
