@@ -67,7 +67,8 @@ pub enum Saved {
 pub enum ReturnAddress {
     /// On the stack, this far from the CFA: always -8 on x86-64.
     At(i16),
-    /// Still in the link register, as in a leaf function on aarch64.
+    /// Still in a register: the link register, as in a leaf function on aarch64, or `rdi` on x86-64,
+    /// where vfork keeps it off the stack that two processes share.
     LinkRegister,
 }
 

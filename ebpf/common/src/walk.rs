@@ -12,6 +12,8 @@ pub struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub fp: u64,
+    /// What may hold the return address before it is on the stack: known of an exact frame alone.
+    pub link: u64,
 }
 
 /// A stretch of a process's memory that has code, and the table for it.
@@ -71,7 +73,7 @@ impl Walk {
             number::ANONYMOUS => Encoded(kind::GAP),
             _ => self.rule(world)?,
         };
-        let Registers { ip, sp, fp } = self.registers;
+        let Registers { ip, sp, fp, link } = self.registers;
         let cfa = match rule.kind() {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
@@ -89,16 +91,27 @@ impl Walk {
             kind::SIGNAL_FRAME => return self.leave_signal(world),
             _ => return Err(EndReason::Unsupported),
         };
-        if cfa <= sp {
+        let is_saved = rule.ra_saved();
+        // Without a frame of its own, a function leaves the stack as it is.
+        if cfa < sp || cfa == sp && is_saved {
             return Err(EndReason::NotAdvancing);
         }
-        let ip = read(world, cfa.wrapping_sub(8))?;
+        let ip = match (is_saved, self.exact) {
+            (true, _) => read(world, cfa.wrapping_sub(8))?,
+            (false, 0) => return Err(EndReason::Unsupported),
+            (false, _) => link,
+        };
         let fp = match rule.fp_place() {
             fp::SAME => fp,
             fp::AT => read(world, cfa.wrapping_add_signed(rule.fp_offset()))?,
             _ => read(world, fp.wrapping_add_signed(rule.fp_offset()))?,
         };
-        self.enter_caller(Registers { ip, sp: cfa, fp })
+        self.enter_caller(Registers {
+            ip,
+            sp: cfa,
+            fp,
+            link: 0,
+        })
     }
 
     /// The rule for this frame's address.
@@ -148,6 +161,7 @@ impl Walk {
             ip: read(world, fp.wrapping_add(8))?,
             sp: fp.wrapping_add(16),
             fp: read(world, fp)?,
+            link: 0,
         };
         self.enter_caller(caller)
     }
@@ -170,6 +184,7 @@ impl Walk {
             ip: read(world, frame.wrapping_add(SIGNAL_IP))?,
             sp: read(world, frame.wrapping_add(SIGNAL_SP))?,
             fp: read(world, frame.wrapping_add(SIGNAL_FP))?,
+            link: read(world, frame.wrapping_add(SIGNAL_LINK))?,
         };
         self.exact = 1;
         Ok(())
@@ -178,6 +193,7 @@ impl Walk {
 
 /// Places in the `ucontext` that the stack pointer points to in a signal's return code on x86-64:
 /// flags, link and stack, then the registers.
+const SIGNAL_LINK: u64 = 40 + 8 * 8;
 const SIGNAL_FP: u64 = 40 + 10 * 8;
 const SIGNAL_SP: u64 = 40 + 15 * 8;
 const SIGNAL_IP: u64 = 40 + 16 * 8;
@@ -185,4 +201,67 @@ const SIGNAL_IP: u64 = 40 + 16 * 8;
 #[inline(always)]
 fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {
     world.user_word(address).ok_or(EndReason::StackUnreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
+
+    /// One rule for all code, and no memory.
+    struct OneRule(Rule);
+
+    impl Words for OneRule {
+        fn word(&self, _: u32) -> u32 {
+            1
+        }
+    }
+
+    impl World for OneRule {
+        fn user_word(&mut self, _: u64) -> Option<u64> {
+            None
+        }
+
+        fn rule(&self, _: u32) -> Encoded {
+            self.0.encode()
+        }
+    }
+
+    #[test]
+    fn believes_a_return_address_in_a_register_of_the_innermost_frame_alone() {
+        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+        let mut walk = Walk {
+            registers: Registers {
+                ip: 0x1010,
+                sp: 0x7000,
+                fp: 5,
+                link: 0x2020,
+            },
+            exact: 1,
+            code: Code {
+                start: 0x1000,
+                end: 0x3000,
+                number: number::FIRST_FILE,
+                table: TableRef {
+                    pages: 0,
+                    first_page: 0,
+                    page_count: 4,
+                },
+                ..Code::default()
+            },
+        };
+        assert_eq!(walk.step(&mut OneRule(vfork)), Ok(()));
+        let caller = Registers {
+            ip: 0x2020,
+            sp: 0x7000,
+            fp: 5,
+            link: 0,
+        };
+        assert_eq!(walk.registers, caller);
+        assert_eq!(
+            walk.step(&mut OneRule(vfork)),
+            Err(EndReason::Unsupported),
+            "what a caller had in the register is lost"
+        );
+    }
 }

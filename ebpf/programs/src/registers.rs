@@ -10,6 +10,7 @@ use crate::scratch::WINDOW;
 
 /// Where x86-64's `pt_regs` has what a walk needs, in words.
 const BP: usize = 4;
+const DI: usize = 14;
 const IP: usize = 16;
 const CS: usize = 17;
 const SP: usize = 19;
@@ -30,6 +31,7 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registe
             ip: context.add(IP).read_volatile(),
             sp: context.add(SP).read_volatile(),
             fp: context.add(BP).read_volatile(),
+            link: context.add(DI).read_volatile(),
         };
         (context.add(CS).read_volatile(), interrupted)
     };
@@ -40,7 +42,11 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registe
     // the thread's kernel stack.
     let read = unsafe {
         let at = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel(space.as_mut_ptr().cast(), (WORDS * 8) as u32, at as *const _)
+        bpf_probe_read_kernel(
+            space.as_mut_ptr().cast(),
+            (WORDS * 8) as u32,
+            at as *const _,
+        )
     };
     let saved = space;
     if read != 0 || saved[CS] & USER != USER {
@@ -52,6 +58,7 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registe
             ip: saved[IP],
             sp: saved[SP],
             fp: saved[BP],
+            link: saved[DI],
         },
     )
 }
