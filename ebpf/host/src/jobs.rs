@@ -103,11 +103,12 @@ impl Jobs {
             if std::mem::take(&mut waiting.evict) {
                 return Some(Next::Evict);
             }
-            if let Some((number, page)) = waiting.pages.pop_first() {
-                return Some(Next::Page { number, page });
-            }
+            // Files first: there is an end to them, while giants want pages for as long as they run.
             if let Some((_, job)) = waiting.files.pop_first() {
                 return Some(Next::Build(Box::new(job)));
+            }
+            if let Some((number, page)) = waiting.pages.pop_first() {
+                return Some(Next::Page { number, page });
             }
             waiting = self
                 .changed
