@@ -12,7 +12,8 @@ pub struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub fp: u64,
-    /// What may hold the return address before it is on the stack: known of an exact frame alone.
+    /// What may hold the return address before it is on the stack; known of the innermost frame alone,
+    /// and else 0.
     pub link: u64,
 }
 
@@ -33,7 +34,7 @@ pub struct Code {
 #[repr(C)]
 pub struct Walk {
     pub registers: Registers,
-    /// Whether `ip` is where the thread was, and not where a call returns to: a call may be the last
+    /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
     pub code: Code,
@@ -96,10 +97,10 @@ impl Walk {
         if cfa < sp || cfa == sp && is_saved {
             return Err(EndReason::NotAdvancing);
         }
-        let ip = match (is_saved, self.exact) {
+        let ip = match (is_saved, link) {
             (true, _) => read(world, cfa.wrapping_sub(8))?,
             (false, 0) => return Err(EndReason::Unsupported),
-            (false, _) => link,
+            (false, link) => link,
         };
         let fp = match rule.fp_place() {
             fp::SAME => fp,
@@ -208,18 +209,19 @@ mod tests {
     use super::*;
     use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
 
-    /// One rule for all code, and no memory.
+    /// One rule for all code, and memory in which each word is its own address.
     struct OneRule(Rule);
 
     impl Words for OneRule {
-        fn word(&self, _: u32) -> u32 {
-            1
+        /// Each page has the one row at word 0, which begins with the page.
+        fn word(&self, index: u32) -> u32 {
+            index % Page::WORDS
         }
     }
 
     impl World for OneRule {
-        fn user_word(&mut self, _: u64) -> Option<u64> {
-            None
+        fn user_word(&mut self, address: u64) -> Option<u64> {
+            Some(address)
         }
 
         fn rule(&self, _: u32) -> Encoded {
@@ -227,41 +229,90 @@ mod tests {
         }
     }
 
-    #[test]
-    fn believes_a_return_address_in_a_register_of_the_innermost_frame_alone() {
-        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
-        let mut walk = Walk {
+    const FP: u64 = 0x9000;
+    const LINK: u64 = 0x2020;
+
+    fn walk(ip: u64, sp: u64) -> Walk {
+        let table = TableRef {
+            pages: 0,
+            first_page: 0,
+            page_count: u32::MAX,
+        };
+        Walk {
             registers: Registers {
-                ip: 0x1010,
-                sp: 0x7000,
-                fp: 5,
-                link: 0x2020,
+                ip,
+                sp,
+                fp: FP,
+                link: LINK,
             },
             exact: 1,
             code: Code {
-                start: 0x1000,
-                end: 0x3000,
+                end: u64::MAX,
                 number: number::FIRST_FILE,
-                table: TableRef {
-                    pages: 0,
-                    first_page: 0,
-                    page_count: 4,
-                },
+                table,
                 ..Code::default()
             },
-        };
-        assert_eq!(walk.step(&mut OneRule(vfork)), Ok(()));
-        let caller = Registers {
-            ip: 0x2020,
-            sp: 0x7000,
-            fp: 5,
-            link: 0,
-        };
-        assert_eq!(walk.registers, caller);
-        assert_eq!(
-            walk.step(&mut OneRule(vfork)),
-            Err(EndReason::Unsupported),
-            "what a caller had in the register is lost"
-        );
+        }
+    }
+
+    #[test]
+    fn goes_to_the_caller_that_the_rule_leads_to() {
+        let at = |cfa, fp| Rule::x86_64(cfa, fp);
+        let plt = Rule::Plt { pushed: 11 };
+        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+        // The caller's instruction and stack pointers, and its frame pointer.
+        for (rule, ip, expected) in [
+            (at(Cfa::Sp(24), Saved::Same), 0x1000, (0x7010, 0x7018, FP)),
+            (
+                at(Cfa::Sp(24), Saved::At(-16)),
+                0x1000,
+                (0x7010, 0x7018, 0x7008),
+            ),
+            (
+                at(Cfa::Fp(16), Saved::At(-16)),
+                0x1000,
+                (0x9008, 0x9010, 0x9000),
+            ),
+            (
+                at(Cfa::SpSlot { slot: 8, plus: 8 }, Saved::AtFp(8)),
+                0x1000,
+                (0x7008, 0x7010, 0x9008),
+            ),
+            (plt, 0x100a, (0x7000, 0x7008, FP)),
+            (plt, 0x100b, (0x7008, 0x7010, FP)),
+            (Rule::FramePointer, 0x1000, (0x9008, 0x9010, 0x9000)),
+            (vfork, 0x1000, (LINK, 0x7000, FP)),
+        ] {
+            let mut walk = walk(ip, 0x7000);
+            assert_eq!(walk.step(&mut OneRule(rule)), Ok(()), "{rule:?}");
+            let Registers { ip, sp, fp, link } = walk.registers;
+            assert_eq!((ip, sp, fp), expected, "{rule:?}");
+            assert_eq!((link, walk.exact), (0, 0), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn stops_where_the_rule_leads_nowhere() {
+        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+        for (rule, link, expected) in [
+            (Rule::End, LINK, EndReason::Complete),
+            (Rule::Unsupported, LINK, EndReason::Unsupported),
+            (
+                Rule::x86_64(Cfa::Sp(0), Saved::Same),
+                LINK,
+                EndReason::NotAdvancing,
+            ),
+            (
+                Rule::x86_64(Cfa::Sp(-8), Saved::Same),
+                LINK,
+                EndReason::NotAdvancing,
+            ),
+            // What a caller had in the register is lost.
+            (vfork, 0, EndReason::Unsupported),
+        ] {
+            let mut walk = walk(0x1000, 0x7000);
+            walk.registers.link = link;
+            assert_eq!(walk.step(&mut OneRule(rule)), Err(expected), "{rule:?}");
+        }
     }
 }

@@ -107,13 +107,13 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     if task::is_between_images(layout, task, flags, scratch.mm) {
         return EndReason::Exec as u32;
     }
-    let registers = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
-        Ok(registers) => registers,
+    let stand = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
+        Ok(stand) => stand,
         Err(reason) => return reason as u32,
     };
     scratch.walk = Walk {
-        registers,
-        exact: 1,
+        registers: stand.registers,
+        exact: u32::from(stand.exact),
         code: Code::default(),
     };
     scratch.known = [Code::default(); KNOWN_CODES];
