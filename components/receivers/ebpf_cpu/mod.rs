@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_ebpf_host::{JitProcesses, KernelSymbols, Profiler, Record, number, since_boot};
+use profcol_ebpf_host::{JitProcesses, KernelNames, Profiler, Record, number, since_boot};
 
 pub use self::config::EbpfCpuConfig;
 use self::delivery::Waiting;
@@ -40,7 +40,7 @@ pub struct EbpfCpu {
 /// What exists from the start on.
 struct Running {
     profiler: Profiler,
-    symbols: KernelSymbols,
+    kernel: KernelNames,
     processes: Processes,
     jit: JitProcesses,
     interval: Interval,
@@ -70,9 +70,9 @@ impl Receiver for EbpfCpu {
         let settings = self.config.settings();
         let started = tokio::task::spawn_blocking(move || {
             let profiler = Profiler::start(&settings)?;
-            Ok((profiler, read_symbols()))
+            Ok((profiler, kernel_names()))
         });
-        let (profiler, symbols) = started
+        let (profiler, kernel) = started
             .await
             .map_err(|error| StartError(format!("failed to start profiling: {error}")))?
             .map_err(|error: profcol_ebpf_host::StartError| StartError(error.to_string()))?;
@@ -80,7 +80,7 @@ impl Receiver for EbpfCpu {
         tracing::info!(frequency, "Profiling every process on this host.");
         self.running = Some(Running {
             profiler,
-            symbols,
+            kernel,
             processes: Processes::new(self.config.max_processes as usize),
             jit: JitProcesses::default(),
             interval: Interval::starting_at(now()),
@@ -109,18 +109,21 @@ impl Receiver for EbpfCpu {
     }
 }
 
-fn read_symbols() -> KernelSymbols {
-    let symbols = KernelSymbols::read().unwrap_or_else(|error| {
-        tracing::warn!(%error, "The kernel's symbols cannot be read: its frames have no names.");
-        KernelSymbols::default()
-    });
-    if symbols.is_hidden() {
+fn kernel_names() -> KernelNames {
+    let names = match KernelNames::read() {
+        Ok(names) => names,
+        Err(error) => {
+            tracing::warn!(%error, "The kernel's symbols cannot be read: its frames have no names.");
+            return KernelNames::none();
+        }
+    };
+    if names.are_hidden() {
         tracing::warn!(
             "The kernel hides its addresses: its frames have no names. \
              Add CAP_SYSLOG, or set kernel.kptr_restrict to 0 or 1."
         );
     }
-    symbols
+    names
 }
 
 impl Running {
@@ -178,11 +181,12 @@ impl Running {
     fn render(&mut self, frequency: u64) -> profcol_profile::Profiles {
         let seen = std::mem::replace(&mut self.interval, Interval::starting_at(now()));
         self.jit.refresh();
+        self.kernel.keep_up();
         let model = render::render(
             &seen,
             &Names {
                 executables: self.profiler.executables(),
-                symbols: &self.symbols,
+                kernel: &self.kernel,
                 processes: &self.processes,
                 jit: &self.jit,
             },

@@ -10,8 +10,8 @@
 //!   out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
-//! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code, [`jit`]
-//!   that which runtimes generate.
+//! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
+//!   code, [`jit`] that which runtimes generate.
 //!
 //! Unsafe code is in [`sys`] and [`arena`] alone.
 
@@ -25,6 +25,7 @@ mod identify;
 mod jit;
 mod jobs;
 mod kallsyms;
+mod kernel_names;
 mod opener;
 mod profiler;
 mod programs;
@@ -35,7 +36,7 @@ mod tables;
 
 pub use executables::{Executable, Executables};
 pub use jit::{JitNames, JitProcesses};
-pub use kallsyms::{KernelSymbol, KernelSymbols};
+pub use kernel_names::{KernelFrame, KernelNames};
 pub use profcol_ebpf_common::file::number;
 pub use profcol_ebpf_common::frame::Frame;
 pub use profcol_ebpf_common::reason::EndReason;

@@ -170,6 +170,24 @@ pub fn open_in_root(root: BorrowedFd<'_>, path: &str) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(opened as i32) })
 }
 
+/// The number of the BPF program that was loaded next after that of this number; None where there is
+/// none, or nobody tells.
+pub fn next_bpf_program(after: u32) -> Option<u32> {
+    // SAFETY: every field of the union may be zero.
+    let mut attributes: aya_obj::generated::bpf_attr = unsafe { std::mem::zeroed() };
+    attributes.__bindgen_anon_6.__bindgen_anon_1.start_id = after;
+    // SAFETY: the union outlives the call, which is told its size.
+    unsafe {
+        let answer = libc::syscall(
+            libc::SYS_bpf,
+            aya_obj::generated::bpf_cmd::BPF_PROG_GET_NEXT_ID as libc::c_int,
+            &raw mut attributes,
+            size_of_val(&attributes),
+        );
+        (answer == 0).then_some(attributes.__bindgen_anon_6.next_id)
+    }
+}
+
 /// Makes the calling thread yield to others.
 pub fn lower_priority(nice: i32) {
     // SAFETY: a thread's own number; a failure changes nothing.
