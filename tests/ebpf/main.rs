@@ -15,5 +15,7 @@ mod jit;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod profile;
+mod programs;
 #[path = "../support/mod.rs"]
 mod support;
+mod toolchain;

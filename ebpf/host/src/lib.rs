@@ -13,7 +13,7 @@
 //! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
 //!   code, [`jit`] that which runtimes generate.
 //!
-//! Unsafe code is in [`sys`] and [`arena`] alone.
+//! Unsafe code is in [`sys`] and [`memory`] alone.
 
 mod arena;
 mod btf;
@@ -26,11 +26,14 @@ mod jit;
 mod jobs;
 mod kallsyms;
 mod kernel_names;
+mod memory;
 mod opener;
 mod profiler;
 mod programs;
 mod proof;
 mod records;
+mod refusal;
+mod surroundings;
 mod sys;
 mod tables;
 
