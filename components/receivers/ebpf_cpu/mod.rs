@@ -6,8 +6,10 @@
 //!                                                    and of generated code
 //! ```
 
+mod budget;
 mod config;
 mod delivery;
+mod filter;
 mod interval;
 mod metrics;
 mod processes;
@@ -19,10 +21,16 @@ use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_ebpf_host::{JitProcesses, KernelNames, Profiler, Record, number, since_boot};
+use profcol_ebpf_host::{
+    Executables, JitProcesses, KernelNames, Process, ProcessKey, Profiler, Record, number,
+    since_boot,
+};
 
+use self::budget::{Budget, Meter};
 pub use self::config::EbpfCpuConfig;
+use self::config::Mode;
 use self::delivery::Waiting;
+use self::filter::{Facts, Filter};
 use self::interval::Interval;
 use self::metrics::Metrics;
 use self::processes::Processes;
@@ -43,6 +51,10 @@ struct Running {
     kernel: KernelNames,
     processes: Processes,
     jit: JitProcesses,
+    is_sidecar: bool,
+    filter: Filter,
+    budget: Budget,
+    meter: Meter,
     interval: Interval,
 }
 
@@ -68,6 +80,7 @@ impl Factory for EbpfCpu {
 impl Receiver for EbpfCpu {
     async fn start(&mut self) -> Result<(), StartError> {
         let settings = self.config.settings();
+        let filter = Filter::new(&self.config).map_err(|error| StartError(error.to_string()))?;
         let started = tokio::task::spawn_blocking(move || {
             let profiler = Profiler::start(&settings)?;
             Ok((profiler, kernel_names()))
@@ -77,13 +90,24 @@ impl Receiver for EbpfCpu {
             .map_err(|error| StartError(format!("failed to start profiling: {error}")))?
             .map_err(|error: profcol_ebpf_host::StartError| StartError(error.to_string()))?;
         let frequency = self.config.frequency;
-        tracing::info!(frequency, "Profiling every process on this host.");
+        match self.config.mode {
+            Mode::Host => tracing::info!(frequency, "Profiling every process on this host."),
+            Mode::Sidecar => {
+                tracing::info!(frequency, "Profiling every process in this PID namespace.");
+            }
+        }
+        let now = now();
+        let run_time = profiler.counts().run_time;
         self.running = Some(Running {
             profiler,
             kernel,
             processes: Processes::new(self.config.max_processes as usize),
             jit: JitProcesses::default(),
-            interval: Interval::starting_at(now()),
+            is_sidecar: self.config.mode == Mode::Sidecar,
+            filter,
+            budget: Budget::new(self.config.cpu_budget, frequency),
+            meter: Meter::start(Duration::from_nanos(now.since_boot), run_time),
+            interval: Interval::starting_at(now),
         });
         Ok(())
     }
@@ -139,42 +163,72 @@ impl Running {
         let mut due = Instant::now() + length;
         while !stop.is_cancelled() {
             self.profiler.wait(POLL);
-            self.drain();
+            self.drain(metrics);
             if Instant::now() >= due {
                 due += length;
-                waiting.add(self.render(config.frequency));
-                metrics.update(&self.profiler);
+                // What is sampled at another frequency is another interval.
+                let frequency = self.budget.frequency();
+                let now = Duration::from_nanos(since_boot());
+                let spent = self.meter.read(now, self.profiler.counts().run_time);
+                if let Some((time, used)) = spent
+                    && let Some(changed) = self.budget.spend(time, used)
+                {
+                    self.profiler.set_frequency(changed);
+                    self.drain(metrics);
+                }
+                waiting.add(self.render(frequency));
+                metrics.update(&self.profiler, self.budget.frequency());
             }
         }
         self.profiler.stop();
-        self.drain();
-        waiting.add(self.render(config.frequency));
-        metrics.update(&self.profiler);
+        self.drain(metrics);
+        waiting.add(self.render(self.budget.frequency()));
+        metrics.update(&self.profiler, self.budget.frequency());
     }
 
     /// Takes in everything that was sampled since the last time.
-    fn drain(&mut self) {
+    fn drain(&mut self, metrics: &Metrics) {
         let Self {
             profiler,
             processes,
             jit,
+            filter,
             interval,
+            is_sidecar,
             ..
         } = self;
+        let executables = profiler.executables().clone();
+        let mut unwanted = Vec::new();
         profiler.drain(|record| match record {
             Record::Sample {
                 sample,
                 kernel,
                 user,
             } => {
+                if !filter.takes_all() && !wants(filter, &sample.process) {
+                    metrics.excluded.inc();
+                    return;
+                }
                 if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
                     jit.meet(sample.process);
                 }
                 interval.add(&sample, kernel, user);
             }
-            Record::Process(process) => processes.add(&process),
+            Record::Process(mut process) => {
+                if *is_sidecar {
+                    // The kernel told its number on the host.
+                    process.parent = processes::parent(process.process.pid).unwrap_or(0);
+                }
+                processes.add(&process);
+                if !filter.takes_all() && !decide(filter, &process, processes, &executables) {
+                    unwanted.push(process.process);
+                }
+            }
             Record::File(_) => {}
         });
+        for process in unwanted {
+            profiler.exclude(&process);
+        }
     }
 
     /// A batch of what was seen since the last one.
@@ -195,6 +249,51 @@ impl Running {
         self.processes.keep_seen(&seen);
         profcol_profile::Profiles::from_model(model)
     }
+}
+
+/// Decides about a process that was just met.
+fn decide(
+    filter: &mut Filter,
+    process: &Process,
+    processes: &Processes,
+    executables: &Executables,
+) -> bool {
+    let known = processes.get(&process.process);
+    let executable = executables.get(process.executable);
+    let path = known.and_then(|known| known.path.as_deref()).or_else(|| {
+        executable
+            .as_ref()
+            .map(|executable| executable.path.as_str())
+    });
+    let facts = Facts {
+        comm: known.map_or("", |known| known.name.as_str()),
+        executable: path.filter(|path| !path.is_empty()),
+        cgroup: known.and_then(|known| known.cgroup.as_deref()),
+        pid: process.process.pid,
+        uid: process.user,
+    };
+    filter.decide(process.process, facts)
+}
+
+/// Whether samples of the process are wanted. Of one whose announcement was lost, or that was
+/// forgotten, /proc may still tell enough; else it is not known to be wanted.
+fn wants(filter: &mut Filter, process: &ProcessKey) -> bool {
+    if let Some(decision) = filter.decision(process) {
+        return decision;
+    }
+    let Some(found) = processes::Found::read(process.pid) else {
+        return false;
+    };
+    filter.decide(
+        *process,
+        Facts {
+            comm: &found.name,
+            executable: found.path.as_deref(),
+            cgroup: found.cgroup.as_deref(),
+            pid: process.pid,
+            uid: found.user,
+        },
+    )
 }
 
 /// The time, by the clock of samples and by that of the world.

@@ -84,6 +84,35 @@ impl Processes {
     }
 }
 
+/// What /proc tells of a process.
+pub struct Found {
+    pub name: String,
+    pub path: Option<String>,
+    pub cgroup: Option<String>,
+    pub user: u32,
+}
+
+/// The number of the parent, as this process sees it; 0 is one that it does not see.
+pub fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    parent.trim().parse().ok()
+}
+
+impl Found {
+    pub fn read(pid: u32) -> Option<Self> {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        Some(Self {
+            name: name.trim_end_matches('\n').to_owned(),
+            path: executable_path(pid),
+            cgroup: cgroup(pid),
+            user: users.split_ascii_whitespace().next()?.parse().ok()?,
+        })
+    }
+}
+
 /// A name in the kernel's sixteen bytes.
 pub fn text(name: &[u8; 16]) -> String {
     let end = name

@@ -13,4 +13,7 @@ pub struct Settings {
     /// Frames of a user stack at most.
     pub max_frames: u32,
     pub unused: u32,
+    /// The only PID namespace that is sampled, by its file in /proc; zero is every one.
+    pub namespace_inode: u64,
+    pub namespace_device: u64,
 }

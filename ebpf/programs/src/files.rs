@@ -1,12 +1,13 @@
 //! Numbers for files, given at the first sample that meets them.
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_boot_ns};
+use aya_ebpf::helpers::generated::bpf_ktime_get_boot_ns;
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef, number};
 use profcol_ebpf_common::record::{self, kind};
 
 use crate::maps::{FILES, FREE_NUMBERS, RECORDS, count};
+use crate::process;
 
 /// A new file is worth waking the loader: until it has a table its samples are not whole.
 const WAKEUP: u64 = 2;
@@ -57,8 +58,7 @@ fn number_file(id: &FileId, start: u64, end: u64) -> Option<u32> {
         kind: kind::FILE,
         number,
         id: *id,
-        // SAFETY: the helper has no conditions.
-        pid: unsafe { (bpf_get_current_pid_tgid() >> 32) as u32 },
+        pid: process::ids().map_or(0, |ids| (ids >> 32) as u32),
         unused: 0,
         start,
         end,

@@ -18,6 +18,7 @@ mod files;
 mod identify;
 mod kernel;
 mod maps;
+mod process;
 mod registers;
 mod sample;
 mod scratch;
