@@ -25,7 +25,11 @@ fuzz_target!(|data: &[u8]| {
         let first = page.rows as usize;
         let of_page = &table.rows[first..first + page.count as usize];
         assert!(of_page.is_sorted_by(|a, b| a.offset() < b.offset()));
-        assert!(of_page.iter().all(|row| (row.rule() as usize) < table.rules.len()));
+        assert!(
+            of_page
+                .iter()
+                .all(|row| (row.rule() as usize) < table.rules.len())
+        );
         rows += of_page.len();
     }
     assert_eq!(rows, table.rows.len());

@@ -1,23 +1,29 @@
-//! The program under test and the programs that it profiles.
+//! The machine that the tests run on, and the profiler that looks at it.
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::peers::profcol;
+use crate::peers::{Process, profcol};
 use crate::profile::Profile;
-use crate::support::root;
 
 /// Whether this machine can load BPF programs. A test that needs it ends where it says no.
-#[expect(clippy::print_stdout, reason = "a skip is told")]
 pub fn can_profile() -> bool {
-    let is_root = std::fs::read_to_string("/proc/self/status")
+    let is_root = fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")));
     let has_types = Path::new("/sys/kernel/btf/vmlinux").exists();
-    let why = match (is_root, has_types) {
-        (true, true) => return true,
-        (false, _) => "this is not root",
-        _ => "the kernel has no type information (BTF)",
-    };
+    match (is_root, has_types) {
+        (true, true) => true,
+        (false, _) => skip("this is not root"),
+        _ => skip("the kernel has no type information (BTF)"),
+    }
+}
+
+/// Tells what is left out and why; in CI that is a failure.
+#[expect(clippy::print_stdout, reason = "a skip is told")]
+pub fn skip(why: &str) -> bool {
     assert!(
         std::env::var_os("CI").is_none_or(|ci| ci != "true"),
         "{why}, and CI=true allows no skip"
@@ -26,30 +32,15 @@ pub fn can_profile() -> bool {
     false
 }
 
-/// Builds a program of `tests/ebpf/programs` and returns where it is.
-pub fn compile(folder: &Path, name: &str, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let path = folder.join(name);
-    let built = Command::new(compiler)
-        .arg(root().join("tests/ebpf/programs").join(source))
-        .arg("-o")
-        .arg(&path)
-        .args(flags)
-        .output()
-        .unwrap_or_else(|error| panic!("{compiler} does not run: {error}"));
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
-    path
-}
-
 /// A running program, ended with the value.
 pub struct Running(Child);
 
 impl Running {
-    pub fn start(program: &Path, arguments: &[&str]) -> Self {
-        Self(Command::new(program).args(arguments).spawn().unwrap())
+    /// Starts a program that takes what others leave of the CPUs, so that a test of many does not starve the host.
+    pub fn start(program: &Path, arguments: &[String]) -> Self {
+        let mut command = Command::new("nice");
+        command.args(["-n", "10"]).arg(program).args(arguments);
+        Self(command.spawn().unwrap())
     }
 
     pub fn pid(&self) -> u32 {
@@ -64,12 +55,18 @@ impl Drop for Running {
     }
 }
 
-/// Profiles the host while `act` runs and returns what was exported.
-pub fn profile_while(frequency: u32, act: impl FnOnce()) -> Profile {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("profiles.jsonl");
-    let config = format!(
-        "\
+/// A profiler at work on the whole host.
+pub struct Profiler {
+    process: Process,
+    folder: tempfile::TempDir,
+    profile: Profile,
+}
+
+impl Profiler {
+    pub fn start(frequency: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let config = format!(
+            "\
 receivers:
   ebpf_cpu: {{frequency: {frequency}, interval: 1s}}
 exporters:
@@ -79,11 +76,31 @@ service:
   pipelines:
     profiles: {{receivers: [ebpf_cpu], exporters: [file]}}
 ",
-        path.display()
-    );
-    let mut process = profcol(&config);
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-    act();
-    process.stop();
-    Profile::read(&path)
+            folder.path().join("profiles.jsonl").display()
+        );
+        let mut process = profcol(&config);
+        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        Self {
+            process,
+            folder,
+            profile: Profile::default(),
+        }
+    }
+
+    /// Profiles until what arrived is enough, and no longer than `patience`.
+    pub fn until(
+        mut self,
+        patience: Duration,
+        mut is_enough: impl FnMut(&Profile) -> bool,
+    ) -> Profile {
+        let give_up = Instant::now() + patience;
+        let path = self.folder.path().join("profiles.jsonl");
+        while Instant::now() < give_up && !is_enough(&self.profile) {
+            thread::sleep(Duration::from_secs(1));
+            self.profile.read_on(&path);
+        }
+        self.process.stop();
+        self.profile.read_on(&path);
+        self.profile
+    }
 }

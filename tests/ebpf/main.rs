@@ -11,8 +11,11 @@
 
 mod chains;
 mod host;
+mod jit;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod profile;
+mod programs;
 #[path = "../support/mod.rs"]
 mod support;
+mod toolchain;

@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use object::{Object, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use profcol_profile::{Dictionary, LocationIdx, Model, SampleRef, Value, json};
 
 /// Every sample that was exported.
+#[derive(Default)]
 pub struct Profile {
     pub samples: Vec<Sample>,
+    /// Bytes of the file that were read.
+    read: usize,
 }
 
 /// One stack at one or more times.
@@ -35,24 +38,22 @@ pub struct Frame {
 }
 
 impl Profile {
-    pub fn read(path: &Path) -> Self {
-        let text = fs::read(path).unwrap();
-        let mut samples = Vec::new();
-        for line in text
+    /// Takes in the lines that the exporter has written since.
+    pub fn read_on(&mut self, path: &Path) {
+        let text = fs::read(path).unwrap_or_default();
+        let new = text.get(self.read..).unwrap_or_default();
+        // The last one may be under way.
+        let whole = new
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |end| end + 1);
+        self.read += whole;
+        for line in new[..whole]
             .split(|&byte| byte == b'\n')
             .filter(|line| !line.is_empty())
         {
-            let model = json::decode(line).unwrap();
-            read_model(&model, &mut samples);
+            read_model(&json::decode(line).unwrap(), &mut self.samples);
         }
-        Self { samples }
-    }
-
-    pub fn of_process(&self, pid: u32) -> Vec<&Sample> {
-        self.samples
-            .iter()
-            .filter(|sample| sample.pid == pid)
-            .collect()
     }
 }
 
@@ -122,7 +123,9 @@ fn frame(dictionary: &Dictionary, location: LocationIdx) -> Frame {
 /// The functions of a program by address, from its own symbol table.
 pub struct Symbols {
     path: String,
+    /// In the order of their starts.
     functions: Vec<(u64, u64, String)>,
+    linkage: Vec<(u64, u64)>,
     cache: HashMap<u64, String>,
 }
 
@@ -130,50 +133,58 @@ impl Symbols {
     pub fn read(path: &Path) -> Self {
         let bytes = fs::read(path).unwrap();
         let file = object::File::parse(&*bytes).unwrap();
-        let functions = file
+        let mut functions: Vec<_> = file
             .symbols()
             .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.address() != 0)
             .map(|symbol| {
-                (
-                    symbol.address(),
-                    symbol.size(),
-                    without_suffix(symbol.name().unwrap_or_default()),
-                )
+                // Code that was moved away from its function is still its.
+                let name = symbol.name().unwrap_or_default();
+                let name = name.strip_suffix(".cold").unwrap_or(name);
+                (symbol.address(), symbol.size(), name.to_owned())
             })
+            .collect();
+        functions.sort();
+        let linkage = file
+            .sections()
+            .filter(|section| section.name().is_ok_and(|name| name.starts_with(".plt")))
+            .map(|section| (section.address(), section.address() + section.size()))
             .collect();
         Self {
             path: path.to_str().unwrap().to_owned(),
             functions,
+            linkage,
             cache: HashMap::new(),
         }
     }
 
-    /// The names of the frames that lie in this program, in their order; `?` is a frame elsewhere.
-    pub fn names(&mut self, frames: &[Frame]) -> Vec<String> {
-        frames.iter().map(|frame| self.name(frame)).collect()
-    }
-
-    fn name(&mut self, frame: &Frame) -> String {
+    /// The name of a frame that lies in this program.
+    pub fn name(&mut self, frame: &Frame) -> Option<String> {
         if frame.file != self.path {
-            return "?".into();
+            return None;
         }
-        let functions = &self.functions;
-        let name = self.cache.entry(frame.address).or_insert_with(|| {
-            functions
-                .iter()
-                .find(|&&(start, size, _)| (start..start + size.max(1)).contains(&frame.address))
-                .map_or_else(
-                    || format!("{:#x}", frame.address),
-                    |(.., name)| name.clone(),
-                )
-        });
-        name.clone()
+        if !self.cache.contains_key(&frame.address) {
+            self.cache.insert(frame.address, self.find(frame.address));
+        }
+        self.cache.get(&frame.address).cloned()
     }
-}
 
-/// Compilers move the rarely run part of `f` to a function `f.cold`.
-fn without_suffix(name: &str) -> String {
-    name.split_once('.')
-        .map_or(name, |(name, _)| name)
-        .to_owned()
+    fn find(&self, address: u64) -> String {
+        if self
+            .linkage
+            .iter()
+            .any(|&(start, end)| (start..end).contains(&address))
+        {
+            return "plt".into();
+        }
+        let behind = self
+            .functions
+            .partition_point(|&(start, ..)| start <= address);
+        self.functions[..behind]
+            .iter()
+            .rev()
+            .take(8)
+            // Some that are written by hand have no size.
+            .find(|&&(start, size, _)| size == 0 || address < start + size)
+            .map_or_else(|| format!("{address:#x}"), |(.., name)| name.clone())
+    }
 }

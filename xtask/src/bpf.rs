@@ -17,7 +17,7 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 
 const MANIFEST: &str = "ebpf/Cargo.toml";
-const OBJECT: &str = "ebpf/objects/x86_64.o";
+const OBJECTS: &str = "ebpf/objects";
 const TARGET: &str = "bpfel-unknown-none";
 
 /// The release, and what its `-vV` says of LLVM: the linker reads what the compiler wrote, and optimizes it.
@@ -38,15 +38,36 @@ const FLAGS: [&str; 5] = [
     "-Dwarnings",
 ];
 
+/// One of the objects that the same sources give.
+struct Object {
+    name: &'static str,
+    features: &'static str,
+}
+
+const ALL: [Object; 2] = [
+    Object {
+        name: "x86_64.o",
+        features: "",
+    },
+    // For kernels without arenas.
+    Object {
+        name: "x86_64-blocks.o",
+        features: "blocks",
+    },
+];
+
 /// `cargo xtask bpf`.
 pub fn write(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let Some(toolchain) = Toolchain::find(workspace, report)? else {
         return Ok(());
     };
-    let built = toolchain.build(workspace)?;
-    let object = workspace.root.join(OBJECT);
-    fs::copy(&built, &object).with_context(|| format!("failed to write {}", object.display()))?;
-    println!("{OBJECT}");
+    for object in &ALL {
+        let built = toolchain.build(workspace, object)?;
+        let committed = workspace.root.join(OBJECTS).join(object.name);
+        fs::copy(&built, &committed)
+            .with_context(|| format!("failed to write {}", committed.display()))?;
+        println!("{OBJECTS}/{}", object.name);
+    }
     Ok(())
 }
 
@@ -55,15 +76,18 @@ pub fn check(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let Some(toolchain) = Toolchain::find(workspace, report)? else {
         return Ok(());
     };
-    toolchain.clippy(workspace)?;
-    let built = toolchain.build(workspace)?;
     let read =
         |path: &Path| fs::read(path).with_context(|| format!("failed to read {}", path.display()));
-    if read(&built)? != read(&workspace.root.join(OBJECT))? {
-        bail!(
-            "{OBJECT} is not what its sources give ({}); run `cargo xtask bpf` and commit the object",
-            built.display()
-        );
+    for object in &ALL {
+        toolchain.clippy(workspace, object)?;
+        let built = toolchain.build(workspace, object)?;
+        if read(&built)? != read(&workspace.root.join(OBJECTS).join(object.name))? {
+            bail!(
+                "{OBJECTS}/{} is not what its sources give ({}); run `cargo xtask bpf` and commit the object",
+                object.name,
+                built.display()
+            );
+        }
     }
     Ok(())
 }
@@ -127,18 +151,18 @@ impl Toolchain {
         Ok(Some(toolchain))
     }
 
-    fn clippy(&self, workspace: &Workspace) -> Result<()> {
+    fn clippy(&self, workspace: &Workspace, object: &Object) -> Result<()> {
         process::run(
-            self.cargo(workspace, "check")?
+            self.cargo(workspace, "check", object)?
                 .env("RUSTC_WORKSPACE_WRAPPER", &self.clippy),
         )
     }
 
     /// Returns the path of the object.
-    fn build(&self, workspace: &Workspace) -> Result<PathBuf> {
-        process::run(&mut self.cargo(workspace, "build")?)?;
+    fn build(&self, workspace: &Workspace, object: &Object) -> Result<PathBuf> {
+        process::run(&mut self.cargo(workspace, "build", object)?)?;
         let target = workspace.target.join("bpf");
-        let built = target.join("x86_64.o");
+        let built = target.join(object.name);
         // Of the debug information only what the kernel reads: types and lines, which are sections of their own.
         process::run(
             Command::new(&self.strip)
@@ -150,13 +174,14 @@ impl Toolchain {
         Ok(built)
     }
 
-    fn cargo(&self, workspace: &Workspace, command: &str) -> Result<Command> {
+    fn cargo(&self, workspace: &Workspace, command: &str, object: &Object) -> Result<Command> {
         let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
         flags.extend(remapped_paths(workspace)?);
         let flags = serde_json::to_string(&flags).context("failed to write a list of flags")?;
         let mut cargo = workspace.cargo(&[command, "--quiet", "--release", "--locked"]);
         cargo
             .args(["--manifest-path", MANIFEST, "--target", TARGET])
+            .args(["--features", object.features])
             .arg("--target-dir")
             .arg(workspace.target.join("bpf"))
             .arg("--config")

@@ -23,7 +23,7 @@ pub struct EbpfCpuConfig {
     pub max_executables: u32,
     /// Processes that are known at once.
     pub max_processes: u32,
-    /// Batches that wait while the pipelines do not take them. When there are more, the oldest is dropped and counted.
+    /// Batches that wait while the pipelines do not take them. When there are more, the newest is dropped and counted.
     pub max_waiting_batches: usize,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! kernel ─► ring ─► interval: each stack once ─► render: a batch, with names ─► delivery
-//!                                                  ▲ processes, executables, the kernel's symbols
+//!                                                  ▲ processes, executables, symbols of the kernel
+//!                                                    and of generated code
 //! ```
 
 mod config;
@@ -18,7 +19,7 @@ use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_ebpf_host::{KernelSymbols, Profiler, Record, since_boot};
+use profcol_ebpf_host::{JitProcesses, KernelSymbols, Profiler, Record, number, since_boot};
 
 pub use self::config::EbpfCpuConfig;
 use self::delivery::Waiting;
@@ -41,6 +42,7 @@ struct Running {
     profiler: Profiler,
     symbols: KernelSymbols,
     processes: Processes,
+    jit: JitProcesses,
     interval: Interval,
 }
 
@@ -80,6 +82,7 @@ impl Receiver for EbpfCpu {
             profiler,
             symbols,
             processes: Processes::new(self.config.max_processes as usize),
+            jit: JitProcesses::default(),
             interval: Interval::starting_at(now()),
         });
         Ok(())
@@ -151,6 +154,7 @@ impl Running {
         let Self {
             profiler,
             processes,
+            jit,
             interval,
             ..
         } = self;
@@ -159,7 +163,12 @@ impl Running {
                 sample,
                 kernel,
                 user,
-            } => interval.add(&sample, kernel, user),
+            } => {
+                if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
+                    jit.meet(sample.process);
+                }
+                interval.add(&sample, kernel, user);
+            }
             Record::Process(process) => processes.add(&process),
             Record::File(_) => {}
         });
@@ -168,12 +177,14 @@ impl Running {
     /// A batch of what was seen since the last one.
     fn render(&mut self, frequency: u64) -> profcol_profile::Profiles {
         let seen = std::mem::replace(&mut self.interval, Interval::starting_at(now()));
+        self.jit.refresh();
         let model = render::render(
             &seen,
             &Names {
                 executables: self.profiler.executables(),
                 symbols: &self.symbols,
                 processes: &self.processes,
+                jit: &self.jit,
             },
             frequency,
         );

@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profcol_ebpf_host::{EndReason, Executable, Executables, Frame, KernelSymbols, number};
+use profcol_ebpf_host::{
+    EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelSymbols, number,
+};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
     LocationRef, Mapping, MappingIdx, MappingRef, Model, Profile, Resource, ResourceProfiles,
@@ -21,6 +23,7 @@ pub struct Names<'a> {
     pub executables: &'a Executables,
     pub symbols: &'a KernelSymbols,
     pub processes: &'a Processes,
+    pub jit: &'a JitProcesses,
 }
 
 pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
@@ -30,6 +33,7 @@ pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
         files: HashMap::new(),
         frames: HashMap::new(),
         stacks: HashMap::new(),
+        jit: None,
     };
     let duration = seen.duration();
     let stacks = seen.stacks();
@@ -43,6 +47,9 @@ pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
     });
     let mut resources = Vec::new();
     for of_process in observations.chunk_by(|(a, _), (b, _)| a.process == b.process) {
+        if let Some((first, _)) = of_process.first() {
+            rendering.enter(first);
+        }
         let mut samples = Samples::default();
         for &(observation, times) in of_process {
             let Some(stack) = stacks.get(observation.stack as usize) else {
@@ -91,9 +98,23 @@ struct Rendering<'a> {
     frames: HashMap<u64, LocationIdx>,
     /// By number and reason of end, which is a frame too.
     stacks: HashMap<(u32, u32), StackIdx>,
+    /// Of the process whose samples are rendered.
+    jit: Option<&'a JitNames>,
 }
 
-impl Rendering<'_> {
+impl<'a> Rendering<'a> {
+    /// The samples that follow are of this process.
+    fn enter(&mut self, observation: &Observation) {
+        let names = self.names.jit.names(&observation.process);
+        if self.jit.is_some() || names.is_some() {
+            // The same address is other code in another process.
+            self.stacks.clear();
+            let is_shared = |&frame: &u64| Frame(frame).file() != number::ANONYMOUS;
+            self.frames.retain(|frame, _| is_shared(frame));
+        }
+        self.jit = names;
+    }
+
     fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
         ValueType {
             kind: self.rows.string(kind),
@@ -216,13 +237,15 @@ impl Rendering<'_> {
             .as_ref()
             .is_some_and(|executable| executable.is_go);
         let kind = self.frame_type(if is_go { "go" } else { "native" });
+        let generated = self.generated_code(frame);
+        let line = generated.map(|name| self.named_line(name));
         let (mapping, address) = match executable {
             Some(executable) => self.place(&executable, frame.offset()),
-            None => self.place_without_file(frame),
+            None => self.place_without_file(frame, generated.is_some()),
         };
         let row = self.rows.location(LocationRef {
             location: Location { mapping, address },
-            lines: &[],
+            lines: line.as_slice(),
             attributes: &[kind],
         });
         self.frames.insert(frame.0, row);
@@ -269,9 +292,16 @@ impl Rendering<'_> {
         (mapping, address)
     }
 
-    fn place_without_file(&mut self, frame: Frame) -> (MappingIdx, u64) {
+    /// The name that the process's runtime gave to this code.
+    fn generated_code(&self, frame: Frame) -> Option<&'a str> {
+        let names = self.jit.filter(|_| frame.file() == number::ANONYMOUS)?;
+        names.find(frame.offset())
+    }
+
+    fn place_without_file(&mut self, frame: Frame, has_name: bool) -> (MappingIdx, u64) {
         let filename = match frame.file() {
             number::NOWHERE => return (Idx::UNSET, frame.offset()),
+            number::ANONYMOUS if has_name => self.rows.string("[jit]"),
             number::ANONYMOUS => self.rows.string("[anon]"),
             _ => self.rows.string("[unknown]"),
         };

@@ -1,7 +1,7 @@
 //! Where the running kernel keeps what the programs read: byte offsets, found in its BTF by the loader.
 
 macro_rules! layout {
-    ($($(#[doc = $doc:literal])* $field:ident: $of:literal . $member:literal;)*) => {
+    ($($(#[doc = $doc:literal])* $field:ident: $of:literal . $member:literal $(| $other:literal)*;)*) => {
         /// Offsets of members of the kernel's structures.
         #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
         #[derive(Clone, Copy, Debug, Default)]
@@ -11,8 +11,9 @@ macro_rules! layout {
         }
 
         impl Layout {
-            /// Each member's structure and path, in the order of the fields.
-            pub const MEMBERS: &[(&str, &str)] = &[$(($of, $member),)*];
+            /// Each member's structure and path, and its paths in other kernels, in the order of
+            /// the fields.
+            pub const MEMBERS: &[(&str, &[&str])] = &[$(($of, &[$member $(, $other)*]),)*];
 
             /// The layout with these offsets, in the order of [`Layout::MEMBERS`].
             pub fn from_offsets(mut next: impl FnMut() -> u64) -> Self {
@@ -28,7 +29,7 @@ layout! {
     task_leader: "task_struct"."group_leader";
     task_parent: "task_struct"."real_parent";
     task_tgid: "task_struct"."tgid";
-    task_started: "task_struct"."start_boottime";
+    task_started: "task_struct"."start_boottime" | "real_start_time";
     task_exec: "task_struct"."self_exec_id";
     task_comm: "task_struct"."comm";
     task_cred: "task_struct"."cred";
@@ -39,7 +40,7 @@ layout! {
     vma_start: "vm_area_struct"."vm_start";
     vma_end: "vm_area_struct"."vm_end";
     vma_mm: "vm_area_struct"."vm_mm";
-    vma_flags: "vm_area_struct"."vm_flags";
+    vma_flags: "vm_area_struct"."vm_flags" | "__vm_flags";
     vma_page: "vm_area_struct"."vm_pgoff";
     vma_file: "vm_area_struct"."vm_file";
     file_inode: "file"."f_inode";

@@ -61,6 +61,10 @@ impl Page {
     pub const WORDS: u32 = 2;
 }
 
+/// On kernels without arenas the table memory is in blocks of this many words.
+pub const BLOCK_SHIFT: u32 = 16;
+pub const BLOCK_WORDS: usize = 1 << BLOCK_SHIFT;
+
 /// Where tables live: words of four bytes, numbered from the start of the table memory.
 pub trait Words {
     fn word(&self, index: u32) -> u32;

@@ -5,18 +5,16 @@
 //! no longer needed rests for a while before it is used again, since a program under way may still
 //! read it; what such a program could read wrongly would be checked like any other rule, and the
 //! memory itself is always readable.
-#![allow(unsafe_code, reason = "memory that is shared with the kernel")]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::{MAX_RULES, Page, Row};
 use profcol_ebpf_unwind::Table;
 
-use crate::sys::Mapped;
+use crate::memory::Memory;
 
 /// Distinct rules in all; a whole distribution has less than five thousand.
 const RULES: u32 = 1 << 16;
@@ -27,7 +25,7 @@ const WORDS_OF_RULES: u32 = RULES * 2;
 const REST: Duration = Duration::from_secs(1);
 
 pub struct Arena {
-    memory: Mapped,
+    memory: Memory,
     rules: HashMap<Rule, u32>,
     free: FreeList,
     resting: VecDeque<(Instant, Piece)>,
@@ -45,22 +43,22 @@ pub struct Piece {
 pub enum NoRoom {
     #[error("the memory for unwind tables is full")]
     Full,
+    #[error("the kernel gives no more memory for unwind tables: {0}")]
+    Refused(String),
     #[error("there are more than {RULES} different unwind rules")]
     TooManyRules,
 }
 
 impl Arena {
-    /// `pages` of 4 KiB in all.
-    pub fn map(file: BorrowedFd<'_>, pages: u32) -> std::io::Result<Self> {
-        let memory = Mapped::shared(file, pages as usize * 4096)?;
-        let words = u32::try_from(memory.len() / 4).unwrap_or(u32::MAX);
-        Ok(Self {
+    pub fn new(memory: Memory) -> Self {
+        let words = memory.words();
+        Self {
             memory,
             rules: HashMap::new(),
             free: FreeList::new(WORDS_OF_RULES, words.saturating_sub(WORDS_OF_RULES)),
             resting: VecDeque::new(),
             used_words: 0,
-        })
+        }
     }
 
     /// Where the programs find it.
@@ -155,8 +153,19 @@ impl Arena {
             self.resting.pop_front();
         }
         let start = self.free.take(words).ok_or(NoRoom::Full)?;
+        let piece = Piece { start, words };
+        if let Err(refused) = self.reach(piece) {
+            self.free.give(piece);
+            return Err(refused);
+        }
         self.used_words += u64::from(words);
-        Ok(Piece { start, words })
+        Ok(piece)
+    }
+
+    fn reach(&mut self, piece: Piece) -> Result<(), NoRoom> {
+        self.memory
+            .reach(piece.start, piece.words)
+            .map_err(|error| NoRoom::Refused(error.to_string()))
     }
 
     fn intern(&mut self, rules: &[Rule]) -> Result<Vec<u32>, NoRoom> {
@@ -170,6 +179,10 @@ impl Arena {
                 if index >= RULES {
                     return Err(NoRoom::TooManyRules);
                 }
+                self.reach(Piece {
+                    start: index * 2,
+                    words: 2,
+                })?;
                 let encoded = rule.encode().0;
                 self.store(index * 2, encoded as u32);
                 self.store(index * 2 + 1, (encoded >> 32) as u32);
@@ -180,26 +193,11 @@ impl Arena {
     }
 
     fn load(&self, word: u32) -> u32 {
-        self.place(word).load(Ordering::Relaxed)
+        self.memory.word(word).load(Ordering::Relaxed)
     }
 
-    fn store(&mut self, word: u32, value: u32) {
-        self.place(word).store(value, Ordering::Release);
-    }
-
-    fn place(&self, word: u32) -> &AtomicU32 {
-        let words = self.memory.len() / 4;
-        assert!((word as usize) < words, "word {word} of {words}");
-        // SAFETY: inside the mapping and aligned; programs read it at the same time, hence atomic.
-        unsafe {
-            AtomicU32::from_ptr(
-                self.memory
-                    .start()
-                    .as_ptr()
-                    .cast::<u32>()
-                    .add(word as usize),
-            )
-        }
+    fn store(&self, word: u32, value: u32) {
+        self.memory.word(word).store(value, Ordering::Release);
     }
 }
 

@@ -31,11 +31,11 @@ pub fn kernel_layout() -> Result<Layout, BtfError> {
 fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
     let types = Types::parse(bytes)?;
     let mut offsets = Vec::with_capacity(Layout::MEMBERS.len());
-    for &(structure, member) in Layout::MEMBERS {
+    for &(structure, members) in Layout::MEMBERS {
         let offset = types
             .structure(structure)
-            .and_then(|at| types.member(at, member))
-            .ok_or_else(|| BtfError::NoMember(format!("{structure}.{member}")))?;
+            .and_then(|at| members.iter().find_map(|member| types.member(at, member)))
+            .ok_or_else(|| BtfError::NoMember(format!("{structure}.{}", members.join(" or "))))?;
         offsets.push(offset);
     }
     let mut offsets = offsets.into_iter();

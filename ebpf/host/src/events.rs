@@ -1,29 +1,146 @@
 //! The clocks whose ticks run the sampling program: one per CPU for the whole host.
+//!
+//! A CPU that goes takes its clock with it, and one that comes has none, so the list of CPUs is
+//! looked at now and then. When the host sleeps, all CPUs but the first go and come back while
+//! nobody can look; that is seen by the clocks of the world.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use crate::sys;
 
+/// How often CPUs are looked for.
+const LOOK: Duration = Duration::from_secs(2);
+/// The two clocks are not read at once.
+const SLEPT: Duration = Duration::from_millis(100);
+
+const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
+/// The highest that any kernel knows, but for those that distributions add.
+const KNOWN_PARANOIA: i32 = 2;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EventsError {
+    #[error("cannot tell which CPUs there are: {0}")]
+    Cpus(io::Error),
+    #[error(
+        "the kernel does not let this process watch all CPUs, since `kernel.perf_event_paranoid` is {level}; \
+         set it to {KNOWN_PARANOIA} or lower, or add CAP_SYS_ADMIN"
+    )]
+    Paranoid { level: i32 },
+    #[error(
+        "the kernel does not let this process watch all CPUs ({0}), though it has CAP_PERFMON: \
+         a filter of system calls (seccomp) or a security module forbids `perf_event_open`"
+    )]
+    Forbidden(io::Error),
+    #[error(
+        "no more files can be opened ({error}): one is needed for each of {cpus} CPUs; \
+         raise the limit (`ulimit -n`, systemd: `LimitNOFILE=`)"
+    )]
+    TooManyFiles { error: io::Error, cpus: usize },
+    #[error("cannot open a clock on CPU {cpu}: {error}")]
+    Cpu { cpu: u32, error: io::Error },
+    #[error("none of the {0} CPUs has a clock")]
+    None(usize),
+}
+
 pub struct Events {
-    by_cpu: Vec<(u32, OwnedFd)>,
+    program: OwnedFd,
+    frequency: u64,
+    by_cpu: BTreeMap<u32, OwnedFd>,
+    /// CPUs that are there and gave no clock.
+    without: BTreeSet<u32>,
+    looked: Instant,
+    slept: Duration,
 }
 
 impl Events {
     /// Opens and starts a clock on each CPU that is online.
-    pub fn open(frequency: u64, program: BorrowedFd<'_>) -> io::Result<Self> {
-        let mut by_cpu = Vec::new();
-        for cpu in aya::util::online_cpus().map_err(|(path, error)| {
-            io::Error::new(error.kind(), format!("cannot read {path}: {error}"))
-        })? {
-            let event = sys::open_cpu_clock(cpu, frequency)?;
-            sys::attach_program(event.as_fd(), program)?;
-            by_cpu.push((cpu, event));
+    pub fn open(frequency: u64, program: OwnedFd) -> Result<Self, EventsError> {
+        let online = online()?;
+        let mut events = Self {
+            program,
+            frequency,
+            by_cpu: BTreeMap::new(),
+            without: BTreeSet::new(),
+            looked: Instant::now(),
+            slept: sys::slept(),
+        };
+        for &cpu in &online {
+            match events.start(cpu) {
+                Ok(()) => {}
+                Err(error) if is_gone(&error) => {
+                    tracing::debug!(cpu, %error, "the CPU went while its clock was opened");
+                }
+                Err(error) => return Err(explain(cpu, error, online.len())),
+            }
         }
-        for (_, event) in &by_cpu {
+        if events.by_cpu.is_empty() {
+            return Err(EventsError::None(online.len()));
+        }
+        Ok(events)
+    }
+
+    /// Follows the CPUs that came and went. May be called often.
+    pub fn follow(&mut self) {
+        if self.looked.elapsed() < LOOK {
+            return;
+        }
+        self.looked = Instant::now();
+        let online: BTreeSet<u32> = match online() {
+            Ok(online) => online.into_iter().collect(),
+            Err(error) => {
+                tracing::debug!(%error, "keeps the clocks as they are");
+                return;
+            }
+        };
+        let slept = sys::slept();
+        if slept > self.slept + SLEPT {
+            tracing::info!("The host slept. Its CPUs get new clocks.");
+            self.by_cpu.clear();
+        }
+        self.slept = slept;
+        self.by_cpu.retain(|&cpu, _| {
+            let stays = online.contains(&cpu);
+            if !stays {
+                tracing::info!(cpu, "A CPU went offline.");
+            }
+            stays
+        });
+        let came: Vec<u32> = online
+            .iter()
+            .filter(|cpu| !self.by_cpu.contains_key(cpu))
+            .copied()
+            .collect();
+        self.without.retain(|cpu| online.contains(cpu));
+        for cpu in came {
+            match self.start(cpu) {
+                Ok(()) => {
+                    self.without.remove(&cpu);
+                    tracing::info!(cpu, "A CPU came online and is sampled.");
+                }
+                Err(error) => {
+                    // Told once, and tried again.
+                    if self.without.insert(cpu) {
+                        let error = explain(cpu, error, online.len());
+                        tracing::warn!(cpu, %error, "A CPU came online and is not sampled.");
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, cpu: u32) -> io::Result<()> {
+        if let Entry::Vacant(place) = self.by_cpu.entry(cpu) {
+            let event = sys::open_cpu_clock(cpu, self.frequency)?;
+            sys::attach_program(event.as_fd(), self.program.as_fd())?;
             sys::enable(event.as_fd())?;
+            place.insert(event);
         }
-        Ok(Self { by_cpu })
+        Ok(())
     }
 
     /// No tick comes after this.
@@ -32,6 +149,69 @@ impl Events {
             if let Err(error) = sys::disable(event.as_fd()) {
                 tracing::debug!(cpu, %error, "the clock cannot be switched off");
             }
+        }
+    }
+}
+
+fn online() -> Result<Vec<u32>, EventsError> {
+    aya::util::online_cpus().map_err(|(path, error)| {
+        let text = format!("cannot read {path}: {error}");
+        EventsError::Cpus(io::Error::new(error.kind(), text))
+    })
+}
+
+/// Whether the CPU is not there any more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
+}
+
+fn explain(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
+    let paranoid = fs::read_to_string(PARANOID);
+    let level = paranoid.ok().and_then(|text| text.trim().parse().ok());
+    explain_at(level, cpu, error, cpus)
+}
+
+fn explain_at(paranoia: Option<i32>, cpu: u32, error: io::Error, cpus: usize) -> EventsError {
+    match (error.raw_os_error(), paranoia) {
+        (Some(libc::EPERM | libc::EACCES), Some(level)) if level > KNOWN_PARANOIA => {
+            EventsError::Paranoid { level }
+        }
+        (Some(libc::EPERM | libc::EACCES), _) => EventsError::Forbidden(error),
+        (Some(libc::EMFILE | libc::ENFILE), _) => EventsError::TooManyFiles { error, cpus },
+        _ => EventsError::Cpu { cpu, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_why_a_clock_was_refused_and_what_to_do() {
+        let check = |error, paranoia, expected: &str| {
+            let said = explain_at(paranoia, 3, io::Error::from_raw_os_error(error), 8).to_string();
+            assert!(said.contains(expected), "{said}");
+        };
+        check(
+            libc::EACCES,
+            Some(3),
+            "`kernel.perf_event_paranoid` is 3; set it to 2",
+        );
+        check(libc::EPERM, Some(2), "seccomp");
+        check(libc::EPERM, None, "seccomp");
+        check(libc::EMFILE, Some(2), "each of 8 CPUs; raise the limit");
+        check(libc::ENFILE, None, "each of 8 CPUs; raise the limit");
+        check(libc::ENOENT, Some(3), "a clock on CPU 3: No such file");
+    }
+
+    #[test]
+    fn takes_a_cpu_that_went_meanwhile_for_gone() {
+        for (error, gone) in [
+            (libc::ENODEV, true),
+            (libc::ENXIO, true),
+            (libc::EPERM, false),
+        ] {
+            assert_eq!(is_gone(&io::Error::from_raw_os_error(error)), gone);
         }
     }
 }

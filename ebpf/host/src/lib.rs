@@ -10,9 +10,10 @@
 //!   out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
-//! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code.
+//! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code, [`jit`]
+//!   that which runtimes generate.
 //!
-//! Unsafe code is in [`sys`] and [`arena`] alone.
+//! Unsafe code is in [`sys`] and [`memory`] alone.
 
 mod arena;
 mod btf;
@@ -21,17 +22,22 @@ mod events;
 mod executables;
 mod files;
 mod identify;
+mod jit;
 mod jobs;
 mod kallsyms;
+mod memory;
 mod opener;
 mod profiler;
 mod programs;
 mod proof;
 mod records;
+mod refusal;
+mod surroundings;
 mod sys;
 mod tables;
 
 pub use executables::{Executable, Executables};
+pub use jit::{JitNames, JitProcesses};
 pub use kallsyms::{KernelSymbol, KernelSymbols};
 pub use profcol_ebpf_common::file::number;
 pub use profcol_ebpf_common::frame::Frame;

@@ -1,6 +1,6 @@
 //! The whole: loaded, proved, sampling.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use aya::maps::{MapData, PerCpuArray, RingBuf};
@@ -9,13 +9,14 @@ use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
-use crate::events::Events;
+use crate::events::{Events, EventsError};
 use crate::executables::Executables;
 use crate::files::Files;
 use crate::identify::Identifier;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
+use crate::surroundings::{self, SurroundingsError};
 use crate::sys;
 use crate::tables::{TableCounts, Tables};
 
@@ -39,13 +40,15 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
+    Surroundings(#[from] SurroundingsError),
+    #[error(transparent)]
     Btf(#[from] BtfError),
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
     Proof(#[from] ProofError),
-    #[error("cannot open a clock on each CPU: {0}")]
-    Events(std::io::Error),
+    #[error(transparent)]
+    Events(#[from] EventsError),
     #[error("cannot start the thread that builds unwind tables: {0}")]
     Thread(std::io::Error),
 }
@@ -83,6 +86,7 @@ pub struct Counts {
 
 impl Profiler {
     pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        surroundings::check()?;
         let layout = btf::kernel_layout()?;
         let mut programs = Programs::load(
             layout,
@@ -100,17 +104,18 @@ impl Profiler {
             answer: programs.answer,
         };
         let proved = proof::prove(&mut identifier)?;
-        tracing::debug!(
-            mappings = proved,
-            "the kernel's tree of mappings is read rightly"
+        tracing::info!(
+            kernel = sys::kernel_release(),
+            tables = programs.table_memory.name(),
+            proved_mappings = proved,
+            "The kernel took the BPF programs."
         );
 
         let executables = Executables::default();
         let files = Files::new(programs.files, programs.free_numbers, executables.clone());
         let tables =
             Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
-        let events =
-            Events::open(settings.frequency, sampler.as_fd()).map_err(StartError::Events)?;
+        let events = Events::open(settings.frequency, sampler)?;
         Ok(Self {
             events,
             records: programs.records,
@@ -121,7 +126,8 @@ impl Profiler {
     }
 
     /// Waits until there is something that should be looked at soon, or the time is over.
-    pub fn wait(&self, at_most: Duration) {
+    pub fn wait(&mut self, at_most: Duration) {
+        self.events.follow();
         sys::wait_readable(self.records.as_raw_fd(), at_most);
     }
 

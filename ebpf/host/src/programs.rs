@@ -1,5 +1,6 @@
 //! Loads the BPF programs.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, Queue, RingBuf};
@@ -13,15 +14,54 @@ use profcol_ebpf_common::settings::Settings;
 
 use crate::arena::Arena;
 use crate::btf::BtfError;
+use crate::memory::Memory;
+use crate::refusal::Refusal;
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 
-/// Built by `cargo xtask bpf`.
-#[cfg(target_arch = "x86_64")]
-static OBJECT: Option<&[u8]> = Some(aya::include_bytes_aligned!("../../objects/x86_64.o"));
-#[cfg(not(target_arch = "x86_64"))]
-static OBJECT: Option<&[u8]> = None;
+/// Where the programs find the unwind tables. The step machine is the same: the sources are
+/// compiled once for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableMemory {
+    /// From Linux 6.9.
+    Arena,
+    Blocks,
+}
+
+impl TableMemory {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Arena => "arena",
+            Self::Blocks => "blocks",
+        }
+    }
+
+    fn from_name(name: &OsStr) -> Option<Self> {
+        [Self::Arena, Self::Blocks]
+            .into_iter()
+            .find(|memory| name == memory.name())
+    }
+
+    /// Built by `cargo xtask bpf`.
+    #[cfg(target_arch = "x86_64")]
+    fn object(self) -> Option<&'static [u8]> {
+        static ARENA: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
+        static BLOCKS: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64-blocks.o");
+        Some(match self {
+            Self::Arena => ARENA,
+            Self::Blocks => BLOCKS,
+        })
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn object(self) -> Option<&'static [u8]> {
+        None
+    }
+}
+
+/// Names the only table memory to try, for tests.
+const FORCED: &str = "PROFCOL_EBPF_TABLES";
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -32,22 +72,19 @@ pub enum LoadError {
         std::env::consts::ARCH
     )]
     Architecture,
-    #[error("the kernel does not take the BPF object: {0}")]
-    Object(#[from] aya::EbpfError),
-    #[error("the kernel does not take the program `{name}`: {error}")]
-    Program {
-        name: &'static str,
-        error: ProgramError,
-    },
-    #[error("the BPF object has no map `{0}`")]
-    NoMap(&'static str),
-    #[error("the map `{name}` cannot be used: {error}")]
+    #[error("the kernel does not take the BPF maps: {0}")]
+    Object(Refusal),
+    #[error("the kernel does not take the BPF program `{name}`: {error}")]
+    Program { name: &'static str, error: Refusal },
+    #[error("the BPF object has no `{0}`")]
+    Missing(&'static str),
+    #[error("the BPF map `{name}` cannot be used: {error}")]
     Map {
         name: &'static str,
         error: aya::maps::MapError,
     },
     #[error("the memory of the unwind tables cannot be mapped: {0}")]
-    Arena(std::io::Error),
+    Memory(std::io::Error),
 }
 
 /// The loaded programs and their maps.
@@ -59,6 +96,7 @@ pub struct Programs {
     pub free_numbers: Queue<MapData, u32>,
     pub answer: Array<MapData, Answer>,
     pub arena: Arena,
+    pub table_memory: TableMemory,
 }
 
 /// How large everything may grow.
@@ -71,30 +109,56 @@ pub struct Sizes {
     pub max_frames: u32,
 }
 
+const PAGE: u64 = 4096;
+
+const ARENA: &str = "arena";
+const BLOCKS: &str = "blocks";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
 
 impl Programs {
+    /// Loads those that this kernel takes.
     pub fn load(layout: Layout, sizes: &Sizes) -> Result<Self, LoadError> {
-        let bytes = OBJECT.ok_or(LoadError::Architecture)?;
-        let arena_pages = u32::try_from(sizes.table_bytes.div_ceil(4096)).unwrap_or(u32::MAX);
+        let forced = std::env::var_os(FORCED);
+        if let Some(memory) = forced.as_deref().and_then(TableMemory::from_name) {
+            return Self::load_with(memory, layout, sizes);
+        }
+        Self::load_with(TableMemory::Arena, layout, sizes).or_else(|refused| {
+            tracing::debug!(error = %refused, "no arena; its place is taken by blocks");
+            Self::load_with(TableMemory::Blocks, layout, sizes)
+        })
+    }
+
+    pub fn load_with(
+        memory: TableMemory,
+        layout: Layout,
+        sizes: &Sizes,
+    ) -> Result<Self, LoadError> {
+        let bytes = memory.object().ok_or(LoadError::Architecture)?;
+        let pages = u32::try_from(sizes.table_bytes.div_ceil(PAGE)).unwrap_or(u32::MAX);
         let mut object = EbpfLoader::new()
             // The object has no relocations by type, and reading the kernel's types is not cheap.
             .btf(None)
             .allow_unsupported_maps()
-            .map_max_entries("arena", arena_pages)
+            .map_max_entries(ARENA, pages)
+            .map_max_entries(BLOCKS, Memory::blocks(sizes.table_bytes))
             .map_max_entries("files", sizes.files)
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
             .map_max_entries("records", sizes.ring_bytes)
-            .load(bytes)?;
+            .load(bytes)
+            .map_err(|error| LoadError::Object(error.into()))?;
 
-        let arena = {
-            let Some(Map::Unsupported(data)) = object.map("arena") else {
-                return Err(LoadError::NoMap("arena"));
-            };
-            Arena::map(data.fd().as_fd(), arena_pages).map_err(LoadError::Arena)?
+        let arena = match memory {
+            TableMemory::Arena => {
+                let Some(Map::Unsupported(data)) = object.map(ARENA) else {
+                    return Err(LoadError::Missing(ARENA));
+                };
+                Memory::of_arena(data.fd().as_fd(), pages as usize * PAGE as usize)
+            }
+            TableMemory::Blocks => Memory::of_blocks(take(&mut object, BLOCKS)?),
         };
+        let arena = Arena::new(arena.map_err(LoadError::Memory)?);
         let mut settings: Array<_, Settings> = take(&mut object, "settings")?;
         let told = Settings {
             layout,
@@ -125,27 +189,28 @@ impl Programs {
             free_numbers: numbers,
             answer: take(&mut object, "answer")?,
             arena,
+            table_memory: memory,
             object,
         };
         let sampler: &mut PerfEvent = program(&mut programs.object, SAMPLE)?;
         sampler.load().map_err(|error| LoadError::Program {
             name: SAMPLE,
-            error,
+            error: error.into(),
         })?;
         identifier(&mut programs.object)?
             .load()
             .map_err(|error| LoadError::Program {
                 name: IDENTIFY,
-                error,
+                error: error.into(),
             })?;
         Ok(programs)
     }
 
     /// The loaded program that runs on each tick.
     pub fn sampler_fd(&mut self) -> Result<OwnedFd, LoadError> {
-        let failed = |error| LoadError::Program {
+        let failed = |error: ProgramError| LoadError::Program {
             name: SAMPLE,
-            error,
+            error: error.into(),
         };
         let sampler: &mut PerfEvent = program(&mut self.object, SAMPLE)?;
         let loaded = sampler.fd().map_err(failed)?;
@@ -165,7 +230,7 @@ fn take<T: TryFrom<Map, Error = aya::maps::MapError>>(
     object: &mut Ebpf,
     name: &'static str,
 ) -> Result<T, LoadError> {
-    let map = object.take_map(name).ok_or(LoadError::NoMap(name))?;
+    let map = object.take_map(name).ok_or(LoadError::Missing(name))?;
     T::try_from(map).map_err(|error| LoadError::Map { name, error })
 }
 
@@ -175,7 +240,10 @@ where
 {
     object
         .program_mut(name)
-        .ok_or(LoadError::NoMap(name))?
+        .ok_or(LoadError::Missing(name))?
         .try_into()
-        .map_err(|error| LoadError::Program { name, error })
+        .map_err(|error: ProgramError| LoadError::Program {
+            name,
+            error: error.into(),
+        })
 }

@@ -1,8 +1,10 @@
 //! The system calls that no library has, each behind a safe function.
 #![allow(unsafe_code, reason = "system calls")]
 
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -92,18 +94,47 @@ impl Mapped {
         Self::map(file, 4096, libc::PROT_READ, libc::MAP_PRIVATE)
     }
 
-    fn map(file: BorrowedFd<'_>, length: usize, protection: i32, flags: i32) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place that the kernel chooses.
-        let start = unsafe {
+    /// Memory of this process alone, which costs nothing until it is written.
+    pub fn reserved(length: usize) -> io::Result<Self> {
+        Self::map_descriptor(
+            -1,
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        )
+    }
+
+    /// Puts memory that is shared with the kernel in the place of a part of this.
+    pub fn replace(&self, at: usize, file: BorrowedFd<'_>, length: usize) -> io::Result<()> {
+        let end = at.checked_add(length);
+        if end.is_none_or(|end| end > self.length) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // SAFETY: what is replaced lies inside of this mapping, of which there are only references to
+        // atomic words; these stay words.
+        let placed = unsafe {
             libc::mmap(
-                std::ptr::null_mut(),
+                self.start.as_ptr().add(at).cast(),
                 length,
-                protection,
-                flags,
-                file.as_fd().as_raw_fd(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                file.as_raw_fd(),
                 0,
             )
         };
+        if placed == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+
+    fn map(file: BorrowedFd<'_>, length: usize, protection: i32, flags: i32) -> io::Result<Self> {
+        Self::map_descriptor(file.as_raw_fd(), length, protection, flags)
+    }
+
+    fn map_descriptor(file: RawFd, length: usize, protection: i32, flags: i32) -> io::Result<Self> {
+        // SAFETY: a new mapping at a place that the kernel chooses.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -143,6 +174,31 @@ pub fn wait_readable(file: RawFd, at_most: Duration) {
     unsafe { libc::poll(&raw mut waiting, 1, milliseconds) };
 }
 
+/// Opens a file of another process for reading. Its path is followed as if `root` were the root of
+/// everything, so no link leads out of it, and what is no file does not make the caller wait.
+pub fn open_in_root(root: BorrowedFd<'_>, path: &str) -> io::Result<File> {
+    let path = CString::new(path)?;
+    // SAFETY: every field of the structure may be zero.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as u64;
+    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+    // SAFETY: both pointers outlive the call, which is told the structure's size.
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            root.as_raw_fd(),
+            path.as_ptr(),
+            &raw const how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    if opened < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel gave it to us just now.
+    Ok(unsafe { File::from_raw_fd(opened as i32) })
+}
+
 /// Makes the calling thread yield to others.
 pub fn lower_priority(nice: i32) {
     // SAFETY: a thread's own number; a failure changes nothing.
@@ -152,9 +208,21 @@ pub fn lower_priority(nice: i32) {
     }
 }
 
+/// The running kernel's version.
+pub fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".into(), |release| release.trim().to_owned())
+}
+
 /// Nanoseconds since boot, the clock of the programs.
 pub fn since_boot() -> u64 {
     clock(libc::CLOCK_BOOTTIME)
+}
+
+/// How long the host has slept since boot.
+pub fn slept() -> Duration {
+    let awake = clock(libc::CLOCK_MONOTONIC);
+    Duration::from_nanos(since_boot().saturating_sub(awake))
 }
 
 fn clock(which: libc::clockid_t) -> u64 {

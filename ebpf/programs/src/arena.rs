@@ -61,9 +61,7 @@ impl Arena {
             rules: settings.arena + settings.rules_at,
         }
     }
-}
 
-impl Arena {
     #[inline(always)]
     fn load<T: Copy>(address: u64) -> T {
         let mut pointer = address;

@@ -13,9 +13,8 @@ use profcol_ebpf_common::identify::{Answer, found};
 use profcol_ebpf_common::mappings::{self, Miss};
 use profcol_ebpf_common::reason::EndReason;
 
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, Kernel, Node};
 use crate::maps;
-use crate::scratch::Scratch;
 
 #[map(name = "answer")]
 static ANSWER: Array<Answer> = Array::with_max_entries(1, 0);
@@ -25,29 +24,27 @@ static ANSWER: Array<Answer> = Array::with_max_entries(1, 0);
 pub fn identify(context: RawTracePointContext) -> i32 {
     // SAFETY: the loader passes one word.
     let address = unsafe { *(context.as_ptr() as *const u64) };
-    let Some(scratch) = maps::scratch() else {
+    let Some(node) = maps::own_node() else {
         return 0;
     };
-    find_own(scratch, address);
+    find_own(node, address);
     0
 }
 
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn find_own(scratch: *mut Scratch, address: u64) -> u32 {
+pub extern "C" fn find_own(node: *mut Node, address: u64) -> u32 {
     let (false, Some(settings), Some(answer)) =
-        (scratch.is_null(), maps::settings(), ANSWER.get_ptr_mut(0))
+        (node.is_null(), maps::settings(), ANSWER.get_ptr_mut(0))
     else {
         return EndReason::NoRegisters as u32;
     };
     // SAFETY: the caller has the only reference; the loader reads the answer after the run.
-    let (scratch, answer) = unsafe { (&mut *scratch, &mut *answer) };
+    let (node, answer) = unsafe { (&mut *node, &mut *answer) };
     // SAFETY: the helper has no conditions.
     let task = unsafe { bpf_get_current_task() };
     let mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
-    let mut kernel = Kernel {
-        node: &mut scratch.node,
-    };
+    let mut kernel = Kernel { node };
     match mappings::find(&mut kernel, &settings.layout, mm, address) {
         Ok(mapping) => {
             answer.start = mapping.start;

@@ -10,8 +10,9 @@
 
 #![no_std]
 #![no_main]
-#![feature(asm_experimental_arch)]
+#![cfg_attr(not(feature = "blocks"), feature(asm_experimental_arch))]
 
+#[cfg_attr(feature = "blocks", path = "blocks.rs")]
 mod arena;
 mod files;
 mod identify;

@@ -7,6 +7,7 @@ use profcol_ebpf_common::file::{FileEntry, FileId};
 use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::settings::Settings;
 
+use crate::kernel::Node;
 use crate::scratch::Scratch;
 
 #[map(name = "settings")]
@@ -14,6 +15,10 @@ static SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
 
 #[map(name = "scratch")]
 static SCRATCH: PerCpuArray<Scratch> = PerCpuArray::with_max_entries(1, 0);
+
+/// For the program that the loader runs: the one that a tick runs may interrupt it.
+#[map(name = "own_node")]
+static OWN_NODE: PerCpuArray<Node> = PerCpuArray::with_max_entries(1, 0);
 
 #[map(name = "counters")]
 static COUNTS: PerCpuArray<[u64; COUNTERS]> = PerCpuArray::with_max_entries(1, 0);
@@ -42,6 +47,12 @@ pub fn scratch() -> Option<&'static mut Scratch> {
     SCRATCH
         .get_ptr_mut(0)
         .map(|scratch| unsafe { &mut *scratch })
+}
+
+pub fn own_node() -> Option<&'static mut Node> {
+    // SAFETY: the loader runs one program at a time, and its thread may move to another CPU but not
+    // while the program runs.
+    OWN_NODE.get_ptr_mut(0).map(|node| unsafe { &mut *node })
 }
 
 pub fn count(counter: u32) {

@@ -6,20 +6,24 @@ use aya_ebpf::helpers::generated::{
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::walk::Registers;
 
+use crate::scratch::WINDOW;
+
 /// Where x86-64's `pt_regs` has what a walk needs, in words.
 const BP: usize = 4;
 const IP: usize = 16;
 const CS: usize = 17;
 const SP: usize = 19;
 const WORDS: usize = 21;
+const _: () = assert!(WORDS <= WINDOW);
 
 /// The code segments of user code: the lowest two bits are set, and the rest tells 64 from 32 bits.
 const USER: u64 = 3;
 const USER_32: u64 = 0x23;
 
-/// `context` is a perf event's, which begins with the registers of what was interrupted.
+/// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
+/// for use here.
 #[inline(always)]
-pub fn of_user(context: *const u64) -> Result<Registers, EndReason> {
+pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registers, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
     let (cs, interrupted) = unsafe {
         let interrupted = Registers {
@@ -32,13 +36,13 @@ pub fn of_user(context: *const u64) -> Result<Registers, EndReason> {
     if cs & USER == USER {
         return of_code_segment(cs, interrupted);
     }
-    let mut saved = [0u64; WORDS];
     // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
     // the thread's kernel stack.
     let read = unsafe {
         let at = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel((&raw mut saved).cast(), (WORDS * 8) as u32, at as *const _)
+        bpf_probe_read_kernel(space.as_mut_ptr().cast(), (WORDS * 8) as u32, at as *const _)
     };
+    let saved = space;
     if read != 0 || saved[CS] & USER != USER {
         return Err(EndReason::NoRegisters);
     }

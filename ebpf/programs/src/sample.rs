@@ -106,7 +106,7 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         };
         return reason as u32;
     }
-    let registers = match registers::of_user(context.as_ptr() as *const u64) {
+    let registers = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
         Ok(registers) => registers,
         Err(reason) => return reason as u32,
     };
@@ -122,7 +122,8 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         if frames >= settings.max_frames {
             break;
         }
-        let end = hide(u64::from(unwind::advance(scratch))) as u32;
+        let found = unwind::locate(scratch);
+        let end = hide(u64::from(unwind::advance(scratch, found))) as u32;
         if end != GO_ON {
             return end;
         }

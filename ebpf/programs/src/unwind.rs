@@ -20,20 +20,17 @@ use crate::scratch::{FRAME_PLACES, KNOWN_CODES, Scratch, WINDOW};
 /// What [`advance`] and [`locate`] answer when the walk goes on; every other answer is a reason.
 pub const GO_ON: u32 = 0;
 
-/// Notes the frame that the walk stands in and goes on to its caller.
+/// Notes the frame that the walk stands in and goes on to its caller; `found` is what [`locate`]
+/// answered for it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn advance(scratch: *mut Scratch) -> u32 {
+pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
     let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
     // SAFETY: the caller has the only reference.
     let scratch = unsafe { &mut *scratch };
     let address = scratch.walk.address();
-    let mut found = GO_ON;
-    if !scratch.walk.code.holds(address) {
-        found = hide(u64::from(locate(scratch, address))) as u32;
-    }
     let code = &scratch.walk.code;
     let frame = if found == GO_ON {
         Frame::new(code.number, code.offset_of(address))
@@ -62,15 +59,22 @@ pub extern "C" fn advance(scratch: *mut Scratch) -> u32 {
     }
 }
 
-/// Finds the code that holds `address`.
+/// Finds the code that the walk stands in.
+///
+/// [`advance`] does not call it: a kernel before 6.13 adds up the stacks of functions that call each
+/// other, to at most 512 bytes.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn locate(scratch: *mut Scratch, address: u64) -> u32 {
+pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
     let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
     // SAFETY: the caller has the only reference.
     let scratch = unsafe { &mut *scratch };
+    let address = scratch.walk.address();
+    if scratch.walk.code.holds(address) {
+        return GO_ON;
+    }
     for code in &scratch.known {
         if code.holds(address) {
             scratch.walk.code = *code;

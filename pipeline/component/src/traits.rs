@@ -4,7 +4,7 @@
 //! what is needed and fails loudly, *run* works until it is told to stop and cleans up. The engine
 //! starts exporters first and receivers last, and stops them the other way round.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use prometheus::IntCounter;
@@ -102,6 +102,12 @@ pub struct Output {
     next: Arc<dyn Consumer>,
     meter: Meter,
     receiver: Arc<str>,
+    /// Made at the first use, or when the transport is told: most receivers have one to tell.
+    counts: OnceLock<Counts>,
+}
+
+#[derive(Clone)]
+struct Counts {
     accepted: IntCounter,
     refused: IntCounter,
     failed: IntCounter,
@@ -109,59 +115,60 @@ pub struct Output {
 
 impl Output {
     pub fn new(next: Arc<dyn Consumer>, meter: Meter, receiver: &str) -> Self {
-        Self::counting(next, meter, receiver.into(), "")
+        Self {
+            next,
+            meter,
+            receiver: receiver.into(),
+            counts: OnceLock::new(),
+        }
     }
 
     /// The same output, its counts labelled with how the data came in: `grpc`, `http`, `file`.
     pub fn for_transport(&self, transport: &str) -> Self {
-        let (next, meter) = (Arc::clone(&self.next), self.meter.clone());
-        Self::counting(next, meter, Arc::clone(&self.receiver), transport)
+        Self {
+            counts: Counts::new(&self.meter, &self.receiver, transport).into(),
+            ..self.clone()
+        }
     }
 
     pub async fn push(&self, batch: Batch) -> Answer {
         let samples = batch.profiles.sample_count() as u64;
         let answer = self.next.consume(batch).await;
         match &answer {
-            Ok(()) => self.accepted.inc_by(samples),
-            Err(_) => self.refused.inc_by(samples),
+            Ok(()) => self.counts().accepted.inc_by(samples),
+            Err(_) => self.counts().refused.inc_by(samples),
         }
         answer
     }
 
     /// Counts samples that this receiver itself had to drop, such as damaged ones.
     pub fn count_failed(&self, samples: u64) {
-        self.failed.inc_by(samples);
+        self.counts().failed.inc_by(samples);
     }
 
-    fn counting(
-        next: Arc<dyn Consumer>,
-        meter: Meter,
-        receiver: Arc<str>,
-        transport: &str,
-    ) -> Self {
-        let labels: &[(&str, &str)] = &[("receiver", &receiver), ("transport", transport)];
-        let accepted = meter.counter(
-            "otelcol_receiver_accepted_profile_samples",
-            "Samples that entered the pipelines.",
-            labels,
-        );
-        let refused = meter.counter(
-            "otelcol_receiver_refused_profile_samples",
-            "Samples that the pipelines did not take.",
-            labels,
-        );
-        let failed = meter.counter(
-            "otelcol_receiver_failed_profile_samples",
-            "Samples that the receiver itself could not use.",
-            labels,
-        );
+    fn counts(&self) -> &Counts {
+        self.counts
+            .get_or_init(|| Counts::new(&self.meter, &self.receiver, ""))
+    }
+}
+
+impl Counts {
+    fn new(meter: &Meter, receiver: &str, transport: &str) -> Self {
+        let labels: &[(&str, &str)] = &[("receiver", receiver), ("transport", transport)];
+        let counter = |name, help| meter.counter(name, help, labels);
         Self {
-            next,
-            meter,
-            receiver,
-            accepted,
-            refused,
-            failed,
+            accepted: counter(
+                "otelcol_receiver_accepted_profile_samples",
+                "Samples that entered the pipelines.",
+            ),
+            refused: counter(
+                "otelcol_receiver_refused_profile_samples",
+                "Samples that the pipelines did not take.",
+            ),
+            failed: counter(
+                "otelcol_receiver_failed_profile_samples",
+                "Samples that the receiver itself could not use.",
+            ),
         }
     }
 }

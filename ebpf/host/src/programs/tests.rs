@@ -25,7 +25,12 @@ const SIZES: Sizes = Sizes {
 
 /// Instructions that the kernel may look at before it trusts a program, a fifth above what Linux 6.18 took. It looks
 /// at a function again at each call where it was given no types for it, and that is a hundred times as many.
-const MOST_VERIFIED: [(&str, u32); 2] = [(SAMPLE, 27_000), (IDENTIFY, 3_400)];
+const MOST_VERIFIED: [(TableMemory, &str, u32); 4] = [
+    (TableMemory::Arena, SAMPLE, 27_000),
+    (TableMemory::Arena, IDENTIFY, 3_400),
+    (TableMemory::Blocks, SAMPLE, 27_000),
+    (TableMemory::Blocks, IDENTIFY, 3_400),
+];
 
 #[test]
 fn the_kernel_takes_the_types_and_verifies_each_function_once() {
@@ -36,10 +41,11 @@ fn the_kernel_takes_the_types_and_verifies_each_function_once() {
         return;
     }
     let layout = btf::kernel_layout().expect("the kernel has type information");
-    let started = Instant::now();
-    let programs = Programs::load(layout, &SIZES).expect("the kernel takes the programs");
-    eprintln!("loaded in {:?}", started.elapsed());
-    for (name, most) in MOST_VERIFIED {
+    for (memory, name, most) in MOST_VERIFIED {
+        let started = Instant::now();
+        let programs =
+            Programs::load_with(memory, layout, &SIZES).expect("the kernel takes the programs");
+        eprintln!("{memory:?} loaded in {:?}", started.elapsed());
         let program = programs.object.program(name).expect("is in the object");
         let info = program.info().expect("is loaded");
         assert!(info.btf_id().is_some(), "{name} was loaded without types");
@@ -62,8 +68,17 @@ fn can_load() -> Result<(), String> {
 
 #[test]
 fn the_object_has_the_structures_that_the_loader_reads() {
-    let object = object();
-    let types = object.btf.expect("has type information").to_bytes();
+    for memory in [TableMemory::Arena, TableMemory::Blocks] {
+        check_structures(&object(memory));
+    }
+}
+
+fn check_structures(object: &Object) {
+    let types = object
+        .btf
+        .as_ref()
+        .expect("has type information")
+        .to_bytes();
     let types = Types::parse(&types).expect("is sound");
     let check = |structure, member, expected| {
         let found = types
@@ -83,7 +98,12 @@ fn the_object_has_the_structures_that_the_loader_reads() {
 
 #[test]
 fn the_object_has_maps_of_the_types_that_the_loader_writes() {
-    let object = object();
+    for memory in [TableMemory::Arena, TableMemory::Blocks] {
+        check_maps(&object(memory));
+    }
+}
+
+fn check_maps(object: &Object) {
     let check = |name, key: usize, value: usize| {
         let map = object.maps.get(name).expect("is in the object");
         let sizes = (map.key_size() as usize, map.value_size() as usize);
@@ -97,6 +117,6 @@ fn the_object_has_maps_of_the_types_that_the_loader_writes() {
     check("processes", size_of::<ProcessKey>(), 4);
 }
 
-fn object() -> Object {
-    Object::parse(OBJECT.expect("is x86-64")).expect("is a BPF object")
+fn object(memory: TableMemory) -> Object {
+    Object::parse(memory.object().expect("is x86-64")).expect("is a BPF object")
 }

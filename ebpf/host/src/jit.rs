@@ -1,0 +1,212 @@
+//! Names for generated code, which a runtime writes down for whoever profiles it.
+//!
+//! There are two ways: `/tmp/perf-<pid>.map`, lines of text, and a jitdump, binary records in a file
+//! that the process maps so that it can be found. Both only grow while the process lives, and are
+//! read on from where they ended the last time. They are opened at the process's first sample in
+//! such code, so that they can still be read when it is gone.
+//!
+//! The files are the process's own and may say anything. So they must belong to its user or to
+//! root, paths are followed inside its own root alone, and what is kept of them is bounded.
+
+mod jitdump;
+mod names;
+mod perf_map;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use profcol_ebpf_common::record::ProcessKey;
+
+use self::jitdump::Jitdump;
+pub use self::names::JitNames;
+use self::perf_map::PerfMap;
+use crate::sys;
+
+/// Processes whose names are kept; those that were not sampled for longest are forgotten first.
+const MOST_PROCESSES: usize = 128;
+
+/// A process that has no file yet is looked at again after this long, then after twice that.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Bytes that are read in one round, of all files together; the rest is left to the next round.
+const ROUND: usize = 32 << 20;
+
+/// The processes that run generated code.
+#[derive(Default)]
+pub struct JitProcesses {
+    known: HashMap<ProcessKey, JitProcess>,
+}
+
+struct JitProcess {
+    sources: Vec<Source>,
+    names: JitNames,
+    used: Instant,
+    look: Instant,
+    wait: Duration,
+}
+
+enum Source {
+    PerfMap(PerfMap),
+    Jitdump(Jitdump),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    #[error("it belongs to user {0}, neither the process's nor root")]
+    Owner(u32),
+    #[error("it is no regular file")]
+    NoFile,
+    #[error("it does not begin as it should")]
+    Format,
+}
+
+impl JitProcesses {
+    /// A sample was in generated code of this process.
+    pub fn meet(&mut self, process: ProcessKey) {
+        let now = Instant::now();
+        if self.known.len() >= MOST_PROCESSES && !self.known.contains_key(&process) {
+            self.forget_one();
+        }
+        let known = self.known.entry(process).or_insert_with(|| JitProcess {
+            sources: Vec::new(),
+            names: JitNames::default(),
+            used: now,
+            look: now,
+            wait: FIRST_WAIT,
+        });
+        known.used = now;
+        if known.sources.is_empty() && now >= known.look {
+            known.sources = find(process.pid);
+            known.look = now + known.wait;
+            known.wait = (known.wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Reads what was added to the files of the processes that were met.
+    pub fn refresh(&mut self) {
+        let mut left = ROUND;
+        for (process, known) in &mut self.known {
+            known.refresh(process.pid, &mut left);
+        }
+    }
+
+    pub fn names(&self, process: &ProcessKey) -> Option<&JitNames> {
+        let known = self.known.get(process)?;
+        (!known.names.is_empty()).then_some(&known.names)
+    }
+
+    fn forget_one(&mut self) {
+        let oldest = self.known.iter().min_by_key(|(_, known)| known.used);
+        if let Some((&process, _)) = oldest {
+            self.known.remove(&process);
+        }
+    }
+}
+
+impl JitProcess {
+    fn refresh(&mut self, pid: u32, left: &mut usize) {
+        let Self { sources, names, .. } = self;
+        for source in sources {
+            let read = match source {
+                Source::PerfMap(map) => map.read_on(names, left),
+                Source::Jitdump(dump) => dump.read_on(names, left),
+            };
+            if let Err(error) = read {
+                tracing::debug!(pid, %error, "names of generated code cannot be read");
+            }
+        }
+    }
+}
+
+/// The files of a process, as far as there are any.
+fn find(pid: u32) -> Vec<Source> {
+    let Some(owner) = Owner::read(pid) else {
+        return Vec::new();
+    };
+    let mut sources = Vec::new();
+    match open_perf_map(pid, &owner) {
+        Ok(file) => sources.push(Source::PerfMap(PerfMap::new(file))),
+        Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::debug!(pid, %error, "a perf map is not used"),
+    }
+    match open_jitdump(pid, &owner) {
+        Ok(Some(dump)) => sources.push(Source::Jitdump(dump)),
+        Ok(None) => {}
+        Err(error) => tracing::debug!(pid, %error, "a jitdump is not used"),
+    }
+    sources
+}
+
+/// Who the process is, as its files have it.
+struct Owner {
+    user: u32,
+    /// In its own PID namespace.
+    pid: u32,
+}
+
+impl Owner {
+    fn read(pid: u32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    }
+
+    fn parse(status: &str) -> Option<Self> {
+        let values = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(line.split_ascii_whitespace())
+        };
+        Some(Self {
+            // The real user, then the effective one.
+            user: values("Uid:")?.nth(1)?.parse().ok()?,
+            pid: values("NSpid:")?.next_back()?.parse().ok()?,
+        })
+    }
+
+    fn check(&self, file: File) -> Result<File, Unusable> {
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(Unusable::NoFile);
+        }
+        if found.uid() != self.user && found.uid() != 0 {
+            return Err(Unusable::Owner(found.uid()));
+        }
+        Ok(file)
+    }
+}
+
+fn open_perf_map(pid: u32, owner: &Owner) -> Result<File, Unusable> {
+    let root = File::open(format!("/proc/{pid}/root"))?;
+    let path = format!("tmp/perf-{}.map", owner.pid);
+    owner.check(sys::open_in_root(root.as_fd(), &path)?)
+}
+
+fn open_jitdump(pid: u32, owner: &Owner) -> Result<Option<Jitdump>, Unusable> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    let Some(range) = maps.lines().find_map(jitdump_mapping) else {
+        return Ok(None);
+    };
+    let file = owner.check(File::open(format!("/proc/{pid}/map_files/{range}"))?)?;
+    Jitdump::open(file).map(Some)
+}
+
+/// The range of a mapping of a file `jit-<pid>.dump`.
+fn jitdump_mapping(line: &str) -> Option<String> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let name = Path::new(words.nth(4)?).file_name()?.to_str()?;
+    let number = name.strip_prefix("jit-")?.strip_suffix(".dump")?;
+    // The kernel names the link without leading zeros, unlike /proc/PID/maps.
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then_some(())?;
+    Some(format!("{:x}-{:x}", address(start)?, address(end)?))
+}

@@ -1,0 +1,131 @@
+//! What the kernel said when it refused something, in a line.
+
+use std::error::Error;
+use std::fmt;
+
+use aya::EbpfError;
+use aya::programs::ProgramError;
+
+/// An error with what caused it; of the verifier's log only the lines that tell why.
+///
+/// More of it is for whoever reports the failure: it is written out at the debug level.
+#[derive(Debug)]
+pub struct Refusal(String);
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl Error for Refusal {}
+
+impl From<EbpfError> for Refusal {
+    fn from(error: EbpfError) -> Self {
+        Self(chain(&error))
+    }
+}
+
+impl From<ProgramError> for Refusal {
+    fn from(error: ProgramError) -> Self {
+        match &error {
+            ProgramError::LoadError {
+                io_error,
+                verifier_log,
+            } => {
+                let log = verifier_log.to_string();
+                tracing::debug!("the end of the verifier's log:\n{}", end_of(&log));
+                match why(&log) {
+                    Some(why) => Self(format!("{io_error}: {why}")),
+                    None => Self(io_error.to_string()),
+                }
+            }
+            error => Self(chain(error)),
+        }
+    }
+}
+
+/// The messages of the error and of all that caused it, each once.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        next = cause.source();
+    }
+    text
+}
+
+/// Lines of a log that are worth reading: it has one and more for each instruction on the way.
+const LINES: usize = 40;
+
+fn end_of(log: &str) -> &str {
+    let end = log.trim_end();
+    match end.rmatch_indices('\n').nth(LINES - 1) {
+        Some((at, _)) => end.get(at + 1..).unwrap_or_default(),
+        None => end,
+    }
+}
+
+/// The line of the verifier's log that says why: the last one that is neither an instruction, nor
+/// the state before one, nor a figure.
+fn why(log: &str) -> Option<&str> {
+    log.lines().map(str::trim).rev().find(|line| {
+        let is_figure = ["processed ", "verification time ", "stack depth "]
+            .iter()
+            .any(|begin| line.starts_with(begin));
+        let is_instruction = line.starts_with(|first: char| first.is_ascii_digit() || first == ';');
+        !line.is_empty() && !is_figure && !is_instruction
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_line_that_says_why() {
+        let check = |log: &str, expected: Option<&str>| assert_eq!(why(log), expected);
+        check("", None);
+        check(
+            "Func#3 ('locate') is safe for any args that match its prototype\n\
+             combined stack size of 3 calls is 672. Too large\n\
+             verification time 1118719 usec\n\
+             stack depth 320+0+160+184\n\
+             processed 22261 insns (limit 1000000) max_states_per_insn 4\n",
+            Some("combined stack size of 3 calls is 672. Too large"),
+        );
+        check(
+            "0: R1=ctx(off=0,imm=0) R10=fp0\n\
+             ; let x = read(1)\n\
+             0: (85) call bpf_probe_read_kernel#113\n\
+             unknown func bpf_probe_read_kernel#113\n\
+             processed 1 insns (limit 1000000) max_states_per_insn 0\n",
+            Some("unknown func bpf_probe_read_kernel#113"),
+        );
+    }
+
+    #[test]
+    fn keeps_the_end_of_a_long_log() {
+        let log: String = (0..100).map(|line| format!("{line}\n")).collect();
+        assert_eq!(end_of(&log).lines().count(), LINES);
+        assert!(end_of(&log).starts_with("60\n") && end_of(&log).ends_with("\n99"));
+        assert_eq!(end_of("one\ntwo\n"), "one\ntwo");
+    }
+
+    #[test]
+    fn tells_of_a_cause_that_the_error_itself_leaves_out() {
+        let error = EbpfError::MapError(aya::maps::MapError::CreateError {
+            name: "arena".into(),
+            io_error: std::io::Error::from_raw_os_error(22),
+        });
+        assert_eq!(
+            Refusal::from(error).to_string(),
+            "map error: failed to create map `arena`: Invalid argument (os error 22)"
+        );
+    }
+}

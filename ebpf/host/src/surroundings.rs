@@ -1,0 +1,195 @@
+//! What has to hold around the profiler, and what it costs where something does not.
+//!
+//! Asked before anything is tried: the kernel answers with the same error number to most of it.
+
+use std::fs;
+use std::io;
+
+/// Members of capability sets, as the kernel numbers them.
+mod capability {
+    pub const DAC_READ_SEARCH: u32 = 2;
+    pub const SYS_PTRACE: u32 = 19;
+    pub const SYS_ADMIN: u32 = 21;
+    pub const PERFMON: u32 = 38;
+    pub const BPF: u32 = 39;
+    pub const CHECKPOINT_RESTORE: u32 = 40;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SurroundingsError {
+    #[error("cannot read /proc/self/status: {0}; mount /proc")]
+    Status(#[from] io::Error),
+    #[error(
+        "profiling needs {missing}, which this process has not; run it as root, or give it the capabilities \
+         (systemd: `AmbientCapabilities=`, containers: `capabilities.add`)"
+    )]
+    Capabilities { missing: String },
+    #[error(
+        "the kernel is locked down for confidentiality, so that no program may read its memory, and profiling does; \
+         boot it with `lockdown=integrity`, or without"
+    )]
+    LockedDown,
+}
+
+/// Those without which nothing works.
+const NEEDED: [(u32, &str); 2] = [
+    (capability::BPF, "CAP_BPF"),
+    (capability::PERFMON, "CAP_PERFMON"),
+];
+
+/// Those that some executables need, and what is lost without them. CAP_SYSLOG is missed by whoever
+/// reads the kernel's symbols.
+const USEFUL: [(u32, &str, &str); 3] = [
+    (
+        capability::SYS_PTRACE,
+        "CAP_SYS_PTRACE",
+        "executables of other users' processes are found by their path only: \
+         in containers, and of files that are deleted, stacks are cut off",
+    ),
+    (
+        capability::DAC_READ_SEARCH,
+        "CAP_DAC_READ_SEARCH",
+        "executables that this user may not read have cut-off stacks",
+    ),
+    (
+        capability::CHECKPOINT_RESTORE,
+        "CAP_CHECKPOINT_RESTORE",
+        "executables and libraries that are deleted or replaced have cut-off stacks",
+    ),
+];
+
+/// Returns what cannot work, and warns of what will work less well.
+pub fn check() -> Result<(), SurroundingsError> {
+    let held = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
+    held.check_needed()?;
+    // Not there where the kernel has no such module or its file system is not mounted.
+    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    if lockdown.contains("[confidentiality]") {
+        return Err(SurroundingsError::LockedDown);
+    }
+    for (name, cost) in held.missed() {
+        tracing::warn!("{name} is missing: {cost}.");
+    }
+    if let Some(why) = strange_proc() {
+        tracing::warn!("{why}");
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Capabilities(u64);
+
+impl Capabilities {
+    /// Those in force, by `/proc/PID/status`.
+    fn of_status(status: &str) -> Self {
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        Self(line.map_or(0, |set| {
+            u64::from_str_radix(set.trim(), 16).unwrap_or_default()
+        }))
+    }
+
+    fn holds(self, number: u32) -> bool {
+        self.0 >> number & 1 == 1
+    }
+
+    fn check_needed(self) -> Result<(), SurroundingsError> {
+        let missing: Vec<&str> = NEEDED
+            .iter()
+            .filter(|&&(number, _)| !self.holds(number) && !self.holds(capability::SYS_ADMIN))
+            .map(|&(_, name)| name)
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(SurroundingsError::Capabilities {
+            missing: missing.join(" and "),
+        })
+    }
+
+    fn missed(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        USEFUL
+            .into_iter()
+            .filter(move |&(number, ..)| {
+                let implied =
+                    number == capability::CHECKPOINT_RESTORE && self.holds(capability::SYS_ADMIN);
+                !self.holds(number) && !implied
+            })
+            .map(|(_, name, cost)| (name, cost))
+    }
+}
+
+/// The PID namespace that a host begins with, as the kernel numbers it.
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// The kernel numbers processes as the host does; /proc may not.
+fn strange_proc() -> Option<&'static str> {
+    let own = fs::read_link("/proc/self");
+    if own.is_ok_and(|own| own.to_str() != Some(&std::process::id().to_string())) {
+        return Some(
+            "/proc belongs to another PID namespace: processes have no names and their stacks are cut off. \
+             Mount the one of this namespace.",
+        );
+    }
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    (namespace.to_str() != Some(FIRST_PID_NAMESPACE)).then_some(
+        "This process is in a PID namespace of its own, where it does not see the host's processes: \
+         these have no names and their stacks are cut off. \
+         Run it in the host's (Kubernetes: `hostPID: true`, Docker: `--pid=host`).",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holding(numbers: &[u32]) -> Capabilities {
+        let set = numbers.iter().fold(0u64, |set, number| set | 1 << number);
+        Capabilities::of_status(&format!("Name:\tx\nCapInh:\t00\nCapEff:\t{set:016x}\n"))
+    }
+
+    #[test]
+    fn names_the_capabilities_without_which_nothing_works() {
+        let check = |held: &[u32], expected: Option<&str>| {
+            let said = match holding(held).check_needed() {
+                Err(SurroundingsError::Capabilities { missing }) => Some(missing),
+                _ => None,
+            };
+            assert_eq!(said.as_deref(), expected, "{held:?}");
+        };
+        check(&[], Some("CAP_BPF and CAP_PERFMON"));
+        check(&[capability::BPF], Some("CAP_PERFMON"));
+        check(&[capability::PERFMON], Some("CAP_BPF"));
+        check(&[capability::BPF, capability::PERFMON], None);
+        check(&[capability::SYS_ADMIN], None);
+    }
+
+    #[test]
+    fn names_the_capabilities_that_some_stacks_need() {
+        let check = |held: &[u32], expected: &[&str]| {
+            let missed: Vec<&str> = holding(held).missed().map(|(name, _)| name).collect();
+            assert_eq!(missed, expected, "{held:?}");
+        };
+        let all = [
+            "CAP_SYS_PTRACE",
+            "CAP_DAC_READ_SEARCH",
+            "CAP_CHECKPOINT_RESTORE",
+        ];
+        check(&[], &all);
+        check(&[capability::SYS_ADMIN], &all[..2]);
+        check(&[capability::SYS_PTRACE], &all[1..]);
+        check(
+            &[
+                capability::SYS_PTRACE,
+                capability::DAC_READ_SEARCH,
+                capability::CHECKPOINT_RESTORE,
+            ],
+            &[],
+        );
+    }
+
+    #[test]
+    fn takes_a_status_without_capabilities_for_none() {
+        assert_eq!(Capabilities::of_status("Name:\tx\n").0, 0);
+        assert_eq!(Capabilities::of_status("CapEff:\tnonsense\n").0, 0);
+    }
+}

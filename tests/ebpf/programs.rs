@@ -1,0 +1,100 @@
+//! The programs and what their stacks have to be: a line per program.
+
+/// A program, how it is built, and the chains of calls that it shows.
+pub struct Program {
+    pub name: &'static str,
+    pub command: &'static str,
+    /// Built before it; an executable links with a library by a word `@NAME` in its command.
+    pub parts: Vec<(&'static str, &'static str)>,
+    /// Whether it is started with the paths of its parts as arguments.
+    pub takes_parts: bool,
+    /// Innermost first. A `?` is one frame elsewhere, `..` any number of frames, `plt` an entry of a linkage table.
+    pub chains: Vec<&'static str>,
+    /// Why a stack ends, if not at its first frame.
+    pub end: Option<&'static str>,
+}
+
+const PLAIN: &str = "leaf inner middle outer main .. _start";
+const PLT: [&str; 2] = [
+    "plt spin outer main .. _start",
+    "step spin outer main .. _start",
+];
+const LIBRARY: (&str, &str) = ("library.so", "cc -O2 -shared -fPIC library.c");
+
+fn program(name: &'static str, command: &'static str, chain: &'static str) -> Program {
+    Program {
+        name,
+        command,
+        parts: Vec::new(),
+        takes_parts: false,
+        chains: vec![chain],
+        end: None,
+    }
+}
+
+impl Program {
+    fn and(mut self, chain: &'static str) -> Self {
+        self.chains.push(chain);
+        self
+    }
+
+    fn ends(mut self, reason: &'static str) -> Self {
+        self.end = Some(reason);
+        self
+    }
+
+    fn with(mut self, name: &'static str, command: &'static str) -> Self {
+        self.parts.push((name, command));
+        self.takes_parts = true;
+        self
+    }
+
+    fn with_library(mut self) -> Self {
+        self.parts.push(LIBRARY);
+        self
+    }
+}
+
+/// Calls through a linkage table.
+fn linked(name: &'static str, command: &'static str) -> Program {
+    program(name, command, PLT[0]).and(PLT[1]).with_library()
+}
+
+#[rustfmt::skip]
+pub fn programs() -> Vec<Program> {
+    vec![
+        program("c", "cc -O2 -fomit-frame-pointer plain.c", PLAIN),
+        program("c++", "c++ -O2 -fomit-frame-pointer chain.cc", PLAIN),
+        program("unoptimized", "cc -O0 -fno-omit-frame-pointer plain.c", PLAIN),
+        program("debug-frame", "cc -O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables -g plain.c", PLAIN),
+        program("compressed-debug-frame", "cc -O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables -g -gz plain.c", PLAIN),
+        program("no-pie", "cc -O2 -fomit-frame-pointer -no-pie plain.c", PLAIN),
+        program("static", "cc -O2 -fomit-frame-pointer -static plain.c", PLAIN),
+        program("static-pie", "cc -O2 -fomit-frame-pointer -static-pie plain.c", PLAIN),
+        program("one-segment", "cc -O2 -fomit-frame-pointer -Wl,-z,noseparate-code plain.c", PLAIN),
+        program("rust", "rustc --edition 2024 -O chain.rs", "leaf inner outer work .. _start"),
+        program("go", "go chain.go", "main.leaf main.inner main.outer main.spin main.main runtime.main runtime.goexit.abi0")
+            .and("main.leaf main.inner main.outer main.spin main.work runtime.goexit.abi0"),
+        linked("plt-bfd", "cc -O2 plt.c @library.so -fuse-ld=bfd -Wl,-z,lazy"),
+        linked("plt-bfd-now", "cc -O2 plt.c @library.so -fuse-ld=bfd -Wl,-z,now"),
+        linked("plt-bfd-marked", "cc -O2 -fcf-protection plt.c @library.so -fuse-ld=bfd -Wl,-z,ibtplt"),
+        linked("plt-gold", "cc -O2 plt.c @library.so -fuse-ld=gold"),
+        linked("plt-lld", "cc -O2 plt.c @library.so -fuse-ld=lld -Wl,-z,lazy"),
+        linked("plt-lld-now", "cc -O2 plt.c @library.so -fuse-ld=lld -Wl,-z,now"),
+        linked("plt-mold", "cc -O2 plt.c @library.so -fuse-ld=mold -Wl,-z,lazy"),
+        linked("plt-mold-now", "cc -O2 plt.c @library.so -fuse-ld=mold -Wl,-z,now"),
+        program("signal", "cc -O2 -DON_STACK=0 signal.c", "hot on_signal ? fault inner outer main .. _start"),
+        program("signal-stack-below", "cc -O2 -DON_STACK=-1 signal.c", "hot on_signal ? fault inner outer main .. _start"),
+        program("signal-stack-above", "cc -O2 -DON_STACK=1 signal.c", "hot on_signal ? fault inner outer main .. _start"),
+        program("vdso", "cc -O2 vdso.c", "[vdso] ? ask main .. _start"),
+        program("plugins", "cc -O2 plugins.c", "leaf one use main .. _start")
+            .and("leaf two use main .. _start")
+            .with("one.so", "cc -O2 -shared -fPIC -DNAME=one -DWORDS=10 plugin.c")
+            .with("two.so", "cc -O2 -shared -fPIC -DNAME=two -DWORDS=100 plugin.c"),
+        program("execs", "cc -O2 -DNAME=one -DWORDS=10 execs.c", "leaf one main .. _start").and("leaf two main .. _start")
+            .with("execs-two", "cc -O2 -DNAME=two -DWORDS=100 execs.c"),
+        program("forks", "cc -O2 forks.c", "leaf parent main .. _start").and("leaf child main .. _start"),
+        program("deep", "cc -O2 deep.c", "leaf dive dive dive .. dive").ends("truncated"),
+        program("generated", "cc -O2 generated.c", "leaf [anon] call main .. _start"),
+    ]
+}

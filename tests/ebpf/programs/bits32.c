@@ -1,0 +1,8 @@
+// A 32-bit program without any library.
+
+void _start(void) {
+  // Some minutes at most.
+  for (volatile unsigned long long i = 0; i < 100000000000; i++) {
+  }
+  __builtin_trap();
+}

@@ -1,0 +1,49 @@
+// Code made while the program runs, as a compiler for a language does: nothing describes it, but it keeps the frame
+// pointer, as these compilers do for the sake of profilers.
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SHOWN __attribute__((noipa))
+
+static volatile unsigned long sink;
+
+static const unsigned char code[] = {
+    0x55,                         // push rbp
+    0x48, 0x89, 0xe5,             // mov rbp, rsp
+    0x53,                         // push rbx
+    0x48, 0x83, 0xec, 0x08,       // sub rsp, 8
+    0xb9, 0x40, 0x00, 0x00, 0x00, // mov ecx, 64
+    0xff, 0xc9,                   // dec ecx
+    0x75, 0xfc,                   // jnz to the dec
+    0xff, 0xd7,                   // call rdi
+    0x48, 0x83, 0xc4, 0x08,       // add rsp, 8
+    0x5b,                         // pop rbx
+    0x5d,                         // pop rbp
+    0xc3,                         // ret
+};
+
+SHOWN unsigned long leaf(void) {
+  unsigned long state = sink | 1;
+  for (int i = 0; i < 20; i++) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+  }
+  return state;
+}
+
+SHOWN unsigned long call(unsigned long (*made)(unsigned long (*)(void))) {
+  unsigned long all = 0;
+  for (int i = 0; i < 1000; i++) all += made(leaf);
+  return all;
+}
+
+int main(void) {
+  void *memory = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memcpy(memory, code, sizeof code);
+  mprotect(memory, 4096, PROT_READ | PROT_EXEC);
+  alarm(300);
+  for (;;) sink = call(memory) + 1;
+}

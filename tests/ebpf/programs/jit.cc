@@ -1,0 +1,65 @@
+// Runs generated code: `generated_caller` calls `generated_loop`, both named in a perf map or, with
+// the argument `dump`, in a jitdump.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+
+// rounds in rdi: push rbp; mov rbp, rsp; 1: dec rdi; jnz 1b; pop rbp; ret
+static const uint8_t LOOP[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0xff, 0xcf, 0x75, 0xfb, 0x5d, 0xc3};
+// push rbp; mov rbp, rsp; call rsi; pop rbp; ret
+static const uint8_t CALLER[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd6, 0x5d, 0xc3};
+static const size_t CALLER_AT = 256;
+
+struct Header {
+  uint32_t magic, version, size, machine, unused, pid;
+  uint64_t time, flags;
+};
+struct Load {
+  uint32_t kind, size;
+  uint64_t time;
+  uint32_t pid, thread;
+  uint64_t unused, address, bytes, index;
+};
+
+static void add(FILE *file, bool dump, const void *code, size_t bytes, const char *name) {
+  auto address = reinterpret_cast<uint64_t>(code);
+  if (!dump) {
+    fprintf(file, "%lx %zx %s\n", address, bytes, name);
+    return;
+  }
+  uint32_t length = sizeof(Load) + strlen(name) + 1 + bytes;
+  uint32_t pid = getpid();
+  Load load = {0, length, 0, pid, pid, 0, address, bytes, 1};
+  fwrite(&load, sizeof load, 1, file);
+  fwrite(name, strlen(name) + 1, 1, file);
+  fwrite(code, bytes, 1, file);
+}
+
+int main(int argc, char **argv) {
+  bool dump = argc > 1 && !strcmp(argv[1], "dump");
+  auto code = static_cast<uint8_t *>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  memcpy(code, LOOP, sizeof LOOP);
+  memcpy(code + CALLER_AT, CALLER, sizeof CALLER);
+
+  auto pid = std::to_string(getpid());
+  auto path = dump ? "/tmp/jit-" + pid + ".dump" : "/tmp/perf-" + pid + ".map";
+  FILE *file = fopen(path.c_str(), "w+");
+  if (!file) return 1;
+  if (dump) {
+    Header header = {0x4a695444, 1, sizeof(Header), 62, 0, static_cast<uint32_t>(getpid()), 0, 0};
+    fwrite(&header, sizeof header, 1, file);
+    fflush(file);
+    mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(file), 0);
+  }
+  add(file, dump, code + CALLER_AT, sizeof CALLER, "generated_caller");
+  add(file, dump, code, sizeof LOOP, "generated_loop");
+  fclose(file);
+
+  auto caller = reinterpret_cast<void (*)(uint64_t, void *)>(code + CALLER_AT);
+  while (true) caller(10000000, code);
+}

@@ -1,0 +1,5 @@
+// What calls of another file lead to.
+
+unsigned long step(unsigned long state) {
+  return state * 6364136223846793005 + 1;
+}

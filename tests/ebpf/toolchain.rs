@@ -1,0 +1,76 @@
+//! Builds the programs of `tests/ebpf/programs`.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::host::skip;
+use crate::support::root;
+
+/// A folder for what is built.
+pub struct Workshop(tempfile::TempDir);
+
+impl Workshop {
+    pub fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Debian's has its version in the name, and compilers look for one without.
+        if let Some(linker) = ["/usr/bin/ld.lld", "/usr/bin/ld.lld-14"]
+            .into_iter()
+            .find(|linker| Path::new(linker).exists())
+        {
+            symlink(linker, folder.path().join("ld.lld")).unwrap();
+        }
+        Self(folder)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a compiler whose output is `name`. Words of `command` that name a source are found among the programs, and
+    /// those that begin with an `@` among what was built. None where the compiler or linker is not there.
+    pub fn build(&self, name: &str, command: &str) -> Option<PathBuf> {
+        let mut words = command.split_whitespace();
+        let compiler = words.next().unwrap();
+        let output = self.path(name);
+        let mut building = Command::new(compiler);
+        if compiler == "go" {
+            building.arg("build").env("CGO_ENABLED", "0");
+        }
+        building.arg("-o").arg(&output);
+        for word in words {
+            let source = root().join("tests/ebpf/programs").join(word);
+            if let Some(built) = word.strip_prefix('@') {
+                building.arg(self.path(built));
+            } else if source.is_file() {
+                building.arg(source);
+            } else {
+                building.arg(word);
+            }
+        }
+        if command.contains("-fuse-ld=lld") {
+            building.arg("-B").arg(self.0.path());
+            if !self.path("ld.lld").exists() {
+                skip("no ld.lld here; on Debian `apt-get install lld`");
+                return None;
+            }
+        }
+        if command.contains("-fuse-ld=mold") && !Path::new("/usr/bin/ld.mold").exists() {
+            skip("no mold here; on Debian `apt-get install mold`");
+            return None;
+        }
+        let built = match building.output() {
+            Ok(built) => built,
+            Err(error) => {
+                skip(&format!("{compiler} does not run: {error}"));
+                return None;
+            }
+        };
+        assert!(
+            built.status.success(),
+            "{command}: {}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+        Some(output)
+    }
+}
