@@ -173,6 +173,10 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         maps::count(counter::RING_FULL_PROCESS);
         return;
     }
+    // What is not known between two images is told with the next sample.
+    if scratch.sample.end == EndReason::Exec as u32 {
+        return;
+    }
     let announced = hide(1) as u32;
     let _ = PROCESSES.insert(&key, &announced, 0);
 }
