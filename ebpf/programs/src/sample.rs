@@ -26,6 +26,7 @@ use crate::{names, registers, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
+const WAKEUP: u64 = 2;
 
 #[perf_event]
 pub fn sample(context: PerfEventContext) -> u32 {
@@ -221,13 +222,16 @@ fn send(scratch: &mut Scratch) {
         frames = most;
     }
     let bytes = size_of::<Sample>() as u64 + frames * 8;
+    // A page of a table is wanted.
+    let is_pending = scratch.sample.end == EndReason::TablePending as u32;
+    let flags = if is_pending { WAKEUP } else { NO_WAKEUP };
     // SAFETY: the frames stand right behind the sample, and there are no more than they have room for.
     let failed = unsafe {
         bpf_ringbuf_output(
             (&raw const RECORDS).cast_mut().cast(),
             (scratch as *mut Scratch).cast(),
             bytes,
-            NO_WAKEUP,
+            flags,
         )
     };
     if failed != 0 {
