@@ -1,5 +1,6 @@
 mod golang;
 mod image;
+mod instructions;
 mod lookup;
 
 use crate::{Executable, Refused, Source, Table, htlhash};
