@@ -64,11 +64,16 @@ pub struct Profiler {
 
 impl Profiler {
     pub fn start(frequency: u32) -> Self {
+        Self::with(&format!("frequency: {frequency}"))
+    }
+
+    /// With these options beside the interval.
+    pub fn with(options: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = format!(
             "\
 receivers:
-  ebpf_cpu: {{frequency: {frequency}, interval: 1s}}
+  ebpf_cpu: {{{options}, interval: 1s}}
 exporters:
   file: {{path: {}}}
 service:
@@ -85,6 +90,11 @@ service:
             folder,
             profile: Profile::default(),
         }
+    }
+
+    /// What was profiled up to now.
+    pub fn stop(self) -> Profile {
+        self.until(Duration::ZERO, |_| true)
     }
 
     /// Profiles until what arrived is enough, and no longer than `patience`.
