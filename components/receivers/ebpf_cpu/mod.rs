@@ -6,8 +6,10 @@
 //!                                                    and of generated code
 //! ```
 
+mod attributes;
 mod budget;
 mod config;
+mod container;
 mod delivery;
 mod filter;
 mod interval;
@@ -163,7 +165,7 @@ impl Running {
         let mut due = Instant::now() + length;
         while !stop.is_cancelled() {
             self.profiler.wait(POLL);
-            self.drain(metrics);
+            self.drain(config, metrics);
             if Instant::now() >= due {
                 due += length;
                 // What is sampled at another frequency is another interval.
@@ -174,20 +176,20 @@ impl Running {
                     && let Some(changed) = self.budget.spend(time, used)
                 {
                     self.profiler.set_frequency(changed);
-                    self.drain(metrics);
+                    self.drain(config, metrics);
                 }
-                waiting.add(self.render(frequency));
+                waiting.add(self.render(config, frequency));
                 metrics.update(&self.profiler, self.budget.frequency());
             }
         }
         self.profiler.stop();
-        self.drain(metrics);
-        waiting.add(self.render(self.budget.frequency()));
+        self.drain(config, metrics);
+        waiting.add(self.render(config, self.budget.frequency()));
         metrics.update(&self.profiler, self.budget.frequency());
     }
 
     /// Takes in everything that was sampled since the last time.
-    fn drain(&mut self, metrics: &Metrics) {
+    fn drain(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
         let Self {
             profiler,
             processes,
@@ -201,7 +203,7 @@ impl Running {
         let mut unwanted = Vec::new();
         profiler.drain(|record| match record {
             Record::Sample {
-                sample,
+                mut sample,
                 kernel,
                 user,
             } => {
@@ -212,19 +214,25 @@ impl Running {
                 if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
                     jit.meet(sample.process);
                 }
+                config.attributes.strip(&mut sample);
                 interval.add(&sample, kernel, user);
             }
-            Record::Process(mut process) => {
+            Record::Process {
+                mut process,
+                cgroup,
+                arguments,
+            } => {
                 if *is_sidecar {
                     // The kernel told its number on the host.
                     process.parent = processes::parent(process.process.pid).unwrap_or(0);
                 }
-                processes.add(&process);
+                let created = interval.unix_time(process.process.started);
+                processes.add(&process, cgroup, arguments, created);
                 if !filter.takes_all() && !decide(filter, &process, processes, &executables) {
                     unwanted.push(process.process);
                 }
             }
-            Record::File(_) => {}
+            Record::File { .. } => {}
         });
         for process in unwanted {
             profiler.exclude(&process);
@@ -232,7 +240,7 @@ impl Running {
     }
 
     /// A batch of what was seen since the last one.
-    fn render(&mut self, frequency: u64) -> profcol_profile::Profiles {
+    fn render(&mut self, config: &EbpfCpuConfig, frequency: u64) -> profcol_profile::Profiles {
         let seen = std::mem::replace(&mut self.interval, Interval::starting_at(now()));
         self.jit.refresh();
         self.kernel.keep_up();
@@ -242,11 +250,15 @@ impl Running {
                 executables: self.profiler.executables(),
                 kernel: &self.kernel,
                 processes: &self.processes,
+                attributes: &config.attributes,
                 jit: &self.jit,
             },
             frequency,
         );
-        self.processes.keep_seen(&seen);
+        let profiler = &mut self.profiler;
+        profiler.named();
+        self.processes
+            .keep_seen(&seen, |process| profiler.forget(process));
         profcol_profile::Profiles::from_model(model)
     }
 }
@@ -260,15 +272,15 @@ fn decide(
 ) -> bool {
     let known = processes.get(&process.process);
     let executable = executables.get(process.executable);
-    let path = known.and_then(|known| known.path.as_deref()).or_else(|| {
-        executable
-            .as_ref()
-            .map(|executable| executable.path.as_str())
-    });
+    let path = match &executable {
+        Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
+        // It is not opened yet.
+        _ => processes::executable_path(process.process.pid),
+    };
     let facts = Facts {
         comm: known.map_or("", |known| known.name.as_str()),
-        executable: path.filter(|path| !path.is_empty()),
-        cgroup: known.and_then(|known| known.cgroup.as_deref()),
+        executable: path.as_deref(),
+        cgroup: known.map(|known| known.cgroup.as_str()),
         pid: process.process.pid,
         uid: process.user,
     };

@@ -12,7 +12,7 @@ use profcol_ebpf_common::table::PAGE_SHIFT;
 use crate::btf::{self, BtfError};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
-use crate::files::Files;
+use crate::files::{Announced, Files};
 use crate::identify::Identifier;
 use crate::namespace::Namespace;
 use crate::programs::{LoadError, Programs, Sizes};
@@ -29,6 +29,8 @@ pub struct Settings {
     pub frequency: u64,
     /// Frames of a user stack at most.
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
     /// For unwind tables.
     pub table_bytes: u64,
     /// Executables that are known at once.
@@ -63,9 +65,9 @@ pub struct Profiler {
     events: Events,
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
+    processes: HashMap<MapData, ProcessKey, u32>,
     tables: Tables,
     executables: Executables,
-    processes: HashMap<MapData, ProcessKey, u32>,
 }
 
 /// A stack that ends at a page that is not built asks for it.
@@ -109,6 +111,7 @@ impl Profiler {
                 processes: settings.processes,
                 ring_bytes: settings.ring_bytes,
                 max_frames: settings.max_frames,
+                with_arguments: settings.with_arguments,
                 namespace,
             },
         )?;
@@ -126,7 +129,12 @@ impl Profiler {
         );
 
         let executables = Executables::default();
-        let files = Files::new(programs.files, programs.free_numbers, executables.clone());
+        let files = Files::new(
+            programs.files,
+            programs.free_numbers,
+            executables.clone(),
+            settings.files as usize,
+        );
         let tables =
             Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
         let events = Events::open(settings.frequency, sampler)?;
@@ -134,9 +142,9 @@ impl Profiler {
             events,
             records: programs.records,
             counters: programs.counters,
+            processes: programs.processes,
             tables,
             executables,
-            processes: programs.processes,
         })
     }
 
@@ -150,13 +158,29 @@ impl Profiler {
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         while let Some(item) = self.records.next() {
             match records::parse(&item) {
-                Some(Record::File(file)) => self.tables.announce(file),
+                Some(Record::File { file, path }) => self.tables.announce(Announced {
+                    file,
+                    path: path.path(),
+                }),
                 Some(record) => {
                     want_page(&self.tables, &record);
                     take(record);
                 }
                 None => tracing::error!(bytes = item.len(), "a record of an unknown kind"),
             }
+        }
+    }
+
+    /// Everything that was handed out so far has its names: numbers of files that are gone may be
+    /// given to others.
+    pub fn named(&self) {
+        self.tables.named();
+    }
+
+    /// The process is announced again at its next sample.
+    pub fn forget(&mut self, process: &ProcessKey) {
+        if let Err(error) = self.processes.remove(process) {
+            tracing::trace!(pid = process.pid, %error, "a process was forgotten already");
         }
     }
 

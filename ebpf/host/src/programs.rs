@@ -110,6 +110,8 @@ pub struct Sizes {
     pub processes: u32,
     pub ring_bytes: u32,
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
     pub namespace: Option<Namespace>,
 }
 
@@ -169,7 +171,7 @@ impl Programs {
             arena: arena.address(),
             rules_at: Arena::RULES_AT,
             max_frames: sizes.max_frames,
-            unused: 0,
+            with_arguments: sizes.with_arguments.into(),
             namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
             namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
         };

@@ -13,6 +13,7 @@ mod elf;
 mod golang;
 mod identity;
 mod index;
+mod instructions;
 mod known;
 mod notes;
 mod plt;
