@@ -15,6 +15,10 @@ macro_rules! layout {
             /// the fields.
             pub const MEMBERS: &[(&str, &[&str])] = &[$(($of, &[$member $(, $other)*]),)*];
 
+            /// Stands for a member that this kernel has not and the programs can do without; the empty path
+            /// behind a member's paths says so.
+            pub const ABSENT: u64 = u64::MAX;
+
             /// The layout with these offsets, in the order of [`Layout::MEMBERS`].
             pub fn from_offsets(mut next: impl FnMut() -> u64) -> Self {
                 Self { $($field: next(),)* }
@@ -37,6 +41,8 @@ layout! {
     mm_tree: "mm_struct"."mm_mt.ma_root";
     mm_exe: "mm_struct"."exe_file";
     mm_vdso: "mm_struct"."context.vdso";
+    /// Counts the changes of the mappings.
+    mm_changes: "mm_struct"."mm_lock_seq" | "";
     vma_start: "vm_area_struct"."vm_start";
     vma_end: "vm_area_struct"."vm_end";
     vma_mm: "vm_area_struct"."vm_mm";

@@ -34,13 +34,16 @@ pub struct Walk {
     /// Whether `ip` is where the thread was, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
-    pub code: Code,
+}
+
+/// Tables and the rules that their rows name.
+pub trait Tables: Words {
+    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// What a walk reads.
-pub trait World: Words {
+pub trait World {
     fn user_word(&mut self, address: u64) -> Option<u64>;
-    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// A chain of frame pointers that jumps further than this is none.
@@ -54,6 +57,46 @@ impl Code {
     pub fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_add(self.to_offset)
     }
+
+    /// What the table has for the page of this address.
+    #[inline(always)]
+    pub fn page(&self, tables: &impl Words, address: u64) -> Result<Page, EndReason> {
+        if self.number == number::ANONYMOUS {
+            return Ok(Page::EMPTY);
+        }
+        let table = &self.table;
+        if table.page_count == 0 {
+            return Err(if *table == TableRef::PENDING {
+                EndReason::TablePending
+            } else {
+                EndReason::TableRefused
+            });
+        }
+        let offset = self.offset_of(address);
+        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
+        if page >= u64::from(table.page_count) {
+            return Ok(Page::EMPTY);
+        }
+        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
+        // The count first: the loader writes it last.
+        let count = tables.word(entry.wrapping_add(1));
+        let rows = tables.word(entry);
+        if count > table::MAX_ROWS_OF_PAGE {
+            return Err(EndReason::TablePending);
+        }
+        Ok(Page { rows, count })
+    }
+}
+
+/// The rule that a page has for an offset.
+#[inline(always)]
+pub fn rule_at(tables: &impl Tables, page: Page, offset: u64) -> Encoded {
+    let gap = Encoded(kind::GAP);
+    if page.count == 0 {
+        return gap;
+    }
+    let row = table::search(tables, page.rows, page.count, offset);
+    row.map_or(gap, |row| tables.rule(row.rule()))
 }
 
 impl Walk {
@@ -64,13 +107,9 @@ impl Walk {
         self.registers.ip.wrapping_sub(behind)
     }
 
-    /// Goes on to the caller. [`Walk::code`] holds this frame's address.
+    /// Goes on to the caller by the rule that holds at this frame's address.
     #[inline(always)]
-    pub fn step(&mut self, world: &mut impl World) -> Result<(), EndReason> {
-        let rule = match self.code.number {
-            number::ANONYMOUS => Encoded(kind::GAP),
-            _ => self.rule(world)?,
-        };
+    pub fn step(&mut self, rule: Encoded, world: &mut impl World) -> Result<(), EndReason> {
         let Registers { ip, sp, fp } = self.registers;
         let cfa = match rule.kind() {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
@@ -99,38 +138,6 @@ impl Walk {
             _ => read(world, fp.wrapping_add_signed(rule.fp_offset()))?,
         };
         self.enter_caller(Registers { ip, sp: cfa, fp })
-    }
-
-    /// The rule for this frame's address.
-    #[inline(always)]
-    fn rule(&self, world: &mut impl World) -> Result<Encoded, EndReason> {
-        let table = &self.code.table;
-        if table.page_count == 0 {
-            return Err(if *table == TableRef::PENDING {
-                EndReason::TablePending
-            } else {
-                EndReason::TableRefused
-            });
-        }
-        let offset = self.code.offset_of(self.address());
-        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
-        if page >= u64::from(table.page_count) {
-            return Ok(Encoded(kind::GAP));
-        }
-        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
-        // The count first: the loader writes it last.
-        let count = world.word(entry.wrapping_add(1));
-        let first = world.word(entry);
-        if count == 0 {
-            return Ok(Encoded(kind::GAP));
-        }
-        if count > table::MAX_ROWS_OF_PAGE {
-            return Err(EndReason::TablePending);
-        }
-        Ok(match table::search(world, first, count, offset) {
-            Some(row) => world.rule(row.rule()),
-            None => Encoded(kind::GAP),
-        })
     }
 
     /// Where nothing is known of the code, its frame pointer may still be one. It is believed where

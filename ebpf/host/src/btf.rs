@@ -34,7 +34,12 @@ fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
     for &(structure, members) in Layout::MEMBERS {
         let offset = types
             .structure(structure)
-            .and_then(|at| members.iter().find_map(|member| types.member(at, member)))
+            .and_then(|at| {
+                members.iter().find_map(|member| match *member {
+                    "" => Some(Layout::ABSENT),
+                    member => types.member(at, member),
+                })
+            })
             .ok_or_else(|| BtfError::NoMember(format!("{structure}.{}", members.join(" or "))))?;
         offsets.push(offset);
     }

@@ -19,6 +19,7 @@ mod identify;
 mod kernel;
 mod maps;
 mod registers;
+mod remembered;
 mod sample;
 mod scratch;
 mod unwind;

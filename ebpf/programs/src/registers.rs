@@ -20,6 +20,13 @@ const _: () = assert!(WORDS <= WINDOW);
 const USER: u64 = 3;
 const USER_32: u64 = 0x23;
 
+/// Whether user code was interrupted, and not the kernel.
+#[inline(always)]
+pub fn is_user(context: *const u64) -> bool {
+    // SAFETY: as below.
+    unsafe { context.add(CS).read_volatile() & USER == USER }
+}
+
 /// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
 /// for use here.
 #[inline(always)]
@@ -40,7 +47,11 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registe
     // the thread's kernel stack.
     let read = unsafe {
         let at = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel(space.as_mut_ptr().cast(), (WORDS * 8) as u32, at as *const _)
+        bpf_probe_read_kernel(
+            space.as_mut_ptr().cast(),
+            (WORDS * 8) as u32,
+            at as *const _,
+        )
     };
     let saved = space;
     if read != 0 || saved[CS] & USER != USER {

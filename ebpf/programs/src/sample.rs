@@ -7,6 +7,7 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
+use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
@@ -18,9 +19,10 @@ use profcol_ebpf_common::{counter, hide};
 
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
+use crate::remembered::Key;
 use crate::scratch::{KNOWN_CODES, Scratch};
-use crate::unwind::{self, GO_ON, NO_WINDOW};
-use crate::{files, registers};
+use crate::unwind::{self, GO_ON, NO_WINDOW, NO_WINDOW_BYTES};
+use crate::{files, registers, remembered};
 
 /// Flags of a task.
 const EXITING: u64 = 0x4;
@@ -41,8 +43,9 @@ pub fn sample(context: PerfEventContext) -> u32 {
         return 0;
     }
     maps::count(counter::SAMPLES);
-    scratch.mm = 0;
     describe(scratch, settings, task, ids);
+    scratch.mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
+    scratch.epoch = remembered::epoch(&settings.layout, scratch.mm, &scratch.sample);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
     let end = walk(&context, scratch, settings, task);
@@ -76,6 +79,9 @@ fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
 /// Writes the kernel's stack to the front of the frames and returns how many they are.
 #[inline(always)]
 fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
+    if registers::is_user(context.as_ptr() as *const u64) {
+        return 0;
+    }
     // SAFETY: the frames have room for all of it.
     let bytes = unsafe {
         bpf_get_stack(
@@ -96,7 +102,6 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     if flags & KERNEL_THREAD != 0 {
         return EndReason::KernelThread as u32;
     }
-    scratch.mm = kernel::word(task + layout.task_mm).unwrap_or(0);
     if scratch.mm == 0 {
         let exiting = flags & EXITING != 0;
         let reason = if exiting {
@@ -113,11 +118,12 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.walk = Walk {
         registers,
         exact: 1,
-        code: Code::default(),
     };
+    scratch.code = Code::default();
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;
     scratch.window_at = NO_WINDOW;
+    scratch.window_bytes = NO_WINDOW_BYTES;
     for frames in 0..MAX_USER_FRAMES as u32 {
         if frames >= settings.max_frames {
             break;
@@ -134,11 +140,27 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
 /// Tells of the process where this is its first sample.
 #[inline(always)]
 fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
-    let key = scratch.sample.process;
-    // SAFETY: nothing is read but whether it is there.
-    if unsafe { PROCESSES.get(&key) }.is_some() {
+    let epoch = scratch.epoch;
+    let place = remembered::place(epoch, scratch.sample.cpu, Key::PROCESS);
+    if let Some(place) = &place
+        && place.is_of(epoch, Key::PROCESS)
+    {
         return;
     }
+    let key = scratch.sample.process;
+    // SAFETY: nothing is read but whether it is there.
+    let is_known = unsafe { PROCESSES.get(&key) }.is_some();
+    if (is_known || tell(scratch, settings, task))
+        && let Some(place) = place
+    {
+        place.note(epoch, Key::PROCESS, Frame(0), 0);
+    }
+}
+
+/// False where there was no room to tell it.
+#[inline(always)]
+fn tell(scratch: &mut Scratch, settings: &Settings, task: u64) -> bool {
+    let key = scratch.sample.process;
     let layout = &settings.layout;
     let leader = kernel::word(task + layout.task_leader).unwrap_or(task);
     let parent = kernel::word(leader + layout.task_parent).unwrap_or(0);
@@ -168,10 +190,11 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         .is_err()
     {
         maps::count(counter::RING_FULL_PROCESS);
-        return;
+        return false;
     }
     let announced = hide(1) as u32;
     let _ = PROCESSES.insert(&key, &announced, 0);
+    true
 }
 
 #[inline(always)]
