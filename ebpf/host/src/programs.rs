@@ -10,11 +10,13 @@ use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, number};
 use profcol_ebpf_common::identify::Answer;
 use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings};
 
 use crate::arena::Arena;
 use crate::btf::BtfError;
 use crate::memory::Memory;
+use crate::namespace::Namespace;
 use crate::refusal::Refusal;
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -96,6 +98,7 @@ pub struct Programs {
     pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     pub files: HashMap<MapData, FileId, FileEntry>,
     pub free_numbers: Queue<MapData, u32>,
+    pub processes: HashMap<MapData, ProcessKey, u32>,
     pub answer: Array<MapData, Answer>,
     pub arena: Arena,
     pub table_memory: TableMemory,
@@ -109,6 +112,9 @@ pub struct Sizes {
     pub processes: u32,
     pub ring_bytes: u32,
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
+    pub namespace: Option<Namespace>,
 }
 
 const PAGE: u64 = 4096;
@@ -170,7 +176,9 @@ impl Programs {
             arena: arena.address(),
             rules_at: Arena::RULES_AT,
             max_frames: sizes.max_frames,
-            unused: 0,
+            with_arguments: sizes.with_arguments.into(),
+            namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
+            namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
         };
         settings.set(0, told, 0).map_err(|error| LoadError::Map {
             name: "settings",
@@ -192,6 +200,7 @@ impl Programs {
             counters: take(&mut object, "counters")?,
             files: take(&mut object, "files")?,
             free_numbers: numbers,
+            processes: take(&mut object, "processes")?,
             answer: take(&mut object, "answer")?,
             arena,
             table_memory: memory,

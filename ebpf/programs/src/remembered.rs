@@ -7,7 +7,7 @@
 //! files are in use.
 
 use profcol_ebpf_common::frame::Frame;
-use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::layout::{ABSENT, Layout};
 use profcol_ebpf_common::record::Sample;
 use profcol_ebpf_common::settings::REMEMBERED_SHIFT;
 use profcol_ebpf_common::table::PAGE_SIZE;
@@ -29,14 +29,16 @@ const EPOCH: u64 = 1 << 63;
 pub struct Key(u64);
 
 impl Key {
-    /// That the process was told of.
-    pub const PROCESS: Self = Self(0);
+    /// What the loader thinks of the process, which it may change within a second.
+    pub fn process_at(nanoseconds: u64) -> Self {
+        Self(nanoseconds >> 30 | 1 << 61)
+    }
 
     pub fn address(address: u64) -> Self {
         Self(address)
     }
 
-    /// No address has this bit.
+    /// No address has the bit, as with the one above.
     pub fn page_of(address: u64) -> Self {
         Self(address & !(PAGE_SIZE - 1) | 1 << 62)
     }
@@ -55,7 +57,7 @@ pub struct Remembered {
 /// A number that no other process has, nor this one with other mappings.
 #[inline(always)]
 pub fn epoch(layout: &Layout, mm: u64, sample: &Sample) -> u64 {
-    if layout.mm_changes == Layout::ABSENT {
+    if layout.mm_changes == ABSENT {
         return NO_EPOCH;
     }
     let mut changes = 0u32;

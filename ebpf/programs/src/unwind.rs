@@ -12,17 +12,57 @@ use profcol_ebpf_common::table::{PAGE_SIZE, Page};
 use profcol_ebpf_common::walk::{self, Code, World};
 
 use crate::arena::Arena;
-use crate::files;
+use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps;
 use crate::remembered::{self, Key};
 use crate::scratch::{FRAME_PLACES, KNOWN_CODES, SMALL_WINDOW, Scratch, WINDOW};
 
-/// What [`advance`] and [`locate`] answer when the walk goes on; every other answer is a reason.
+/// What the functions here answer when the walk goes on; every other answer is a reason, or one of
+/// those below.
 pub const GO_ON: u32 = 0;
 
-/// Notes the frame that the walk stands in and goes on to its caller; `found` is what [`locate`]
-/// answered for it.
+/// What [`recall`] answers where it does not know the frame: nothing, or the page.
+const LOCATE: u32 = 1 << 30;
+const SEARCH: u32 = LOCATE + 1;
+
+/// Frames that [`climb`] goes up at most.
+pub const CLIMB: u32 = 32;
+
+/// Goes up some frames.
+///
+/// The verifier goes through a loop round by round, so one of a thousand rounds is made of two. And
+/// a kernel before 6.13 adds up the stacks of functions that call each other, to at most 512 bytes:
+/// hence the functions called here do not call each other.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn climb(scratch: *mut Scratch, most: u32) -> u32 {
+    if scratch.is_null() {
+        return EndReason::NoRegisters as u32;
+    }
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    for _ in 0..CLIMB {
+        if scratch.sample.user_frames >= most {
+            return EndReason::Truncated as u32;
+        }
+        let mut found = hide(u64::from(recall(scratch))) as u32;
+        if found == LOCATE {
+            found = hide(u64::from(locate(scratch))) as u32;
+        }
+        if found == SEARCH {
+            found = hide(u64::from(search(scratch))) as u32;
+        }
+        let end = hide(u64::from(advance(scratch, found))) as u32;
+        if end != GO_ON {
+            return end;
+        }
+    }
+    GO_ON
+}
+
+/// Notes the frame that the walk stands in and goes on to its caller; `found` is the reason why no
+/// rule was found to do so.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
@@ -49,10 +89,37 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
     }
 }
 
-/// Finds the frame that the walk stands in and the rule to leave it by.
-///
-/// [`advance`] does not call it: a kernel before 6.13 adds up the stacks of functions that call each
-/// other, to at most 512 bytes.
+/// Remembers the frame that the walk stands in and the rule to leave it by, or its page.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn recall(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return EndReason::NoRegisters as u32;
+    }
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    let (epoch, cpu) = (scratch.epoch, scratch.sample.cpu);
+    let address = scratch.walk.address();
+    let key = Key::address(address);
+    if let Some(place) = remembered::place(epoch, cpu, key)
+        && place.is_of(epoch, key)
+    {
+        scratch.frame = place.frame;
+        scratch.rule = Encoded(place.more);
+        return GO_ON;
+    }
+    let key = Key::page_of(address);
+    if let Some(place) = remembered::place(epoch, cpu, key)
+        && place.is_of(epoch, key)
+    {
+        scratch.frame = Frame(place.frame.0 + (address & (PAGE_SIZE - 1)));
+        scratch.page = place.more;
+        return SEARCH;
+    }
+    LOCATE
+}
+
+/// Finds the code that the walk stands in, and what its table has for the page.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
@@ -61,57 +128,43 @@ pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
     };
     // SAFETY: the caller has the only reference.
     let scratch = unsafe { &mut *scratch };
-    let (epoch, cpu) = (scratch.epoch, scratch.sample.cpu);
     let address = scratch.walk.address();
-    let key = Key::address(address);
-    let place = remembered::place(epoch, cpu, key);
-    if let Some(place) = &place
-        && place.is_of(epoch, key)
-    {
-        scratch.frame = place.frame;
-        scratch.rule = Encoded(place.more);
-        return GO_ON;
-    }
-    let tables = Arena::new(settings);
-    let (frame, page) = match page_of(scratch, settings, &tables, address) {
-        Ok(found) => found,
-        Err(reason) => return reason as u32,
-    };
-    scratch.frame = Frame(frame.0 + (address & (PAGE_SIZE - 1)));
-    scratch.rule = walk::rule_at(&tables, page, address);
-    if let Some(place) = place {
-        place.note(epoch, key, scratch.frame, scratch.rule.0);
-    }
-    GO_ON
-}
-
-/// The first byte of the address's page as a frame, and what the table has for the page. Where that
-/// is not found, the scratch has the address's own frame.
-#[inline(always)]
-fn page_of(
-    scratch: &mut Scratch,
-    settings: &Settings,
-    tables: &Arena,
-    address: u64,
-) -> Result<(Frame, Page), EndReason> {
-    let epoch = scratch.epoch;
-    let key = Key::page_of(address);
-    let place = remembered::place(epoch, scratch.sample.cpu, key);
-    if let Some(place) = &place
-        && place.is_of(epoch, key)
-    {
-        return Ok((place.frame, Page::from_word(place.more)));
-    }
     scratch.frame = Frame::new(number::NOWHERE, address);
-    enter(scratch, settings, address)?;
+    if let Err(reason) = enter(scratch, settings, address) {
+        return reason as u32;
+    }
     let code = &scratch.code;
     scratch.frame = Frame::new(code.number, code.offset_of(address));
-    let page = code.page(tables, address)?;
-    let frame = Frame::new(code.number, code.offset_of(address & !(PAGE_SIZE - 1)));
-    if let Some(place) = place {
-        place.note(epoch, key, frame, page.to_word());
+    let page = match code.page(&Arena::new(settings), address) {
+        Ok(page) => page.to_word(),
+        Err(reason) => return reason as u32,
+    };
+    scratch.page = page;
+    let key = Key::page_of(address);
+    if let Some(place) = remembered::place(scratch.epoch, scratch.sample.cpu, key) {
+        let frame = Frame::new(code.number, code.offset_of(address & !(PAGE_SIZE - 1)));
+        place.note(scratch.epoch, key, frame, page);
     }
-    Ok((frame, page))
+    SEARCH
+}
+
+/// Finds the rule in the page.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn search(scratch: *mut Scratch) -> u32 {
+    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+        return EndReason::NoRegisters as u32;
+    };
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    let address = scratch.walk.address();
+    let page = Page::from_word(scratch.page);
+    scratch.rule = walk::rule_at(&Arena::new(settings), page, address);
+    let key = Key::address(address);
+    if let Some(place) = remembered::place(scratch.epoch, scratch.sample.cpu, key) {
+        place.note(scratch.epoch, key, scratch.frame, scratch.rule.0);
+    }
+    GO_ON
 }
 
 /// Makes the code that holds `address` the walk's.
@@ -163,7 +216,13 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
         code.to_offset = 0u64.wrapping_sub(mapping.start);
         id = file::VDSO;
     }
-    let entry = files::entry(&id, mapping.start, mapping.end);
+    let met = Met {
+        id,
+        file: mapping.file,
+        start: mapping.start,
+        end: mapping.end,
+    };
+    let entry = files::entry(scratch, &met);
     code.number = entry.number;
     code.table = entry.table;
     Ok(code)
