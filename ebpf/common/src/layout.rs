@@ -45,6 +45,8 @@ layout! {
     mm_tree: "mm_struct"."mm_mt.ma_root";
     mm_exe: "mm_struct"."exe_file";
     mm_vdso: "mm_struct"."context.vdso";
+    /// Counts the changes of the mappings.
+    mm_changes: "mm_struct"."mm_lock_seq" | "?";
     vma_start: "vm_area_struct"."vm_start";
     vma_end: "vm_area_struct"."vm_end";
     vma_mm: "vm_area_struct"."vm_mm";

@@ -37,13 +37,16 @@ pub struct Walk {
     /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
-    pub code: Code,
+}
+
+/// Tables and the rules that their rows name.
+pub trait Tables: Words {
+    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// What a walk reads.
-pub trait World: Words {
+pub trait World {
     fn user_word(&mut self, address: u64) -> Option<u64>;
-    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// A chain of frame pointers that jumps further than this is none.
@@ -57,6 +60,46 @@ impl Code {
     pub fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_add(self.to_offset)
     }
+
+    /// What the table has for the page of this address.
+    #[inline(always)]
+    pub fn page(&self, tables: &impl Words, address: u64) -> Result<Page, EndReason> {
+        if self.number == number::ANONYMOUS {
+            return Ok(Page::EMPTY);
+        }
+        let table = &self.table;
+        if table.page_count == 0 {
+            return Err(if *table == TableRef::PENDING {
+                EndReason::TablePending
+            } else {
+                EndReason::TableRefused
+            });
+        }
+        let offset = self.offset_of(address);
+        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
+        if page >= u64::from(table.page_count) {
+            return Ok(Page::EMPTY);
+        }
+        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
+        // The count first: the loader writes it last.
+        let count = tables.word(entry.wrapping_add(1));
+        let rows = tables.word(entry);
+        if count > table::MAX_ROWS_OF_PAGE {
+            return Err(EndReason::TablePending);
+        }
+        Ok(Page { rows, count })
+    }
+}
+
+/// The rule that a page has for an offset.
+#[inline(always)]
+pub fn rule_at(tables: &impl Tables, page: Page, offset: u64) -> Encoded {
+    let gap = Encoded(kind::GAP);
+    if page.count == 0 {
+        return gap;
+    }
+    let row = table::search(tables, page.rows, page.count, offset);
+    row.map_or(gap, |row| tables.rule(row.rule()))
 }
 
 impl Walk {
@@ -67,13 +110,9 @@ impl Walk {
         self.registers.ip.wrapping_sub(behind)
     }
 
-    /// Goes on to the caller. [`Walk::code`] holds this frame's address.
+    /// Goes on to the caller by the rule that holds at this frame's address.
     #[inline(always)]
-    pub fn step(&mut self, world: &mut impl World) -> Result<(), EndReason> {
-        let rule = match self.code.number {
-            number::ANONYMOUS => Encoded(kind::GAP),
-            _ => self.rule(world)?,
-        };
+    pub fn step(&mut self, rule: Encoded, world: &mut impl World) -> Result<(), EndReason> {
         let Registers { ip, sp, fp, link } = self.registers;
         let cfa = match rule.kind() {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
@@ -112,38 +151,6 @@ impl Walk {
             sp: cfa,
             fp,
             link: 0,
-        })
-    }
-
-    /// The rule for this frame's address.
-    #[inline(always)]
-    fn rule(&self, world: &mut impl World) -> Result<Encoded, EndReason> {
-        let table = &self.code.table;
-        if table.page_count == 0 {
-            return Err(if *table == TableRef::PENDING {
-                EndReason::TablePending
-            } else {
-                EndReason::TableRefused
-            });
-        }
-        let offset = self.code.offset_of(self.address());
-        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
-        if page >= u64::from(table.page_count) {
-            return Ok(Encoded(kind::GAP));
-        }
-        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
-        // The count first: the loader writes it last.
-        let count = world.word(entry.wrapping_add(1));
-        let first = world.word(entry);
-        if count == 0 {
-            return Ok(Encoded(kind::GAP));
-        }
-        if count > table::MAX_ROWS_OF_PAGE {
-            return Err(EndReason::TablePending);
-        }
-        Ok(match table::search(world, first, count, offset) {
-            Some(row) => world.rule(row.rule()),
-            None => Encoded(kind::GAP),
         })
     }
 
@@ -209,7 +216,7 @@ mod tests {
     use super::*;
     use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
 
-    /// One rule for all code, and memory in which each word is its own address.
+    /// One rule for all code.
     struct OneRule(Rule);
 
     impl Words for OneRule {
@@ -219,13 +226,40 @@ mod tests {
         }
     }
 
-    impl World for OneRule {
+    impl Tables for OneRule {
+        fn rule(&self, _: u32) -> Encoded {
+            self.0.encode()
+        }
+    }
+
+    /// Each word is its own address.
+    struct Addresses;
+
+    impl World for Addresses {
         fn user_word(&mut self, address: u64) -> Option<u64> {
             Some(address)
         }
+    }
 
-        fn rule(&self, _: u32) -> Encoded {
-            self.0.encode()
+    /// By the rule that the table has for the frame's address.
+    fn step(walk: &mut Walk, rule: Rule) -> Result<(), EndReason> {
+        let tables = OneRule(rule);
+        let address = walk.address();
+        let page = code().page(&tables, address)?;
+        walk.step(rule_at(&tables, page, address), &mut Addresses)
+    }
+
+    fn code() -> Code {
+        let table = TableRef {
+            pages: 0,
+            first_page: 0,
+            page_count: u32::MAX,
+        };
+        Code {
+            end: u64::MAX,
+            number: number::FIRST_FILE,
+            table,
+            ..Code::default()
         }
     }
 
@@ -233,11 +267,6 @@ mod tests {
     const LINK: u64 = 0x2020;
 
     fn walk(ip: u64, sp: u64) -> Walk {
-        let table = TableRef {
-            pages: 0,
-            first_page: 0,
-            page_count: u32::MAX,
-        };
         Walk {
             registers: Registers {
                 ip,
@@ -246,12 +275,6 @@ mod tests {
                 link: LINK,
             },
             exact: 1,
-            code: Code {
-                end: u64::MAX,
-                number: number::FIRST_FILE,
-                table,
-                ..Code::default()
-            },
         }
     }
 
@@ -284,7 +307,7 @@ mod tests {
             (vfork, 0x1000, (LINK, 0x7000, FP)),
         ] {
             let mut walk = walk(ip, 0x7000);
-            assert_eq!(walk.step(&mut OneRule(rule)), Ok(()), "{rule:?}");
+            assert_eq!(step(&mut walk, rule), Ok(()), "{rule:?}");
             let Registers { ip, sp, fp, link } = walk.registers;
             assert_eq!((ip, sp, fp), expected, "{rule:?}");
             assert_eq!((link, walk.exact), (0, 0), "{rule:?}");
@@ -312,7 +335,7 @@ mod tests {
         ] {
             let mut walk = walk(0x1000, 0x7000);
             walk.registers.link = link;
-            assert_eq!(walk.step(&mut OneRule(rule)), Err(expected), "{rule:?}");
+            assert_eq!(step(&mut walk, rule), Err(expected), "{rule:?}");
         }
     }
 }
