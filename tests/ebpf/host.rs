@@ -1,13 +1,14 @@
 //! The machine that the tests run on, and the profiler that looks at it.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::peers::{Process, profcol};
 use crate::profile::Profile;
+use crate::support::root;
 
 /// Whether this machine can load BPF programs. A test that needs it ends where it says no.
 pub fn can_profile() -> bool {
@@ -36,23 +37,54 @@ pub fn skip(why: &str) -> bool {
 pub struct Running(Child);
 
 impl Running {
-    /// Starts a program that takes what others leave of the CPUs, so that a test of many does not starve the host.
-    pub fn start(program: &Path, arguments: &[String]) -> Self {
-        let mut command = Command::new("nice");
-        command.args(["-n", "10"]).arg(program).args(arguments);
-        Self(command.spawn().unwrap())
+    pub fn start(program: &Path, arguments: &[&str]) -> Self {
+        Self(Command::new(program).args(arguments).spawn().unwrap())
     }
 
-    pub fn pid(&self) -> u32 {
-        self.0.id()
+    /// Starts a program that takes what others leave of the CPUs, so that many do not starve the host.
+    pub fn start_nicely(program: &Path, arguments: &[&str]) -> Self {
+        let all = [&["-n", "10", program.to_str().unwrap()], arguments].concat();
+        Self::start(Path::new("nice"), &all)
+    }
+}
+
+impl Running {
+    pub fn stop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.stop();
     }
+}
+
+/// Builds a program of `tests/ebpf/programs` and returns where it is.
+pub fn compile(folder: &Path, name: &str, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
+    let path = folder.join(name);
+    let built = Command::new(compiler)
+        .arg(root().join("tests/ebpf/programs").join(source))
+        .arg("-o")
+        .arg(&path)
+        .args(flags)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler} does not run: {error}"));
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
+    path
+}
+
+/// Profiles the host while `act` runs and returns what was exported.
+pub fn profile_while(frequency: u32, act: impl FnOnce()) -> Profile {
+    let profiler = Profiler::start(frequency);
+    act();
+    profiler.until(Duration::ZERO, |_| true)
 }
 
 /// A profiler at work on the whole host.
@@ -88,19 +120,21 @@ service:
     }
 
     /// Profiles until what arrived is enough, and no longer than `patience`.
-    pub fn until(
-        mut self,
-        patience: Duration,
-        mut is_enough: impl FnMut(&Profile) -> bool,
-    ) -> Profile {
+    pub fn wait(&mut self, patience: Duration, mut is_enough: impl FnMut(&Profile) -> bool) {
         let give_up = Instant::now() + patience;
-        let path = self.folder.path().join("profiles.jsonl");
         while Instant::now() < give_up && !is_enough(&self.profile) {
             thread::sleep(Duration::from_secs(1));
-            self.profile.read_on(&path);
+            self.profile
+                .read_on(&self.folder.path().join("profiles.jsonl"));
         }
+    }
+
+    /// Waits, ends the profiler and returns all that it exported.
+    pub fn until(mut self, patience: Duration, is_enough: impl FnMut(&Profile) -> bool) -> Profile {
+        self.wait(patience, is_enough);
         self.process.stop();
-        self.profile.read_on(&path);
+        self.profile
+            .read_on(&self.folder.path().join("profiles.jsonl"));
         self.profile
     }
 }

@@ -12,6 +12,8 @@ pub struct FileId {
     pub device: u32,
     /// An inode that is used again has another one.
     pub generation: u32,
+    /// When it was written to, in nanoseconds: what is written over a program is another one.
+    pub changed: u64,
 }
 
 /// What the programs know of a file: the value of the map of files.
@@ -73,4 +75,5 @@ pub const VDSO: FileId = FileId {
     inode: 0,
     device: 0,
     generation: 0,
+    changed: 0,
 };

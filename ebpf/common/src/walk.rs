@@ -75,6 +75,7 @@ impl Walk {
         let cfa = match rule.kind() {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
+            kind::GAP if self.exact != 0 => return self.leave_unknown_code(world),
             kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer(world),
             kind::PLT => {
                 let pushed = (ip & 15) as i64 >= rule.cfa_offset();
@@ -133,6 +134,34 @@ impl Walk {
         })
     }
 
+    /// Code of which nothing is known, at any of its instructions: where it just begins or ends, the
+    /// frame pointer is still or again the caller's, and would lead past it.
+    #[inline(always)]
+    fn leave_unknown_code(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+        let Registers { ip, sp, fp } = self.registers;
+        let code = world.user_word(ip).unwrap_or(0);
+        let stands_at = |instruction: &[u8]| {
+            let mut bytes = [0; 8];
+            bytes[..instruction.len()].copy_from_slice(instruction);
+            let unused = 64 - 8 * instruction.len() as u32;
+            code << unused == u64::from_le_bytes(bytes) << unused
+        };
+        if stands_at(&PUSH_FP) || stands_at(&MARKED_PUSH_FP) || stands_at(&RETURN) {
+            let ip = read(world, sp)?;
+            let sp = sp.wrapping_add(8);
+            return self.enter_caller(Registers { ip, sp, fp });
+        }
+        if stands_at(&SET_FP) || stands_at(&SET_FP_OTHERWISE) {
+            let caller = Registers {
+                ip: read(world, sp.wrapping_add(8))?,
+                sp: sp.wrapping_add(16),
+                fp: read(world, sp)?,
+            };
+            return self.enter_caller(caller);
+        }
+        self.follow_frame_pointer(world)
+    }
+
     /// Where nothing is known of the code, its frame pointer may still be one. It is believed where
     /// it leads up the stack, by no more than a frame may measure.
     #[inline(always)]
@@ -175,6 +204,14 @@ impl Walk {
         Ok(())
     }
 }
+
+/// With these begin and end functions that keep a frame pointer on x86-64: `push rbp`, also behind an
+/// `endbr64`, `mov rbp, rsp` in either encoding, and `ret`.
+const PUSH_FP: [u8; 1] = [0x55];
+const MARKED_PUSH_FP: [u8; 5] = [0xf3, 0x0f, 0x1e, 0xfa, 0x55];
+const SET_FP: [u8; 3] = [0x48, 0x89, 0xe5];
+const SET_FP_OTHERWISE: [u8; 3] = [0x48, 0x8b, 0xec];
+const RETURN: [u8; 1] = [0xc3];
 
 /// Places in the `ucontext` that the stack pointer points to in a signal's return code on x86-64:
 /// flags, link and stack, then the registers.

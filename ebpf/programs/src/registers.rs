@@ -4,12 +4,13 @@ use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
 };
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::walk::Registers;
+use profcol_ebpf_common::walk::{Code, Registers, Walk};
 
 use crate::scratch::WINDOW;
 
 /// Where x86-64's `pt_regs` has what a walk needs, in words.
 const BP: usize = 4;
+const ORIGINAL_AX: usize = 15;
 const IP: usize = 16;
 const CS: usize = 17;
 const SP: usize = 19;
@@ -20,10 +21,10 @@ const _: () = assert!(WORDS <= WINDOW);
 const USER: u64 = 3;
 const USER_32: u64 = 0x23;
 
-/// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
-/// for use here.
+/// The first frame. `context` is a perf event's, which begins with the registers of what was
+/// interrupted; `space` is for use here.
 #[inline(always)]
-pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registers, EndReason> {
+pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Walk, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
     let (cs, interrupted) = unsafe {
         let interrupted = Registers {
@@ -34,7 +35,7 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registe
         (context.add(CS).read_volatile(), interrupted)
     };
     if cs & USER == USER {
-        return of_code_segment(cs, interrupted);
+        return first_frame(cs, interrupted, true);
     }
     // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
     // the thread's kernel stack.
@@ -46,20 +47,25 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registe
     if read != 0 || saved[CS] & USER != USER {
         return Err(EndReason::NoRegisters);
     }
-    of_code_segment(
-        saved[CS],
-        Registers {
-            ip: saved[IP],
-            sp: saved[SP],
-            fp: saved[BP],
-        },
-    )
+    let registers = Registers {
+        ip: saved[IP],
+        sp: saved[SP],
+        fp: saved[BP],
+    };
+    // The number of the system call, or -1 where the kernel was entered otherwise. A system call
+    // returns behind its instruction, as a call does, and may be the last of its function.
+    let in_system_call = saved[ORIGINAL_AX] >> 63 == 0;
+    first_frame(saved[CS], registers, !in_system_call)
 }
 
 #[inline(always)]
-fn of_code_segment(cs: u64, registers: Registers) -> Result<Registers, EndReason> {
+fn first_frame(cs: u64, registers: Registers, exact: bool) -> Result<Walk, EndReason> {
     if cs & 0xffff == USER_32 {
         return Err(EndReason::Bits32);
     }
-    Ok(registers)
+    Ok(Walk {
+        registers,
+        exact: exact.into(),
+        code: Code::default(),
+    })
 }

@@ -13,7 +13,7 @@ use profcol_ebpf_common::record::{
     self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind,
 };
 use profcol_ebpf_common::settings::Settings;
-use profcol_ebpf_common::walk::{Code, Walk};
+use profcol_ebpf_common::walk::Code;
 use profcol_ebpf_common::{counter, hide};
 
 use crate::kernel::{self, Kernel};
@@ -106,14 +106,9 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         };
         return reason as u32;
     }
-    let registers = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
-        Ok(registers) => registers,
+    scratch.walk = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
+        Ok(walk) => walk,
         Err(reason) => return reason as u32,
-    };
-    scratch.walk = Walk {
-        registers,
-        exact: 1,
-        code: Code::default(),
     };
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;

@@ -52,6 +52,11 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
         window_at: &mut scratch.window_at,
     };
     let step = walk.step(&mut world);
+    if walk.exact > scratch.walk.exact {
+        // It returned from a signal, by code that no call leads to: its address is its first one.
+        // SAFETY: the mask bounds the place.
+        unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) += 1 };
+    }
     scratch.walk = walk;
     match step {
         Ok(()) => GO_ON,
