@@ -5,6 +5,8 @@ use profcol_ebpf_host::{MAX_USER_FRAMES, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::attributes::Attributes;
+
 /// Profiles what every process on the host does on its CPUs, by eBPF.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
@@ -15,6 +17,8 @@ pub struct EbpfCpuConfig {
     pub interval: Duration,
     /// Frames of a user stack at most, up to 1024. A deeper stack says that it is cut off.
     pub max_frames: u32,
+    /// What is said of processes and samples beside their stacks.
+    pub attributes: Attributes,
     /// Memory for unwind tables, in MiB. It is used as executables are met.
     pub max_table_memory_mib: u32,
     /// Memory between the kernel and this process, in KiB: a power of two. It is emptied ten times a second.
@@ -33,6 +37,7 @@ impl Default for EbpfCpuConfig {
             frequency: 19,
             interval: Duration::from_secs(5),
             max_frames: 128,
+            attributes: Attributes::default(),
             max_table_memory_mib: 64,
             ring_size_kib: 1024,
             max_executables: 8192,
@@ -47,6 +52,7 @@ impl EbpfCpuConfig {
         Settings {
             frequency: self.frequency,
             max_frames: self.max_frames,
+            with_arguments: self.attributes.command_args,
             table_bytes: u64::from(self.max_table_memory_mib) << 20,
             files: self.max_executables,
             processes: self.max_processes,

@@ -14,7 +14,7 @@ pub struct Metrics {
 }
 
 /// What became of an executable that was met.
-const TABLE_OUTCOMES: [&str; 4] = ["built", "refused", "vanished", "no_room"];
+const TABLE_OUTCOMES: [&str; 5] = ["built", "refused", "vanished", "no_room", "evicted"];
 
 impl Metrics {
     pub fn new(context: &BuildContext) -> Self {
@@ -77,6 +77,7 @@ impl Metrics {
                 "built" => tables.built,
                 "refused" => tables.refused,
                 "vanished" => tables.vanished,
+                "evicted" => tables.evicted,
                 _ => tables.no_room,
             };
             raise(counter, count);

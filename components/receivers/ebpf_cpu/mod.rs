@@ -6,7 +6,9 @@
 //!                                                    and of generated code
 //! ```
 
+mod attributes;
 mod config;
+mod container;
 mod delivery;
 mod interval;
 mod metrics;
@@ -21,6 +23,7 @@ use profcol_component::{
 };
 use profcol_ebpf_host::{JitProcesses, KernelSymbols, Profiler, Record, number, since_boot};
 
+use self::attributes::Attributes;
 pub use self::config::EbpfCpuConfig;
 use self::delivery::Waiting;
 use self::interval::Interval;
@@ -136,21 +139,21 @@ impl Running {
         let mut due = Instant::now() + length;
         while !stop.is_cancelled() {
             self.profiler.wait(POLL);
-            self.drain();
+            self.drain(&config.attributes);
             if Instant::now() >= due {
                 due += length;
-                waiting.add(self.render(config.frequency));
+                waiting.add(self.render(config));
                 metrics.update(&self.profiler);
             }
         }
         self.profiler.stop();
-        self.drain();
-        waiting.add(self.render(config.frequency));
+        self.drain(&config.attributes);
+        waiting.add(self.render(config));
         metrics.update(&self.profiler);
     }
 
     /// Takes in everything that was sampled since the last time.
-    fn drain(&mut self) {
+    fn drain(&mut self, attributes: &Attributes) {
         let Self {
             profiler,
             processes,
@@ -160,22 +163,30 @@ impl Running {
         } = self;
         profiler.drain(|record| match record {
             Record::Sample {
-                sample,
+                mut sample,
                 kernel,
                 user,
             } => {
                 if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
                     jit.meet(sample.process);
                 }
+                attributes.strip(&mut sample);
                 interval.add(&sample, kernel, user);
             }
-            Record::Process(process) => processes.add(&process),
-            Record::File(_) => {}
+            Record::Process {
+                process,
+                cgroup,
+                arguments,
+            } => {
+                let created = interval.unix_time(process.process.started);
+                processes.add(&process, cgroup, arguments, created);
+            }
+            Record::File { .. } => {}
         });
     }
 
     /// A batch of what was seen since the last one.
-    fn render(&mut self, frequency: u64) -> profcol_profile::Profiles {
+    fn render(&mut self, config: &EbpfCpuConfig) -> profcol_profile::Profiles {
         let seen = std::mem::replace(&mut self.interval, Interval::starting_at(now()));
         self.jit.refresh();
         let model = render::render(
@@ -184,11 +195,15 @@ impl Running {
                 executables: self.profiler.executables(),
                 symbols: &self.symbols,
                 processes: &self.processes,
+                attributes: &config.attributes,
                 jit: &self.jit,
             },
-            frequency,
+            config.frequency,
         );
-        self.processes.keep_seen(&seen);
+        let profiler = &mut self.profiler;
+        profiler.named();
+        self.processes
+            .keep_seen(&seen, |process| profiler.forget(process));
         profcol_profile::Profiles::from_model(model)
     }
 }

@@ -12,6 +12,7 @@ use profcol_profile::{
     SampleRef, Samples, Scope, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
 };
 
+use super::attributes::{Attributes, key};
 use super::interval::{Interval, Observation, SeenStack};
 use super::processes::{Processes, text};
 
@@ -23,6 +24,7 @@ pub struct Names<'a> {
     pub executables: &'a Executables,
     pub symbols: &'a KernelSymbols,
     pub processes: &'a Processes,
+    pub attributes: &'a Attributes,
     pub jit: &'a JitProcesses,
 }
 
@@ -123,35 +125,68 @@ impl<'a> Rendering<'a> {
     }
 
     fn resource(&self, observation: &Observation) -> Resource {
+        let switches = self.names.attributes;
+        let mut attributes = Vec::new();
+        let mut add = |is_on: bool, key: &str, value: Option<Value>| {
+            if is_on && let Some(value) = value {
+                attributes.push(KeyValue::new(key, value));
+            }
+        };
+        let integer = |value: u32| Some(i64::from(value).into());
         let pid = observation.process.pid;
-        let mut attributes = vec![KeyValue::new("process.pid", i64::from(pid))];
+        add(switches.pid, key::pid, integer(pid));
         if let Some(known) = self.names.processes.get(&observation.process) {
             let executable = self.names.executables.get(known.executable);
-            let path = known
-                .path
-                .as_deref()
-                .or(executable
-                    .as_ref()
-                    .map(|executable| executable.path.as_str()))
+            let executable = executable.as_deref();
+            let path = executable
+                .map(|executable| executable.path.as_str())
                 .filter(|path| !path.is_empty());
             let name = path
                 .and_then(|path| path.rsplit('/').next())
                 .unwrap_or(&known.name);
-            attributes.push(KeyValue::new("process.executable.name", name));
-            if let Some(path) = path {
-                attributes.push(KeyValue::new("process.executable.path", path));
-            }
-            if let Some(id) = executable
-                .as_ref()
-                .and_then(|executable| executable.gnu_build_id.as_deref())
-            {
-                attributes.push(KeyValue::new("process.executable.build_id.gnu", id));
-            }
-            attributes.push(KeyValue::new("process.parent_pid", i64::from(known.parent)));
-            attributes.push(KeyValue::new("process.owner", known.owner.as_str()));
-            if let Some(cgroup) = &known.cgroup {
-                attributes.push(KeyValue::new("process.linux.cgroup", cgroup.as_str()));
-            }
+            let build_id = executable.and_then(|executable| executable.gnu_build_id.as_deref());
+            let is_inside = known.own_pid != 0 && known.own_pid != pid;
+            let vpid = is_inside.then(|| i64::from(known.own_pid).into());
+            let cgroup = Some(known.cgroup.as_str()).filter(|path| !path.is_empty());
+            let container = known.container.as_deref();
+            add(
+                switches.executable_name,
+                key::executable_name,
+                Some(name.into()),
+            );
+            add(
+                switches.executable_path,
+                key::executable_path,
+                path.map(Value::from),
+            );
+            add(
+                switches.executable_build_id,
+                key::executable_build_id,
+                build_id.map(Value::from),
+            );
+            add(
+                switches.command_args,
+                key::command_args,
+                list(&known.arguments),
+            );
+            add(switches.parent_pid, key::parent_pid, integer(known.parent));
+            add(
+                switches.owner,
+                key::owner,
+                Some(known.owner.as_str().into()),
+            );
+            add(
+                switches.creation_time,
+                key::creation_time,
+                Some(known.created.as_str().into()),
+            );
+            add(switches.vpid, key::vpid, vpid);
+            add(switches.cgroup, key::cgroup, cgroup.map(Value::from));
+            add(
+                switches.container_id,
+                key::container_id,
+                container.map(Value::from),
+            );
         }
         Resource {
             attributes,
@@ -160,14 +195,18 @@ impl<'a> Rendering<'a> {
     }
 
     fn sample_attributes(&mut self, observation: &Observation) -> Vec<AttributeIdx> {
-        let mut attributes = vec![
-            self.attribute(
-                "thread.name",
-                text(&observation.thread_name).as_str().into(),
-            ),
-            self.attribute("thread.id", i64::from(observation.thread).into()),
-            self.attribute("cpu.logical_number", i64::from(observation.cpu).into()),
-        ];
+        let switches = self.names.attributes;
+        let mut attributes = Vec::new();
+        if switches.thread_name {
+            let name = text(&observation.thread_name);
+            attributes.push(self.attribute(key::thread_name, name.as_str().into()));
+        }
+        if switches.thread_id {
+            attributes.push(self.attribute(key::thread_id, i64::from(observation.thread).into()));
+        }
+        if switches.cpu {
+            attributes.push(self.attribute(key::cpu, i64::from(observation.cpu).into()));
+        }
         if let Some(reason) = broken_end(observation.end) {
             attributes.push(self.attribute("profcol.stack.end_reason", reason.into()));
         }
@@ -347,6 +386,11 @@ impl<'a> Rendering<'a> {
             unit: StringIdx::UNSET,
         })
     }
+}
+
+fn list(texts: &[String]) -> Option<Value> {
+    let values = texts.iter().map(|text| Value::from(text.as_str()));
+    (!texts.is_empty()).then(|| Value::Array(values.collect()))
 }
 
 /// The reason why a stack is not whole.

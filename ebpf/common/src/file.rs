@@ -5,15 +5,27 @@
 /// On an overlay it is the file of the layer below, so containers of one image share their tables;
 /// `stat` shows other numbers there and is never compared with it.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct FileId {
     pub inode: u64,
     pub device: u32,
-    /// An inode that is used again has another one.
-    pub generation: u32,
-    /// When it was written to, in nanoseconds: what is written over a program is another one.
-    pub changed: u64,
+    /// Another one when the inode is used again, and when its content is written over.
+    pub version: u32,
+}
+
+impl FileId {
+    /// `generation` tells uses of an inode apart, `written` is when its content changed last.
+    #[inline(always)]
+    pub fn new(inode: u64, device: u32, generation: u32, written: u64) -> Self {
+        /// Spreads what differs over the upper half.
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        Self {
+            inode,
+            device,
+            version: generation ^ (written.wrapping_mul(FACTOR) >> 32) as u32,
+        }
+    }
 }
 
 /// What the programs know of a file: the value of the map of files.
@@ -53,6 +65,13 @@ impl TableRef {
         first_page: 1,
         page_count: 0,
     };
+    /// The file could not be opened: the next sample that meets it announces it again, since its
+    /// process may still live.
+    pub const UNOPENED: Self = Self {
+        pages: 0,
+        first_page: 2,
+        page_count: 0,
+    };
 }
 
 /// Numbers of files that are none. Those of files begin with [`number::FIRST_FILE`].
@@ -74,6 +93,5 @@ pub mod number {
 pub const VDSO: FileId = FileId {
     inode: 0,
     device: 0,
-    generation: 0,
-    changed: 0,
+    version: 0,
 };

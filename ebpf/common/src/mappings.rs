@@ -118,12 +118,12 @@ pub fn identity(
     let seconds = read(inode + layout.inode_seconds)?;
     // The field has 32 or 64 bits.
     let nanoseconds = u64::from(read(inode + layout.inode_nanoseconds)? as u32);
-    Ok(FileId {
-        inode: read(inode + layout.inode_number)?,
-        device: read(superblock + layout.super_device)? as u32,
-        generation: read(inode + layout.inode_generation)? as u32,
-        changed: seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds),
-    })
+    Ok(FileId::new(
+        read(inode + layout.inode_number)?,
+        read(superblock + layout.super_device)? as u32,
+        read(inode + layout.inode_generation)? as u32,
+        seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds),
+    ))
 }
 
 /// The address of the `vm_area_struct` that the tree has for `address`.

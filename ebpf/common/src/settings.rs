@@ -12,5 +12,6 @@ pub struct Settings {
     pub rules_at: u64,
     /// Frames of a user stack at most.
     pub max_frames: u32,
-    pub unused: u32,
+    /// Whether processes are told with their arguments; 0 is no.
+    pub with_arguments: u32,
 }

@@ -12,6 +12,9 @@ pub struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub fp: u64,
+    /// What may hold the return address before it is on the stack; known of the innermost frame alone,
+    /// and else 0.
+    pub link: u64,
 }
 
 /// A stretch of a process's memory that has code, and the table for it.
@@ -31,7 +34,7 @@ pub struct Code {
 #[repr(C)]
 pub struct Walk {
     pub registers: Registers,
-    /// Whether `ip` is where the thread was, and not where a call returns to: a call may be the last
+    /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
     pub code: Code,
@@ -71,7 +74,7 @@ impl Walk {
             number::ANONYMOUS => Encoded(kind::GAP),
             _ => self.rule(world)?,
         };
-        let Registers { ip, sp, fp } = self.registers;
+        let Registers { ip, sp, fp, link } = self.registers;
         let cfa = match rule.kind() {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
@@ -90,16 +93,27 @@ impl Walk {
             kind::SIGNAL_FRAME => return self.leave_signal(world),
             _ => return Err(EndReason::Unsupported),
         };
-        if cfa <= sp {
+        let is_saved = rule.ra_saved();
+        // Without a frame of its own, a function leaves the stack as it is.
+        if cfa < sp || cfa == sp && is_saved {
             return Err(EndReason::NotAdvancing);
         }
-        let ip = read(world, cfa.wrapping_sub(8))?;
+        let ip = match (is_saved, link) {
+            (true, _) => read(world, cfa.wrapping_sub(8))?,
+            (false, 0) => return Err(EndReason::Unsupported),
+            (false, link) => link,
+        };
         let fp = match rule.fp_place() {
             fp::SAME => fp,
             fp::AT => read(world, cfa.wrapping_add_signed(rule.fp_offset()))?,
             _ => read(world, fp.wrapping_add_signed(rule.fp_offset()))?,
         };
-        self.enter_caller(Registers { ip, sp: cfa, fp })
+        self.enter_caller(Registers {
+            ip,
+            sp: cfa,
+            fp,
+            link: 0,
+        })
     }
 
     /// The rule for this frame's address.
@@ -138,7 +152,7 @@ impl Walk {
     /// frame pointer is still or again the caller's, and would lead past it.
     #[inline(always)]
     fn leave_unknown_code(&mut self, world: &mut impl World) -> Result<(), EndReason> {
-        let Registers { ip, sp, fp } = self.registers;
+        let Registers { ip, sp, fp, .. } = self.registers;
         let code = world.user_word(ip).unwrap_or(0);
         let stands_at = |instruction: &[u8]| {
             let mut bytes = [0; 8];
@@ -149,13 +163,19 @@ impl Walk {
         if stands_at(&PUSH_FP) || stands_at(&MARKED_PUSH_FP) || stands_at(&RETURN) {
             let ip = read(world, sp)?;
             let sp = sp.wrapping_add(8);
-            return self.enter_caller(Registers { ip, sp, fp });
+            return self.enter_caller(Registers {
+                ip,
+                sp,
+                fp,
+                link: 0,
+            });
         }
         if stands_at(&SET_FP) || stands_at(&SET_FP_OTHERWISE) {
             let caller = Registers {
                 ip: read(world, sp.wrapping_add(8))?,
                 sp: sp.wrapping_add(16),
                 fp: read(world, sp)?,
+                link: 0,
             };
             return self.enter_caller(caller);
         }
@@ -177,6 +197,7 @@ impl Walk {
             ip: read(world, fp.wrapping_add(8))?,
             sp: fp.wrapping_add(16),
             fp: read(world, fp)?,
+            link: 0,
         };
         self.enter_caller(caller)
     }
@@ -199,6 +220,7 @@ impl Walk {
             ip: read(world, frame.wrapping_add(SIGNAL_IP))?,
             sp: read(world, frame.wrapping_add(SIGNAL_SP))?,
             fp: read(world, frame.wrapping_add(SIGNAL_FP))?,
+            link: read(world, frame.wrapping_add(SIGNAL_LINK))?,
         };
         self.exact = 1;
         Ok(())
@@ -215,6 +237,7 @@ const RETURN: [u8; 1] = [0xc3];
 
 /// Places in the `ucontext` that the stack pointer points to in a signal's return code on x86-64:
 /// flags, link and stack, then the registers.
+const SIGNAL_LINK: u64 = 40 + 8 * 8;
 const SIGNAL_FP: u64 = 40 + 10 * 8;
 const SIGNAL_SP: u64 = 40 + 15 * 8;
 const SIGNAL_IP: u64 = 40 + 16 * 8;
@@ -222,4 +245,117 @@ const SIGNAL_IP: u64 = 40 + 16 * 8;
 #[inline(always)]
 fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {
     world.user_word(address).ok_or(EndReason::StackUnreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
+
+    /// One rule for all code, and memory in which each word is its own address.
+    struct OneRule(Rule);
+
+    impl Words for OneRule {
+        /// Each page has the one row at word 0, which begins with the page.
+        fn word(&self, index: u32) -> u32 {
+            index % Page::WORDS
+        }
+    }
+
+    impl World for OneRule {
+        fn user_word(&mut self, address: u64) -> Option<u64> {
+            Some(address)
+        }
+
+        fn rule(&self, _: u32) -> Encoded {
+            self.0.encode()
+        }
+    }
+
+    const FP: u64 = 0x9000;
+    const LINK: u64 = 0x2020;
+
+    fn walk(ip: u64, sp: u64) -> Walk {
+        let table = TableRef {
+            pages: 0,
+            first_page: 0,
+            page_count: u32::MAX,
+        };
+        Walk {
+            registers: Registers {
+                ip,
+                sp,
+                fp: FP,
+                link: LINK,
+            },
+            exact: 1,
+            code: Code {
+                end: u64::MAX,
+                number: number::FIRST_FILE,
+                table,
+                ..Code::default()
+            },
+        }
+    }
+
+    #[test]
+    fn goes_to_the_caller_that_the_rule_leads_to() {
+        let at = |cfa, fp| Rule::x86_64(cfa, fp);
+        let plt = Rule::Plt { pushed: 11 };
+        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+        // The caller's instruction and stack pointers, and its frame pointer.
+        for (rule, ip, expected) in [
+            (at(Cfa::Sp(24), Saved::Same), 0x1000, (0x7010, 0x7018, FP)),
+            (
+                at(Cfa::Sp(24), Saved::At(-16)),
+                0x1000,
+                (0x7010, 0x7018, 0x7008),
+            ),
+            (
+                at(Cfa::Fp(16), Saved::At(-16)),
+                0x1000,
+                (0x9008, 0x9010, 0x9000),
+            ),
+            (
+                at(Cfa::SpSlot { slot: 8, plus: 8 }, Saved::AtFp(8)),
+                0x1000,
+                (0x7008, 0x7010, 0x9008),
+            ),
+            (plt, 0x100a, (0x7000, 0x7008, FP)),
+            (plt, 0x100b, (0x7008, 0x7010, FP)),
+            (Rule::FramePointer, 0x1000, (0x9008, 0x9010, 0x9000)),
+            (vfork, 0x1000, (LINK, 0x7000, FP)),
+        ] {
+            let mut walk = walk(ip, 0x7000);
+            assert_eq!(walk.step(&mut OneRule(rule)), Ok(()), "{rule:?}");
+            let Registers { ip, sp, fp, link } = walk.registers;
+            assert_eq!((ip, sp, fp), expected, "{rule:?}");
+            assert_eq!((link, walk.exact), (0, 0), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn stops_where_the_rule_leads_nowhere() {
+        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+        for (rule, link, expected) in [
+            (Rule::End, LINK, EndReason::Complete),
+            (Rule::Unsupported, LINK, EndReason::Unsupported),
+            (
+                Rule::x86_64(Cfa::Sp(0), Saved::Same),
+                LINK,
+                EndReason::NotAdvancing,
+            ),
+            (
+                Rule::x86_64(Cfa::Sp(-8), Saved::Same),
+                LINK,
+                EndReason::NotAdvancing,
+            ),
+            // What a caller had in the register is lost.
+            (vfork, 0, EndReason::Unsupported),
+        ] {
+            let mut walk = walk(0x1000, 0x7000);
+            walk.registers.link = link;
+            assert_eq!(walk.step(&mut OneRule(rule)), Err(expected), "{rule:?}");
+        }
+    }
 }

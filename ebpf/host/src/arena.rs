@@ -145,6 +145,18 @@ impl Arena {
         self.resting.push_back((Instant::now(), piece));
     }
 
+    /// Gives back the memory of a table that was built page by page.
+    pub fn remove_pages(&mut self, pages: Piece) {
+        for page in 0..pages.words / Page::WORDS {
+            let at = pages.start + page * Page::WORDS;
+            let (start, words) = (self.load(at), self.load(at + 1));
+            if words > 0 && words != Page::NOT_BUILT.count {
+                self.remove(Piece { start, words });
+            }
+        }
+        self.remove(pages);
+    }
+
     fn take(&mut self, words: u32) -> Result<Piece, NoRoom> {
         while let Some((since, piece)) = self.resting.front()
             && since.elapsed() >= REST

@@ -3,15 +3,16 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use aya::maps::{MapData, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
+use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
-use crate::files::Files;
+use crate::files::{Announced, Files};
 use crate::identify::Identifier;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
@@ -27,6 +28,8 @@ pub struct Settings {
     pub frequency: u64,
     /// Frames of a user stack at most.
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
     /// For unwind tables.
     pub table_bytes: u64,
     /// Executables that are known at once.
@@ -57,6 +60,7 @@ pub struct Profiler {
     events: Events,
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
+    processes: HashMap<MapData, ProcessKey, u32>,
     tables: Tables,
     executables: Executables,
 }
@@ -96,6 +100,7 @@ impl Profiler {
                 processes: settings.processes,
                 ring_bytes: settings.ring_bytes,
                 max_frames: settings.max_frames,
+                with_arguments: settings.with_arguments,
             },
         )?;
         let sampler = programs.sampler_fd()?;
@@ -112,7 +117,12 @@ impl Profiler {
         );
 
         let executables = Executables::default();
-        let files = Files::new(programs.files, programs.free_numbers, executables.clone());
+        let files = Files::new(
+            programs.files,
+            programs.free_numbers,
+            executables.clone(),
+            settings.files as usize,
+        );
         let tables =
             Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
         let events = Events::open(settings.frequency, sampler)?;
@@ -120,6 +130,7 @@ impl Profiler {
             events,
             records: programs.records,
             counters: programs.counters,
+            processes: programs.processes,
             tables,
             executables,
         })
@@ -135,13 +146,29 @@ impl Profiler {
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         while let Some(item) = self.records.next() {
             match records::parse(&item) {
-                Some(Record::File(file)) => self.tables.announce(file),
+                Some(Record::File { file, path }) => self.tables.announce(Announced {
+                    file,
+                    path: path.path(),
+                }),
                 Some(record) => {
                     want_page(&self.tables, &record);
                     take(record);
                 }
                 None => tracing::error!(bytes = item.len(), "a record of an unknown kind"),
             }
+        }
+    }
+
+    /// Everything that was handed out so far has its names: numbers of files that are gone may be
+    /// given to others.
+    pub fn named(&self) {
+        self.tables.named();
+    }
+
+    /// The process is announced again at its next sample.
+    pub fn forget(&mut self, process: &ProcessKey) {
+        if let Err(error) = self.processes.remove(process) {
+            tracing::trace!(pid = process.pid, %error, "a process was forgotten already");
         }
     }
 

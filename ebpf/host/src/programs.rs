@@ -10,6 +10,7 @@ use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, number};
 use profcol_ebpf_common::identify::Answer;
 use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::settings::Settings;
 
 use crate::arena::Arena;
@@ -94,6 +95,7 @@ pub struct Programs {
     pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     pub files: HashMap<MapData, FileId, FileEntry>,
     pub free_numbers: Queue<MapData, u32>,
+    pub processes: HashMap<MapData, ProcessKey, u32>,
     pub answer: Array<MapData, Answer>,
     pub arena: Arena,
     pub table_memory: TableMemory,
@@ -107,6 +109,8 @@ pub struct Sizes {
     pub processes: u32,
     pub ring_bytes: u32,
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
 }
 
 const PAGE: u64 = 4096;
@@ -165,7 +169,7 @@ impl Programs {
             arena: arena.address(),
             rules_at: Arena::RULES_AT,
             max_frames: sizes.max_frames,
-            unused: 0,
+            with_arguments: sizes.with_arguments.into(),
         };
         settings.set(0, told, 0).map_err(|error| LoadError::Map {
             name: "settings",
@@ -187,6 +191,7 @@ impl Programs {
             counters: take(&mut object, "counters")?,
             files: take(&mut object, "files")?,
             free_numbers: numbers,
+            processes: take(&mut object, "processes")?,
             answer: take(&mut object, "answer")?,
             arena,
             table_memory: memory,

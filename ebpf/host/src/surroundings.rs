@@ -43,18 +43,17 @@ const USEFUL: [(u32, &str, &str); 3] = [
     (
         capability::SYS_PTRACE,
         "CAP_SYS_PTRACE",
-        "executables of other users' processes are found by their path only: \
-         in containers, and of files that are deleted, stacks are cut off",
+        "the executables of other users' processes cannot be opened: their stacks are cut off",
     ),
     (
         capability::DAC_READ_SEARCH,
         "CAP_DAC_READ_SEARCH",
-        "executables that this user may not read have cut-off stacks",
+        "executables that this user may not read cannot be opened: stacks in them are cut off",
     ),
     (
         capability::CHECKPOINT_RESTORE,
         "CAP_CHECKPOINT_RESTORE",
-        "executables and libraries that are deleted or replaced have cut-off stacks",
+        "executables that are deleted or replaced while they run cannot be opened: stacks in them are cut off",
     ),
 ];
 

@@ -18,9 +18,11 @@ mod files;
 mod identify;
 mod kernel;
 mod maps;
+mod names;
 mod registers;
 mod sample;
 mod scratch;
+mod task;
 mod unwind;
 
 #[panic_handler]

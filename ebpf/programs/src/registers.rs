@@ -4,13 +4,15 @@ use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
 };
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::walk::{Code, Registers, Walk};
+use profcol_ebpf_common::walk::Registers;
 
 use crate::scratch::WINDOW;
 
 /// Where x86-64's `pt_regs` has what a walk needs, in words.
 const BP: usize = 4;
-const ORIGINAL_AX: usize = 15;
+const DI: usize = 14;
+/// The number of the system call; -1 where it was none that led into the kernel.
+const ORIG_AX: usize = 15;
 const IP: usize = 16;
 const CS: usize = 17;
 const SP: usize = 19;
@@ -21,51 +23,61 @@ const _: () = assert!(WORDS <= WINDOW);
 const USER: u64 = 3;
 const USER_32: u64 = 0x23;
 
-/// The first frame. `context` is a perf event's, which begins with the registers of what was
-/// interrupted; `space` is for use here.
+/// Where a thread of a process stands.
+pub struct Stand {
+    pub registers: Registers,
+    /// Whether the instruction there is the next one. In a system call what is next may belong to
+    /// another function: some calls do not return.
+    pub exact: bool,
+}
+
+/// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
+/// for use here.
 #[inline(always)]
-pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Walk, EndReason> {
+pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
     let (cs, interrupted) = unsafe {
         let interrupted = Registers {
             ip: context.add(IP).read_volatile(),
             sp: context.add(SP).read_volatile(),
             fp: context.add(BP).read_volatile(),
+            link: context.add(DI).read_volatile(),
         };
         (context.add(CS).read_volatile(), interrupted)
     };
     if cs & USER == USER {
-        return first_frame(cs, interrupted, true);
+        return of_code_segment(cs, interrupted, true);
     }
     // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
     // the thread's kernel stack.
     let read = unsafe {
         let at = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel(space.as_mut_ptr().cast(), (WORDS * 8) as u32, at as *const _)
+        bpf_probe_read_kernel(
+            space.as_mut_ptr().cast(),
+            (WORDS * 8) as u32,
+            at as *const _,
+        )
     };
     let saved = space;
     if read != 0 || saved[CS] & USER != USER {
         return Err(EndReason::NoRegisters);
     }
-    let registers = Registers {
-        ip: saved[IP],
-        sp: saved[SP],
-        fp: saved[BP],
-    };
-    // The number of the system call, or -1 where the kernel was entered otherwise. A system call
-    // returns behind its instruction, as a call does, and may be the last of its function.
-    let in_system_call = saved[ORIGINAL_AX] >> 63 == 0;
-    first_frame(saved[CS], registers, !in_system_call)
+    of_code_segment(
+        saved[CS],
+        Registers {
+            ip: saved[IP],
+            sp: saved[SP],
+            fp: saved[BP],
+            link: saved[DI],
+        },
+        (saved[ORIG_AX] as i64) < 0,
+    )
 }
 
 #[inline(always)]
-fn first_frame(cs: u64, registers: Registers, exact: bool) -> Result<Walk, EndReason> {
+fn of_code_segment(cs: u64, registers: Registers, exact: bool) -> Result<Stand, EndReason> {
     if cs & 0xffff == USER_32 {
         return Err(EndReason::Bits32);
     }
-    Ok(Walk {
-        registers,
-        exact: exact.into(),
-        code: Code::default(),
-    })
+    Ok(Stand { registers, exact })
 }

@@ -7,24 +7,22 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
+use profcol_ebpf_common::file::number;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
     self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind,
 };
 use profcol_ebpf_common::settings::Settings;
-use profcol_ebpf_common::walk::Code;
+use profcol_ebpf_common::walk::{Code, Walk};
 use profcol_ebpf_common::{counter, hide};
 
+use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{KNOWN_CODES, Scratch};
 use crate::unwind::{self, GO_ON, NO_WINDOW};
-use crate::{files, registers};
-
-/// Flags of a task.
-const EXITING: u64 = 0x4;
-const KERNEL_THREAD: u64 = 0x20_0000;
+use crate::{names, registers, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
@@ -56,7 +54,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
 #[inline(always)]
 fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
     let layout = &settings.layout;
-    let leader = kernel::word(task + layout.task_leader).unwrap_or(task);
+    let leader = task::leader(layout, task);
     let sample = &mut scratch.sample;
     sample.kind = kind::SAMPLE;
     sample.process = ProcessKey {
@@ -93,12 +91,12 @@ fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
 fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
     let layout = &settings.layout;
     let flags = kernel::word(task + layout.task_flags).unwrap_or(0);
-    if flags & KERNEL_THREAD != 0 {
+    if flags & task::KERNEL_THREAD != 0 {
         return EndReason::KernelThread as u32;
     }
     scratch.mm = kernel::word(task + layout.task_mm).unwrap_or(0);
     if scratch.mm == 0 {
-        let exiting = flags & EXITING != 0;
+        let exiting = flags & task::EXITING != 0;
         let reason = if exiting {
             EndReason::Exit
         } else {
@@ -106,9 +104,17 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         };
         return reason as u32;
     }
-    scratch.walk = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
-        Ok(walk) => walk,
+    if task::is_between_images(layout, task, flags, scratch.mm) {
+        return EndReason::Exec as u32;
+    }
+    let stand = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
+        Ok(stand) => stand,
         Err(reason) => return reason as u32,
+    };
+    scratch.walk = Walk {
+        registers: stand.registers,
+        exact: u32::from(stand.exact),
+        code: Code::default(),
     };
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;
@@ -135,38 +141,71 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         return;
     }
     let layout = &settings.layout;
-    let leader = kernel::word(task + layout.task_leader).unwrap_or(task);
-    let parent = kernel::word(leader + layout.task_parent).unwrap_or(0);
-    let mut announced = record::Process {
+    let leader = task::leader(layout, task);
+    let executable = executable(scratch, settings);
+    names::note_cgroup(scratch, task);
+    let (own_pid, pid_namespace) = task::own_pid(layout, leader);
+    let names_bytes = scratch.names_bytes as u16;
+    let mut arguments_bytes = 0;
+    if settings.with_arguments != 0 && has_own_image(scratch) {
+        arguments_bytes = hide(u64::from(names::note_arguments(scratch))) as u16;
+    }
+    scratch.told.process = record::Process {
         kind: kind::PROCESS,
-        parent: kernel::word(parent + layout.task_tgid).unwrap_or(0) as u32,
+        parent: task::parent(layout, leader),
         process: key,
         user: kernel::word(task + layout.task_cred)
             .and_then(|cred| kernel::word(cred + layout.cred_uid))
             .unwrap_or(0) as u32,
-        executable: 0,
+        executable,
         name: [0; 16],
+        own_pid,
+        pid_namespace,
+        mount_namespace: task::mount_namespace(layout, task),
+        names_bytes,
+        arguments_bytes,
     };
-    kernel::read(leader + layout.task_comm, &raw mut announced.name);
-    let mut kernel = Kernel {
-        node: &mut scratch.node,
-    };
-    if scratch.mm != 0
-        && let Some(file) = kernel::word(scratch.mm + layout.mm_exe)
-        && file != 0
-        && let Ok(id) = mappings::identity(&mut kernel, layout, file)
-    {
-        announced.executable = files::entry(&id, 0, 0).number;
-    }
-    if RECORDS
-        .output::<record::Process>(&announced, NO_WAKEUP)
-        .is_err()
-    {
+    // SAFETY: it was written as a process just now.
+    kernel::read(leader + layout.task_comm, unsafe {
+        &raw mut scratch.told.process.name
+    });
+    if !names::send(scratch, NO_WAKEUP) {
         maps::count(counter::RING_FULL_PROCESS);
         return;
     }
     let announced = hide(1) as u32;
     let _ = PROCESSES.insert(&key, &announced, 0);
+}
+
+/// Between two images the name is still the old one's and the memory already the new one's.
+fn has_own_image(scratch: &Scratch) -> bool {
+    scratch.mm != 0 && scratch.sample.end != EndReason::Exec as u32
+}
+
+/// The number of the executable's file.
+#[inline(always)]
+fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
+    let layout = &settings.layout;
+    if !has_own_image(scratch) {
+        return number::NOWHERE;
+    }
+    let mut kernel = Kernel {
+        node: &mut scratch.node,
+    };
+    let file = kernel::word(scratch.mm + layout.mm_exe).unwrap_or(0);
+    if file == 0 {
+        return number::NOWHERE;
+    }
+    let Ok(id) = mappings::identity(&mut kernel, layout, file) else {
+        return number::NOWHERE;
+    };
+    let met = Met {
+        id,
+        file,
+        start: 0,
+        end: 0,
+    };
+    files::entry(scratch, &met).number
 }
 
 #[inline(always)]

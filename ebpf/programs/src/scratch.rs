@@ -1,6 +1,9 @@
 //! What a program works with: a program's own stack has 512 bytes, so this is in a map, one per CPU.
 
-use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
+use profcol_ebpf_common::record::{
+    File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES,
+    Process, Sample,
+};
 use profcol_ebpf_common::walk::{Code, Walk};
 
 use crate::kernel::Node;
@@ -15,6 +18,13 @@ pub const KNOWN_CODES: usize = 8;
 /// Words of the stack that are read at once.
 pub const WINDOW: usize = 64;
 
+/// What is told of a process or a file.
+#[repr(C)]
+pub union Told {
+    pub process: Process,
+    pub file: File,
+}
+
 #[repr(C)]
 pub struct Scratch {
     pub sample: Sample,
@@ -28,4 +38,9 @@ pub struct Scratch {
     pub known_next: u64,
     pub window: [u64; WINDOW],
     pub window_at: u64,
+    pub told: Told,
+    /// Right behind what is told. Behind the last place at which a name may
+    /// begin there is room for the longest one, and behind the longest names for the arguments.
+    pub names: [u8; MAX_NAMES_BYTES + MAX_NAME_BYTES + MAX_ARGUMENTS_BYTES],
+    pub names_bytes: u64,
 }

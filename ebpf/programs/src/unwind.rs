@@ -12,7 +12,7 @@ use profcol_ebpf_common::table::Words;
 use profcol_ebpf_common::walk::{Code, World};
 
 use crate::arena::Arena;
-use crate::files;
+use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps;
 use crate::scratch::{FRAME_PLACES, KNOWN_CODES, Scratch, WINDOW};
@@ -127,7 +127,13 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
         code.to_offset = 0u64.wrapping_sub(mapping.start);
         id = file::VDSO;
     }
-    let entry = files::entry(&id, mapping.start, mapping.end);
+    let met = Met {
+        id,
+        file: mapping.file,
+        start: mapping.start,
+        end: mapping.end,
+    };
+    let entry = files::entry(scratch, &met);
     code.number = entry.number;
     code.table = entry.table;
     Ok(code)

@@ -190,6 +190,9 @@ fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Resu
             };
             let ra = match ra {
                 ReturnAddress::At(offset) => Some(format!("c{offset:+}")),
+                ReturnAddress::LinkRegister if machine == Machine::X86_64 => {
+                    Some("r5(rdi)".to_owned())
+                }
                 ReturnAddress::LinkRegister => None,
             };
             let unset = |said: &Option<String>| said.clone().filter(|said| said != "s");
