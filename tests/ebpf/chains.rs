@@ -12,11 +12,11 @@ use crate::programs::{Program, program, programs};
 use crate::toolchain::Workshop;
 
 /// Samples that a program has to have, and that each of its chains has to have.
-const ENOUGH: usize = 200;
-const ENOUGH_OF_CHAIN: usize = 20;
+const ENOUGH: usize = 100;
+const ENOUGH_OF_CHAIN: usize = 10;
 
 /// Far more than an idle machine needs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The share of stacks that are exactly what they have to be.
 const EXACT: f64 = 0.99;

@@ -1,14 +1,14 @@
 //! The machine that the tests run on, and the profiler that looks at it.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::peers::{Process, profcol};
 use crate::profile::Profile;
-use crate::support::root;
 
 /// Whether this machine can load BPF programs. A test that needs it ends where it says no.
 pub fn can_profile() -> bool {
@@ -37,7 +37,7 @@ pub fn skip(why: &str) -> bool {
 pub struct Running(Child);
 
 impl Running {
-    pub fn start(program: &Path, arguments: &[&str]) -> Self {
+    pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         Self(Command::new(program).args(arguments).spawn().unwrap())
     }
 
@@ -60,31 +60,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Builds a program of `tests/ebpf/programs` and returns where it is.
-pub fn compile(folder: &Path, name: &str, compiler: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let path = folder.join(name);
-    let built = Command::new(compiler)
-        .arg(root().join("tests/ebpf/programs").join(source))
-        .arg("-o")
-        .arg(&path)
-        .args(flags)
-        .output()
-        .unwrap_or_else(|error| panic!("{compiler} does not run: {error}"));
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
-    path
-}
-
-/// Profiles the host while `act` runs and returns what was exported.
-pub fn profile_while(frequency: u32, act: impl FnOnce()) -> Profile {
-    let profiler = Profiler::start(frequency);
-    act();
-    profiler.until(Duration::ZERO, |_| true)
 }
 
 /// A profiler at work on the whole host.

@@ -122,7 +122,9 @@ pub fn identity(
         read(inode + layout.inode_number)?,
         read(superblock + layout.super_device)? as u32,
         read(inode + layout.inode_generation)? as u32,
-        seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds),
+        seconds
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(nanoseconds),
     ))
 }
 

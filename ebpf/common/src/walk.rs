@@ -132,7 +132,9 @@ impl Walk {
         if page >= u64::from(table.page_count) {
             return Ok(Encoded(kind::GAP));
         }
-        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
+        let entry = table
+            .pages
+            .wrapping_add((page as u32).wrapping_mul(Page::WORDS));
         // The count first: the loader writes it last.
         let count = world.word(entry.wrapping_add(1));
         let first = world.word(entry);
@@ -248,114 +250,4 @@ fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
-
-    /// One rule for all code, and memory in which each word is its own address.
-    struct OneRule(Rule);
-
-    impl Words for OneRule {
-        /// Each page has the one row at word 0, which begins with the page.
-        fn word(&self, index: u32) -> u32 {
-            index % Page::WORDS
-        }
-    }
-
-    impl World for OneRule {
-        fn user_word(&mut self, address: u64) -> Option<u64> {
-            Some(address)
-        }
-
-        fn rule(&self, _: u32) -> Encoded {
-            self.0.encode()
-        }
-    }
-
-    const FP: u64 = 0x9000;
-    const LINK: u64 = 0x2020;
-
-    fn walk(ip: u64, sp: u64) -> Walk {
-        let table = TableRef {
-            pages: 0,
-            first_page: 0,
-            page_count: u32::MAX,
-        };
-        Walk {
-            registers: Registers {
-                ip,
-                sp,
-                fp: FP,
-                link: LINK,
-            },
-            exact: 1,
-            code: Code {
-                end: u64::MAX,
-                number: number::FIRST_FILE,
-                table,
-                ..Code::default()
-            },
-        }
-    }
-
-    #[test]
-    fn goes_to_the_caller_that_the_rule_leads_to() {
-        let at = |cfa, fp| Rule::x86_64(cfa, fp);
-        let plt = Rule::Plt { pushed: 11 };
-        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
-        // The caller's instruction and stack pointers, and its frame pointer.
-        for (rule, ip, expected) in [
-            (at(Cfa::Sp(24), Saved::Same), 0x1000, (0x7010, 0x7018, FP)),
-            (
-                at(Cfa::Sp(24), Saved::At(-16)),
-                0x1000,
-                (0x7010, 0x7018, 0x7008),
-            ),
-            (
-                at(Cfa::Fp(16), Saved::At(-16)),
-                0x1000,
-                (0x9008, 0x9010, 0x9000),
-            ),
-            (
-                at(Cfa::SpSlot { slot: 8, plus: 8 }, Saved::AtFp(8)),
-                0x1000,
-                (0x7008, 0x7010, 0x9008),
-            ),
-            (plt, 0x100a, (0x7000, 0x7008, FP)),
-            (plt, 0x100b, (0x7008, 0x7010, FP)),
-            (Rule::FramePointer, 0x1000, (0x9008, 0x9010, 0x9000)),
-            (vfork, 0x1000, (LINK, 0x7000, FP)),
-        ] {
-            let mut walk = walk(ip, 0x7000);
-            assert_eq!(walk.step(&mut OneRule(rule)), Ok(()), "{rule:?}");
-            let Registers { ip, sp, fp, link } = walk.registers;
-            assert_eq!((ip, sp, fp), expected, "{rule:?}");
-            assert_eq!((link, walk.exact), (0, 0), "{rule:?}");
-        }
-    }
-
-    #[test]
-    fn stops_where_the_rule_leads_nowhere() {
-        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
-        for (rule, link, expected) in [
-            (Rule::End, LINK, EndReason::Complete),
-            (Rule::Unsupported, LINK, EndReason::Unsupported),
-            (
-                Rule::x86_64(Cfa::Sp(0), Saved::Same),
-                LINK,
-                EndReason::NotAdvancing,
-            ),
-            (
-                Rule::x86_64(Cfa::Sp(-8), Saved::Same),
-                LINK,
-                EndReason::NotAdvancing,
-            ),
-            // What a caller had in the register is lost.
-            (vfork, 0, EndReason::Unsupported),
-        ] {
-            let mut walk = walk(0x1000, 0x7000);
-            walk.registers.link = link;
-            assert_eq!(walk.step(&mut OneRule(rule)), Err(expected), "{rule:?}");
-        }
-    }
-}
+mod tests;
