@@ -99,6 +99,35 @@ impl Processes {
     }
 }
 
+/// What /proc tells of a process.
+pub struct Found {
+    pub name: String,
+    pub path: Option<String>,
+    pub cgroup: Option<String>,
+    pub user: u32,
+}
+
+/// The number of the parent, as this process sees it; 0 is one that it does not see.
+pub fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    parent.trim().parse().ok()
+}
+
+impl Found {
+    pub fn read(pid: u32) -> Option<Self> {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        Some(Self {
+            name: name.trim_end_matches('\n').to_owned(),
+            path: executable_path(pid),
+            cgroup: cgroup(pid),
+            user: users.split_ascii_whitespace().next()?.parse().ok()?,
+        })
+    }
+}
+
 /// A name in the kernel's sixteen bytes.
 pub fn text(name: &[u8; 16]) -> String {
     let end = name
@@ -106,6 +135,25 @@ pub fn text(name: &[u8; 16]) -> String {
         .position(|&byte| byte == 0)
         .unwrap_or(name.len());
     String::from_utf8_lossy(name.get(..end).unwrap_or(name)).into_owned()
+}
+
+pub fn executable_path(pid: u32) -> Option<String> {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let path = path.to_string_lossy();
+    Some(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
+}
+
+/// The process's path in the unified hierarchy, or else in that of the first controller.
+fn cgroup(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
+    let unified = text
+        .lines()
+        .find(|line| line.starts_with("0::"))
+        .and_then(path);
+    unified
+        .filter(|path| path != "/")
+        .or_else(|| text.lines().filter_map(path).find(|path| path != "/"))
 }
 
 /// What stands behind the last zero byte was cut off, and is shown as far as it goes.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_ebpf_host::{
-    EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelSymbols, number,
+    EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelNames, number,
 };
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
@@ -22,7 +22,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// Where names come from.
 pub struct Names<'a> {
     pub executables: &'a Executables,
-    pub symbols: &'a KernelSymbols,
+    pub kernel: &'a KernelNames,
     pub processes: &'a Processes,
     pub attributes: &'a Attributes,
     pub jit: &'a JitProcesses,
@@ -34,6 +34,7 @@ pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
         rows: Interner::new(),
         files: HashMap::new(),
         frames: HashMap::new(),
+        kernel_frames: HashMap::new(),
         stacks: HashMap::new(),
         jit: None,
     };
@@ -98,6 +99,7 @@ struct Rendering<'a> {
     rows: Interner,
     files: HashMap<u32, Option<Arc<Executable>>>,
     frames: HashMap<u64, LocationIdx>,
+    kernel_frames: HashMap<u64, LocationIdx>,
     /// By number and reason of end, which is a frame too.
     stacks: HashMap<(u32, u32), StackIdx>,
     /// Of the process whose samples are rendered.
@@ -224,7 +226,11 @@ impl<'a> Rendering<'a> {
             stack
                 .kernel
                 .addresses()
-                .map(|address| self.kernel_frame(address)),
+                .enumerate()
+                // Behind the first frame are return addresses, which may lie behind the end of a function.
+                .map(|(depth, address)| {
+                    self.kernel_frame(address.saturating_sub(u64::from(depth > 0)))
+                }),
         );
         locations.extend(stack.user.frames().map(|frame| self.user_frame(frame)));
         if let Some(reason) = broken_end(observation.end) {
@@ -247,24 +253,33 @@ impl<'a> Rendering<'a> {
     }
 
     fn kernel_frame(&mut self, address: u64) -> LocationIdx {
-        // A return address may lie behind its function's last instruction.
-        let symbol = self.names.symbols.find(address.saturating_sub(1));
-        let line = symbol.map(|symbol| self.named_line(symbol.name));
-        let file = symbol.and_then(|symbol| symbol.module).unwrap_or("vmlinux");
-        let filename = self.rows.string(file);
+        if let Some(&known) = self.kernel_frames.get(&address) {
+            return known;
+        }
+        let found = self.names.kernel.find(address);
+        let line = found.function.map(|name| self.named_line(name));
+        let filename = self.rows.string(found.file);
+        let build_id = found
+            .build_id
+            .map(|id| self.attribute("process.executable.build_id.gnu", id.into()));
         let mapping = self.rows.mapping(MappingRef {
             mapping: Mapping {
                 filename,
                 ..Mapping::default()
             },
-            attributes: &[],
+            attributes: build_id.as_slice(),
         });
         let kind = self.frame_type("kernel");
-        self.rows.location(LocationRef {
-            location: Location { mapping, address },
+        let row = self.rows.location(LocationRef {
+            location: Location {
+                mapping,
+                address: found.offset,
+            },
             lines: line.as_slice(),
             attributes: &[kind],
-        })
+        });
+        self.kernel_frames.insert(address, row);
+        row
     }
 
     fn user_frame(&mut self, frame: Frame) -> LocationIdx {

@@ -26,6 +26,14 @@ pub struct ProcessKey {
     pub started: u64,
 }
 
+/// What the map of processes says of one.
+pub mod known {
+    /// The loader was told of it.
+    pub const ANNOUNCED: u32 = 1;
+    /// The loader does not want its samples.
+    pub const EXCLUDED: u32 = 2;
+}
+
 /// A sample. Behind it stand its frames of eight bytes: the kernel's addresses, then the user's
 /// [`Frame`](crate::frame::Frame)s, innermost first.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]

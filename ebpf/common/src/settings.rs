@@ -14,4 +14,7 @@ pub struct Settings {
     pub max_frames: u32,
     /// Whether processes are told with their arguments; 0 is no.
     pub with_arguments: u32,
+    /// The only PID namespace that is sampled, by its file in /proc; zero is every one.
+    pub namespace_inode: u64,
+    pub namespace_device: u64,
 }

@@ -197,6 +197,6 @@ fn read_vdso() -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

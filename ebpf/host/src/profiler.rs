@@ -6,7 +6,7 @@ use std::time::Duration;
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
-use profcol_ebpf_common::record::ProcessKey;
+use profcol_ebpf_common::record::{ProcessKey, known};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
@@ -14,6 +14,7 @@ use crate::events::{Events, EventsError};
 use crate::executables::Executables;
 use crate::files::{Announced, Files};
 use crate::identify::Identifier;
+use crate::namespace::Namespace;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
@@ -38,6 +39,8 @@ pub struct Settings {
     pub processes: u32,
     /// Between the programs and [`Profiler::drain`]; a power of two.
     pub ring_bytes: u32,
+    /// Sample the processes of this process's PID namespace alone, with their numbers in it.
+    pub is_sidecar: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +55,8 @@ pub enum StartError {
     Proof(#[from] ProofError),
     #[error(transparent)]
     Events(#[from] EventsError),
+    #[error("cannot tell this process's PID namespace: {0}; mount /proc")]
+    Namespace(std::io::Error),
     #[error("cannot start the thread that builds unwind tables: {0}")]
     Thread(std::io::Error),
 }
@@ -80,6 +85,10 @@ fn want_page(tables: &Tables, record: &Record<'_>) {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub samples: u64,
+    /// Ticks in processes that were excluded.
+    pub excluded: u64,
+    /// How long the sampling program ran.
+    pub run_time: Duration,
     pub by_reason: Vec<(EndReason, u64)>,
     /// Samples that found no room in the ring.
     pub lost_samples: u64,
@@ -90,7 +99,9 @@ pub struct Counts {
 
 impl Profiler {
     pub fn start(settings: &Settings) -> Result<Self, StartError> {
-        surroundings::check()?;
+        surroundings::check(settings.is_sidecar)?;
+        let namespace = settings.is_sidecar.then(Namespace::own).transpose();
+        let namespace = namespace.map_err(StartError::Namespace)?;
         let layout = btf::kernel_layout()?;
         let mut programs = Programs::load(
             layout,
@@ -101,6 +112,7 @@ impl Profiler {
                 ring_bytes: settings.ring_bytes,
                 max_frames: settings.max_frames,
                 with_arguments: settings.with_arguments,
+                namespace,
             },
         )?;
         let sampler = programs.sampler_fd()?;
@@ -172,6 +184,19 @@ impl Profiler {
         }
     }
 
+    /// From now on the process is skipped, before its stack is looked at. What was sampled until now
+    /// can still be in the ring.
+    pub fn exclude(&mut self, process: &ProcessKey) {
+        if let Err(error) = self.processes.insert(process, known::EXCLUDED, 0) {
+            tracing::debug!(pid = process.pid, %error, "a process cannot be excluded in the kernel");
+        }
+    }
+
+    /// Samples so often from now on.
+    pub fn set_frequency(&mut self, frequency: u64) {
+        self.events.set_frequency(frequency);
+    }
+
     /// Ends sampling. What was recorded until now can still be drained.
     pub fn stop(&self) {
         self.events.stop();
@@ -198,6 +223,8 @@ impl Profiler {
         let reasons = (0..REASONS as u32).filter_map(EndReason::from_code);
         Counts {
             samples: at(counter::SAMPLES),
+            excluded: at(counter::EXCLUDED),
+            run_time: Duration::from_nanos(at(counter::NANOSECONDS)),
             by_reason: reasons.map(|reason| (reason, at(reason as u32))).collect(),
             lost_samples: at(counter::RING_FULL_SAMPLE),
             lost_processes: at(counter::RING_FULL_PROCESS),

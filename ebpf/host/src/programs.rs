@@ -16,6 +16,7 @@ use profcol_ebpf_common::settings::Settings;
 use crate::arena::Arena;
 use crate::btf::BtfError;
 use crate::memory::Memory;
+use crate::namespace::Namespace;
 use crate::refusal::Refusal;
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -111,6 +112,7 @@ pub struct Sizes {
     pub max_frames: u32,
     /// Whether processes are told with their arguments.
     pub with_arguments: bool,
+    pub namespace: Option<Namespace>,
 }
 
 const PAGE: u64 = 4096;
@@ -170,6 +172,8 @@ impl Programs {
             rules_at: Arena::RULES_AT,
             max_frames: sizes.max_frames,
             with_arguments: sizes.with_arguments.into(),
+            namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
+            namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
         };
         settings.set(0, told, 0).map_err(|error| LoadError::Map {
             name: "settings",

@@ -1,9 +1,7 @@
 //! Numbers for files, given at the first sample that meets them.
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use aya_ebpf::helpers::generated::{
-    bpf_get_current_pid_tgid, bpf_get_current_task, bpf_ktime_get_boot_ns,
-};
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_ktime_get_boot_ns};
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef, number};
 use profcol_ebpf_common::hide;
@@ -11,6 +9,7 @@ use profcol_ebpf_common::record::{self, kind};
 
 use crate::maps::{self, FILES, FREE_NUMBERS, count};
 use crate::names;
+use crate::process;
 use crate::scratch::Scratch;
 use crate::task;
 
@@ -110,8 +109,9 @@ pub extern "C" fn tell(scratch: *mut Scratch, file: u64) -> u32 {
     if file != 0 {
         names::note_path(scratch, file);
     }
-    // SAFETY: the helpers have no conditions.
-    let (ids, current) = unsafe { (bpf_get_current_pid_tgid(), bpf_get_current_task()) };
+    let ids = process::ids().unwrap_or(0);
+    // SAFETY: the helper has no conditions.
+    let current = unsafe { bpf_get_current_task() };
     let layout = &settings.layout;
     let names_bytes = scratch.names_bytes as u32;
     // SAFETY: the caller wrote the file's part; any bytes are valid.

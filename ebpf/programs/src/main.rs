@@ -19,6 +19,7 @@ mod identify;
 mod kernel;
 mod maps;
 mod names;
+mod process;
 mod registers;
 mod sample;
 mod scratch;

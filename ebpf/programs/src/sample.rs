@@ -1,8 +1,9 @@
 //! On each tick: who runs here, and where.
 
 use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_smp_processor_id,
+    bpf_get_current_comm, bpf_get_current_task, bpf_get_smp_processor_id,
     bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
 };
 use aya_ebpf::macros::perf_event;
@@ -11,7 +12,7 @@ use profcol_ebpf_common::file::number;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
-    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind,
+    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind, known,
 };
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::{Code, Walk};
@@ -22,7 +23,7 @@ use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{KNOWN_CODES, Scratch};
 use crate::unwind::{self, GO_ON, NO_WINDOW};
-use crate::{names, registers, task};
+use crate::{names, process, registers, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
@@ -32,15 +33,21 @@ pub fn sample(context: PerfEventContext) -> u32 {
     let (Some(settings), Some(scratch)) = (maps::settings(), maps::scratch()) else {
         return 0;
     };
-    // SAFETY: the helpers have no conditions.
-    let (ids, task) = unsafe { (bpf_get_current_pid_tgid(), bpf_get_current_task()) };
-    let process = (ids >> 32) as u32;
-    if process == 0 {
+    let Some(ids) = process::ids() else {
+        return 0;
+    };
+    if ids >> 32 == 0 {
+        return 0;
+    }
+    // SAFETY: the helper has no conditions.
+    let task = unsafe { bpf_get_current_task() };
+    scratch.mm = 0;
+    describe(scratch, settings, task, ids);
+    if process::is_excluded(&scratch.sample.process) {
+        maps::count(counter::EXCLUDED);
         return 0;
     }
     maps::count(counter::SAMPLES);
-    scratch.mm = 0;
-    describe(scratch, settings, task, ids);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
     let end = walk(&context, scratch, settings, task);
@@ -48,6 +55,9 @@ pub fn sample(context: PerfEventContext) -> u32 {
     maps::count(end);
     announce(scratch, settings, task);
     send(scratch);
+    // SAFETY: the helper has no conditions.
+    let now = unsafe { bpf_ktime_get_boot_ns() };
+    maps::add(counter::NANOSECONDS, now.wrapping_sub(scratch.sample.time));
     0
 }
 
@@ -173,8 +183,9 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         maps::count(counter::RING_FULL_PROCESS);
         return;
     }
-    let announced = hide(1) as u32;
-    let _ = PROCESSES.insert(&key, &announced, 0);
+    let announced = hide(u64::from(known::ANNOUNCED)) as u32;
+    // The loader may be faster and exclude it before.
+    let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
 }
 
 /// Between two images the name is still the old one's and the memory already the new one's.

@@ -31,6 +31,7 @@ mod tests;
 pub use elf::{Executable, Machine, Segment};
 pub use identity::htlhash;
 pub use index::Index;
+pub use notes::build_id;
 pub use refused::Refused;
 pub use source::Source;
 pub use table::Table;

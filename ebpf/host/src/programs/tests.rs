@@ -22,6 +22,7 @@ const SIZES: Sizes = Sizes {
     ring_bytes: 1 << 16,
     max_frames: 128,
     with_arguments: false,
+    namespace: None,
 };
 
 /// Instructions that the kernel may look at before it trusts a program, a fifth above what Linux 6.18 took. It looks
