@@ -83,7 +83,14 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
         window_at: &mut scratch.window_at,
         window_bytes: &mut scratch.window_bytes,
     };
-    match scratch.walk.step(scratch.rule, &mut stack) {
+    let was_exact = scratch.walk.exact;
+    let step = scratch.walk.step(scratch.rule, &mut stack);
+    if scratch.walk.exact > was_exact {
+        // It returned from a signal, by code that no call leads to: its address is its first one.
+        // SAFETY: the mask bounds the place.
+        unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) += 1 };
+    }
+    match step {
         Ok(()) => GO_ON,
         Err(reason) => reason as u32,
     }
