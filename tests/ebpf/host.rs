@@ -54,6 +54,10 @@ impl Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
 }
 
 impl Drop for Running {

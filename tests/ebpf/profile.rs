@@ -18,8 +18,10 @@ pub struct Profile {
 /// One stack at one or more times.
 #[derive(Debug)]
 pub struct Sample {
+    pub pid: u32,
     pub executable: String,
     pub build_id: String,
+    pub thread_name: String,
     /// Why the stack is not whole.
     pub end_reason: Option<String>,
     /// Innermost first.
@@ -66,13 +68,16 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
                 .find(|found| &*found.key == key)
                 .map(|found| &found.value)
         };
+        let pid = find("process.pid").and_then(Value::as_int).unwrap();
         let text = |key| find(key).and_then(Value::as_str).unwrap_or_default();
         for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
             for sample in profile.samples.iter() {
                 let attribute = |key| sample_attribute(dictionary, &sample, key);
                 samples.push(Sample {
+                    pid: u32::try_from(pid).unwrap(),
                     executable: text("process.executable.path").to_owned(),
                     build_id: text("process.executable.build_id.gnu").to_owned(),
+                    thread_name: attribute("thread.name").unwrap_or_default(),
                     end_reason: attribute("profcol.stack.end_reason"),
                     frames: dictionary
                         .stacks
