@@ -15,6 +15,7 @@ mod deny;
 mod features;
 mod fuzz;
 mod generate;
+mod kernels;
 mod layers;
 mod peers;
 mod process;
@@ -42,6 +43,7 @@ usage: cargo xtask <command>
   features   each crate alone without default features, and with each of its features alone
   cross      a check build for aarch64-unknown-linux-gnu
   bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
+  kernels    profile a program on other kernels under qemu (kept in target/kernels)
   gen        rewrite every generated file
   fuzz       [--seconds N] [target]   run the fuzz targets, each for N seconds (default 20)
   peers      build the real peers for tests and benches, and print where they are
@@ -84,6 +86,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("bpf", []) => bpf::write(&workspace, &mut report)?,
         ("bpf", ["--check"]) => bpf::check(&workspace, &mut report)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
+        ("kernels", []) => kernels::run(&workspace, &mut report)?,
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,
         _ => bail!(
