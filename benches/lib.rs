@@ -2,6 +2,7 @@
 //! run: absolute times belong to the machine.
 //!
 //! * `forward` (a program): whole processes, OTLP gRPC in, OTLP gRPC out;
+//! * `ebpf` (a program): what the eBPF receiver costs the host that it profiles;
 //! * `idle` (a program): memory and wake-ups of a running process;
 //! * this library: what they share, and the obvious way to merge, as the yardstick of the micro benches.
 

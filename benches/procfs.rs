@@ -52,6 +52,22 @@ impl Sub for CpuTime {
     }
 }
 
+/// CPU time of the threads that the process has now, to the nanosecond.
+pub fn running_time(pid: u32) -> Result<Duration> {
+    let folder = format!("/proc/{pid}/task");
+    let mut sum = 0;
+    for thread in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
+        // A thread that ended since it was listed has no times any more.
+        let times = fs::read_to_string(thread?.path().join("schedstat")).unwrap_or_default();
+        let on_cpu = times
+            .split_whitespace()
+            .next()
+            .and_then(|text| text.parse().ok());
+        sum += on_cpu.unwrap_or(0u64);
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
 /// Bytes resident now.
 pub fn resident(pid: u32) -> Result<u64> {
     Ok(1024 * status_number(&format!("/proc/{pid}/status"), "VmRSS")?)
@@ -101,6 +117,7 @@ mod tests {
         let pid = std::process::id();
         let before = CpuTime::of(pid).unwrap();
         assert!((CpuTime::of(pid).unwrap() - before).total() < Duration::from_secs(3600));
+        assert!(running_time(pid).unwrap() > Duration::ZERO);
         let resident = resident(pid).unwrap();
         assert!(resident > 4096);
         assert!(peak_resident(pid).unwrap() >= resident);

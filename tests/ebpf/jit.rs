@@ -1,10 +1,15 @@
 //! Generated code has the names that its runtime wrote down.
 
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
-use crate::host::{Running, can_profile, compile, profile_while};
+use crate::host::{Profiler, Running, can_profile};
+use crate::profile::Profile;
+use crate::toolchain::Workshop;
+
+/// Stacks at different times.
+const ENOUGH: usize = 50;
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Profiles the program in a mount namespace with a `/tmp` of its own, as containers have it, and holds its
 /// generated code to its names.
@@ -12,8 +17,10 @@ fn check(unshare: &[&str], argument: &str) {
     if !can_profile() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let program = compile(folder.path(), "jit", "c++", "jit.cc", &["-O2"]);
+    let workshop = Workshop::open();
+    let Some(program) = workshop.build("generated", "c++ -O2 jit.cc") else {
+        return;
+    };
     let program = program.to_str().unwrap();
     // It is itself below what the mount hides.
     let command =
@@ -21,8 +28,15 @@ fn check(unshare: &[&str], argument: &str) {
     let mut arguments = vec!["--mount"];
     arguments.extend(unshare);
     arguments.extend(["sh", "-c", &command]);
+    let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
     let running = Running::start(Path::new("unshare"), &arguments);
-    let profile = profile_while(99, || thread::sleep(Duration::from_secs(3)));
+    let of_program = |profile: &Profile| {
+        let samples = profile.samples.iter();
+        samples
+            .filter(|sample| sample.executable == program)
+            .count()
+    };
+    let profile = Profiler::start(99).until(PATIENCE, |profile| of_program(profile) >= ENOUGH);
     drop(running);
 
     let (mut named, mut all) = (0, 0);

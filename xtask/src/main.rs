@@ -8,6 +8,7 @@
     reason = "this is a command-line tool; its report is its output"
 )]
 
+mod bench;
 mod bpf;
 mod check;
 mod cross;
@@ -44,6 +45,7 @@ usage: cargo xtask <command>
   cross      a check build for aarch64-unknown-linux-gnu
   bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
   kernels    profile a program on other kernels under qemu (kept in target/kernels)
+  bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
   gen        rewrite every generated file
   fuzz       [--seconds N] [target]   run the fuzz targets, each for N seconds (default 20)
   peers      build the real peers for tests and benches, and print where they are
@@ -85,6 +87,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("cross", []) => cross::run(&workspace, &mut report)?,
         ("bpf", []) => bpf::write(&workspace, &mut report)?,
         ("bpf", ["--check"]) => bpf::check(&workspace, &mut report)?,
+        ("bench", [subject, options @ ..]) => bench::run(&workspace, subject, options)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
         ("kernels", []) => kernels::run(&workspace, &mut report)?,
         ("gen", []) => generate::run(&workspace)?,

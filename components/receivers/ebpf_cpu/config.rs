@@ -5,16 +5,31 @@ use profcol_ebpf_host::{MAX_USER_FRAMES, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::attributes::Attributes;
+use super::filter::check_pattern;
+
 /// Profiles what every process on the host does on its CPUs, by eBPF.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct EbpfCpuConfig {
+    /// Which processes are profiled: `host` profiles all, `sidecar` those in the PID namespace of profcol, with
+    /// their numbers in it.
+    pub mode: Mode,
+    /// Rules of which one must match a process for it to be profiled. Without any, all are.
+    pub include: Vec<RuleConfig>,
+    /// Rules of which none may match. What is excluded costs almost nothing: its stacks are not followed.
+    pub exclude: Vec<RuleConfig>,
+    /// The share of one core that profcol may use, such as `0.01`, with what it uses inside the kernel. Where it
+    /// would be more the frequency goes down, in steps, and up again later. 0 means no bound.
+    pub cpu_budget: f64,
     /// Samples a second on each busy CPU. A prime number does not beat in time with what runs by the clock.
     pub frequency: u64,
     /// How often a batch is made of what was sampled.
     pub interval: Duration,
     /// Frames of a user stack at most, up to 1024. A deeper stack says that it is cut off.
     pub max_frames: u32,
+    /// What is said of processes and samples beside their stacks.
+    pub attributes: Attributes,
     /// Memory for unwind tables, in MiB. It is used as executables are met.
     pub max_table_memory_mib: u32,
     /// Memory between the kernel and this process, in KiB: a power of two. It is emptied ten times a second.
@@ -27,12 +42,67 @@ pub struct EbpfCpuConfig {
     pub max_waiting_batches: usize,
 }
 
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    #[default]
+    Host,
+    Sidecar,
+}
+
+/// A process matches when everything that is given does. Text is a glob pattern, in which `*` stands for any text
+/// and `?` for any character, or after `regex:` a regular expression that is looked for in it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(default)]
+pub struct RuleConfig {
+    /// The name of its first thread, of at most 15 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comm: Option<String>,
+    /// The path of its executable, as the process sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub executable: Option<String>,
+    /// Its path in the hierarchy of control groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// Its number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The number of its user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+}
+
+impl RuleConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if *self == Self::default() {
+            problems.add(
+                "",
+                "needs at least one of comm, executable, cgroup, pid and uid",
+            );
+        }
+        for (key, text) in [
+            ("comm", &self.comm),
+            ("executable", &self.executable),
+            ("cgroup", &self.cgroup),
+        ] {
+            if let Some(Err(error)) = text.as_deref().map(check_pattern) {
+                problems.add(key, error.to_string());
+            }
+        }
+    }
+}
+
 impl Default for EbpfCpuConfig {
     fn default() -> Self {
         Self {
+            mode: Mode::Host,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            cpu_budget: 0.0,
             frequency: 19,
             interval: Duration::from_secs(5),
             max_frames: 128,
+            attributes: Attributes::default(),
             max_table_memory_mib: 64,
             ring_size_kib: 1024,
             max_executables: 8192,
@@ -47,10 +117,12 @@ impl EbpfCpuConfig {
         Settings {
             frequency: self.frequency,
             max_frames: self.max_frames,
+            with_arguments: self.attributes.command_args,
             table_bytes: u64::from(self.max_table_memory_mib) << 20,
             files: self.max_executables,
             processes: self.max_processes,
             ring_bytes: self.ring_size_kib.saturating_mul(1024),
+            is_sidecar: self.mode == Mode::Sidecar,
         }
     }
 }
@@ -88,6 +160,16 @@ impl Config for EbpfCpuConfig {
                 "ring_size_kib",
                 "must be a power of two between 64 and 1048576",
             );
+        }
+        for (list, rules) in [("include", &self.include), ("exclude", &self.exclude)] {
+            for (position, rule) in rules.iter().enumerate() {
+                problems.nested(&format!("{list}::{position}"), |problems| {
+                    rule.validate(problems)
+                });
+            }
+        }
+        if !(0.0..=1024.0).contains(&self.cpu_budget) {
+            problems.add("cpu_budget", "must be a share of one core, such as 0.01");
         }
         if self.interval.is_zero() || self.interval.is_negative() {
             problems.add("interval", "`interval` must be positive");

@@ -94,6 +94,11 @@ impl Interval {
         stacks.into_iter().flatten().collect()
     }
 
+    /// Of each sample, hence some more than once.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessKey> {
+        self.seen.keys().map(|seen| seen.process)
+    }
+
     /// What was seen, processes together.
     pub fn observations(&self) -> Vec<(&Observation, &[u64])> {
         let mut all: Vec<_> = self

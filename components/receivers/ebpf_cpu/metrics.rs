@@ -6,6 +6,11 @@ use profcol_ebpf_host::{EndReason, Profiler};
 #[derive(Clone)]
 pub struct Metrics {
     pub dropped: IntCounter,
+    /// Samples that were taken before the kernel knew that nobody wants them.
+    pub excluded: IntCounter,
+    excluded_ticks: IntCounter,
+    run_time: IntCounter,
+    frequency: Gauge,
     samples: IntCounter,
     lost_samples: IntCounter,
     by_reason: Vec<(EndReason, IntCounter)>,
@@ -14,7 +19,7 @@ pub struct Metrics {
 }
 
 /// What became of an executable that was met.
-const TABLE_OUTCOMES: [&str; 4] = ["built", "refused", "vanished", "no_room"];
+const TABLE_OUTCOMES: [&str; 5] = ["built", "refused", "vanished", "no_room", "evicted"];
 
 impl Metrics {
     pub fn new(context: &BuildContext) -> Self {
@@ -30,6 +35,27 @@ impl Metrics {
             dropped: counter(
                 "profcol_ebpf_cpu_dropped_samples",
                 "Samples that the pipelines did not take in time.",
+            ),
+            excluded: labelled(
+                "profcol_ebpf_cpu_excluded_samples",
+                "Ticks in processes that are excluded, by where they were skipped.",
+                "at",
+                "receiver",
+            ),
+            excluded_ticks: labelled(
+                "profcol_ebpf_cpu_excluded_samples",
+                "Ticks in processes that are excluded, by where they were skipped.",
+                "at",
+                "kernel",
+            ),
+            run_time: counter(
+                "profcol_ebpf_cpu_kernel_nanoseconds",
+                "How long the sampling program ran, for all samples together.",
+            ),
+            frequency: context.meter.gauge(
+                "profcol_ebpf_cpu_frequency",
+                "Samples a second on each busy CPU.",
+                &[("receiver", &id)],
             ),
             samples: counter("profcol_ebpf_cpu_samples", "Samples that were taken."),
             lost_samples: counter(
@@ -60,9 +86,15 @@ impl Metrics {
         }
     }
 
-    pub fn update(&self, profiler: &Profiler) {
+    pub fn update(&self, profiler: &Profiler, frequency: u64) {
+        self.frequency.set(frequency as f64);
         let counts = profiler.counts();
         raise(&self.samples, counts.samples);
+        raise(&self.excluded_ticks, counts.excluded);
+        raise(
+            &self.run_time,
+            u64::try_from(counts.run_time.as_nanos()).unwrap_or(u64::MAX),
+        );
         raise(&self.lost_samples, counts.lost_samples);
         for (reason, counter) in &self.by_reason {
             let found = counts
@@ -77,6 +109,7 @@ impl Metrics {
                 "built" => tables.built,
                 "refused" => tables.refused,
                 "vanished" => tables.vanished,
+                "evicted" => tables.evicted,
                 _ => tables.no_room,
             };
             raise(counter, count);

@@ -6,8 +6,12 @@
 //!                                                    and of generated code
 //! ```
 
+mod attributes;
+mod budget;
 mod config;
+mod container;
 mod delivery;
+mod filter;
 mod interval;
 mod metrics;
 mod processes;
@@ -19,10 +23,16 @@ use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_ebpf_host::{JitProcesses, KernelSymbols, Profiler, Record, number, since_boot};
+use profcol_ebpf_host::{
+    Executables, JitProcesses, KernelNames, Process, ProcessKey, Profiler, Record, number,
+    since_boot,
+};
 
+use self::budget::{Budget, Meter};
 pub use self::config::EbpfCpuConfig;
+use self::config::Mode;
 use self::delivery::Waiting;
+use self::filter::{Facts, Filter};
 use self::interval::Interval;
 use self::metrics::Metrics;
 use self::processes::Processes;
@@ -40,9 +50,13 @@ pub struct EbpfCpu {
 /// What exists from the start on.
 struct Running {
     profiler: Profiler,
-    symbols: KernelSymbols,
+    kernel: KernelNames,
     processes: Processes,
     jit: JitProcesses,
+    is_sidecar: bool,
+    filter: Filter,
+    budget: Budget,
+    meter: Meter,
     interval: Interval,
 }
 
@@ -68,22 +82,34 @@ impl Factory for EbpfCpu {
 impl Receiver for EbpfCpu {
     async fn start(&mut self) -> Result<(), StartError> {
         let settings = self.config.settings();
+        let filter = Filter::new(&self.config).map_err(|error| StartError(error.to_string()))?;
         let started = tokio::task::spawn_blocking(move || {
             let profiler = Profiler::start(&settings)?;
-            Ok((profiler, read_symbols()))
+            Ok((profiler, kernel_names()))
         });
-        let (profiler, symbols) = started
+        let (profiler, kernel) = started
             .await
             .map_err(|error| StartError(format!("failed to start profiling: {error}")))?
             .map_err(|error: profcol_ebpf_host::StartError| StartError(error.to_string()))?;
         let frequency = self.config.frequency;
-        tracing::info!(frequency, "Profiling every process on this host.");
+        match self.config.mode {
+            Mode::Host => tracing::info!(frequency, "Profiling every process on this host."),
+            Mode::Sidecar => {
+                tracing::info!(frequency, "Profiling every process in this PID namespace.");
+            }
+        }
+        let now = now();
+        let run_time = profiler.counts().run_time;
         self.running = Some(Running {
             profiler,
-            symbols,
+            kernel,
             processes: Processes::new(self.config.max_processes as usize),
             jit: JitProcesses::default(),
-            interval: Interval::starting_at(now()),
+            is_sidecar: self.config.mode == Mode::Sidecar,
+            filter,
+            budget: Budget::new(self.config.cpu_budget, frequency),
+            meter: Meter::start(Duration::from_nanos(now.since_boot), run_time),
+            interval: Interval::starting_at(now),
         });
         Ok(())
     }
@@ -109,18 +135,21 @@ impl Receiver for EbpfCpu {
     }
 }
 
-fn read_symbols() -> KernelSymbols {
-    let symbols = KernelSymbols::read().unwrap_or_else(|error| {
-        tracing::warn!(%error, "The kernel's symbols cannot be read: its frames have no names.");
-        KernelSymbols::default()
-    });
-    if symbols.is_hidden() {
+fn kernel_names() -> KernelNames {
+    let names = match KernelNames::read() {
+        Ok(names) => names,
+        Err(error) => {
+            tracing::warn!(%error, "The kernel's symbols cannot be read: its frames have no names.");
+            return KernelNames::none();
+        }
+    };
+    if names.are_hidden() {
         tracing::warn!(
             "The kernel hides its addresses: its frames have no names. \
              Add CAP_SYSLOG, or set kernel.kptr_restrict to 0 or 1."
         );
     }
-    symbols
+    names
 }
 
 impl Running {
@@ -136,61 +165,147 @@ impl Running {
         let mut due = Instant::now() + length;
         while !stop.is_cancelled() {
             self.profiler.wait(POLL);
-            self.drain();
+            self.drain(config, metrics);
             if Instant::now() >= due {
                 due += length;
-                waiting.add(self.render(config.frequency));
-                metrics.update(&self.profiler);
+                // What is sampled at another frequency is another interval.
+                let frequency = self.budget.frequency();
+                let now = Duration::from_nanos(since_boot());
+                let spent = self.meter.read(now, self.profiler.counts().run_time);
+                if let Some((time, used)) = spent
+                    && let Some(changed) = self.budget.spend(time, used)
+                {
+                    self.profiler.set_frequency(changed);
+                    self.drain(config, metrics);
+                }
+                waiting.add(self.render(config, frequency));
+                metrics.update(&self.profiler, self.budget.frequency());
             }
         }
         self.profiler.stop();
-        self.drain();
-        waiting.add(self.render(config.frequency));
-        metrics.update(&self.profiler);
+        self.drain(config, metrics);
+        waiting.add(self.render(config, self.budget.frequency()));
+        metrics.update(&self.profiler, self.budget.frequency());
     }
 
     /// Takes in everything that was sampled since the last time.
-    fn drain(&mut self) {
+    fn drain(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
         let Self {
             profiler,
             processes,
             jit,
+            filter,
             interval,
+            is_sidecar,
             ..
         } = self;
+        let executables = profiler.executables().clone();
+        let mut unwanted = Vec::new();
         profiler.drain(|record| match record {
             Record::Sample {
-                sample,
+                mut sample,
                 kernel,
                 user,
             } => {
+                if !filter.takes_all() && !wants(filter, &sample.process) {
+                    metrics.excluded.inc();
+                    return;
+                }
                 if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
                     jit.meet(sample.process);
                 }
+                config.attributes.strip(&mut sample);
                 interval.add(&sample, kernel, user);
             }
-            Record::Process(process) => processes.add(&process),
-            Record::File(_) => {}
+            Record::Process {
+                mut process,
+                cgroup,
+                arguments,
+            } => {
+                if *is_sidecar {
+                    // The kernel told its number on the host.
+                    process.parent = processes::parent(process.process.pid).unwrap_or(0);
+                }
+                let created = interval.unix_time(process.process.started);
+                processes.add(&process, cgroup, arguments, created);
+                if !filter.takes_all() && !decide(filter, &process, processes, &executables) {
+                    unwanted.push(process.process);
+                }
+            }
+            Record::File { .. } => {}
         });
+        for process in unwanted {
+            profiler.exclude(&process);
+        }
     }
 
     /// A batch of what was seen since the last one.
-    fn render(&mut self, frequency: u64) -> profcol_profile::Profiles {
+    fn render(&mut self, config: &EbpfCpuConfig, frequency: u64) -> profcol_profile::Profiles {
         let seen = std::mem::replace(&mut self.interval, Interval::starting_at(now()));
         self.jit.refresh();
+        self.kernel.keep_up();
         let model = render::render(
             &seen,
             &Names {
                 executables: self.profiler.executables(),
-                symbols: &self.symbols,
+                kernel: &self.kernel,
                 processes: &self.processes,
+                attributes: &config.attributes,
                 jit: &self.jit,
             },
             frequency,
         );
-        self.processes.keep_seen(&seen);
+        let profiler = &mut self.profiler;
+        profiler.named();
+        self.processes
+            .keep_seen(&seen, |process| profiler.forget(process));
         profcol_profile::Profiles::from_model(model)
     }
+}
+
+/// Decides about a process that was just met.
+fn decide(
+    filter: &mut Filter,
+    process: &Process,
+    processes: &Processes,
+    executables: &Executables,
+) -> bool {
+    let known = processes.get(&process.process);
+    let executable = executables.get(process.executable);
+    let path = match &executable {
+        Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
+        // It is not opened yet.
+        _ => processes::executable_path(process.process.pid),
+    };
+    let facts = Facts {
+        comm: known.map_or("", |known| known.name.as_str()),
+        executable: path.as_deref(),
+        cgroup: known.map(|known| known.cgroup.as_str()),
+        pid: process.process.pid,
+        uid: process.user,
+    };
+    filter.decide(process.process, facts)
+}
+
+/// Whether samples of the process are wanted. Of one whose announcement was lost, or that was
+/// forgotten, /proc may still tell enough; else it is not known to be wanted.
+fn wants(filter: &mut Filter, process: &ProcessKey) -> bool {
+    if let Some(decision) = filter.decision(process) {
+        return decision;
+    }
+    let Some(found) = processes::Found::read(process.pid) else {
+        return false;
+    };
+    filter.decide(
+        *process,
+        Facts {
+            comm: &found.name,
+            executable: found.path.as_deref(),
+            cgroup: found.cgroup.as_deref(),
+            pid: process.pid,
+            uid: found.user,
+        },
+    )
 }
 
 /// The time, by the clock of samples and by that of the world.

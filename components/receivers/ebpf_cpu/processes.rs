@@ -1,18 +1,20 @@
-//! What is known of processes: what the kernel told at the first sample, and what /proc still had.
+//! What is known of processes: what the kernel told at the first sample, for a process that lives for
+//! milliseconds is gone before anybody could ask /proc.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use profcol_ebpf_host::{Process, ProcessKey};
+use jiff::Timestamp;
+use profcol_ebpf_host::{Names, Process, ProcessKey};
 
+use super::container;
 use super::interval::Interval;
 
 pub struct Processes {
     known: HashMap<ProcessKey, Known>,
-    /// In the order in which they were met.
-    order: VecDeque<ProcessKey>,
     limit: usize,
     users: HashMap<u32, String>,
+    intervals: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -23,23 +25,30 @@ pub struct Known {
     pub owner: String,
     /// The number of its executable's file; 0 is none.
     pub executable: u32,
-    /// The executable, where /proc still had it.
-    pub path: Option<String>,
-    pub cgroup: Option<String>,
+    /// Empty where it is not known.
+    pub cgroup: String,
+    pub container: Option<String>,
+    /// Its number in its own namespace.
+    pub own_pid: u32,
+    pub created: String,
+    pub arguments: Vec<String>,
+    /// The last interval that saw it.
+    seen: u64,
 }
 
 impl Processes {
     pub fn new(limit: usize) -> Self {
         Self {
             known: HashMap::new(),
-            order: VecDeque::new(),
             limit,
             users: users(),
+            intervals: 0,
         }
     }
 
-    pub fn add(&mut self, process: &Process) {
-        let pid = process.process.pid;
+    /// `created` is the time of the world.
+    pub fn add(&mut self, process: &Process, cgroup: Names<'_>, arguments: &[u8], created: u64) {
+        let cgroup = cgroup.path().to_string_lossy().into_owned();
         let known = Known {
             name: text(&process.name),
             parent: process.parent,
@@ -48,39 +57,74 @@ impl Processes {
                 None => process.user.to_string(),
             },
             executable: process.executable,
-            path: executable_path(pid),
-            cgroup: cgroup(pid),
+            container: container::id(&cgroup).map(str::to_owned),
+            cgroup,
+            own_pid: process.own_pid,
+            created: timestamp(created),
+            arguments: split(arguments),
+            seen: self.intervals,
         };
-        if self.known.insert(process.process, known).is_none() {
-            self.order.push_back(process.process);
-        }
+        self.known.insert(process.process, known);
     }
 
     pub fn get(&self, key: &ProcessKey) -> Option<&Known> {
         self.known.get(key)
     }
 
-    /// Forgets the processes that were met first, as long as there are too many, but none that was
-    /// seen just now.
-    pub fn keep_seen(&mut self, seen: &Interval) {
-        if self.order.len() <= self.limit {
+    /// Forgets the processes that were not seen for longest, as long as there are too many, and says
+    /// which.
+    pub fn keep_seen(&mut self, seen: &Interval, mut forgotten: impl FnMut(&ProcessKey)) {
+        self.intervals += 1;
+        let seen: HashSet<ProcessKey> = seen.processes().collect();
+        for key in &seen {
+            if let Some(known) = self.known.get_mut(key) {
+                known.seen = self.intervals;
+            }
+        }
+        let surplus = self.known.len().saturating_sub(self.limit);
+        if surplus == 0 {
             return;
         }
-        let seen: HashSet<ProcessKey> = seen
-            .observations()
+        let mut idle: Vec<(u64, ProcessKey)> = self
+            .known
             .iter()
-            .map(|(seen, _)| seen.process)
+            .filter(|(key, _)| !seen.contains(key))
+            .map(|(&key, known)| (known.seen, key))
             .collect();
-        let mut surplus = self.order.len() - self.limit;
-        let known = &mut self.known;
-        self.order.retain(|key| {
-            let forget = surplus > 0 && !seen.contains(key);
-            if forget {
-                surplus -= 1;
-                known.remove(key);
-            }
-            !forget
-        });
+        idle.sort_unstable_by_key(|&(seen, _)| seen);
+        for (_, key) in idle.iter().take(surplus) {
+            self.known.remove(key);
+            forgotten(key);
+        }
+    }
+}
+
+/// What /proc tells of a process.
+pub struct Found {
+    pub name: String,
+    pub path: Option<String>,
+    pub cgroup: Option<String>,
+    pub user: u32,
+}
+
+/// The number of the parent, as this process sees it; 0 is one that it does not see.
+pub fn parent(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
+    parent.trim().parse().ok()
+}
+
+impl Found {
+    pub fn read(pid: u32) -> Option<Self> {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        Some(Self {
+            name: name.trim_end_matches('\n').to_owned(),
+            path: executable_path(pid),
+            cgroup: cgroup(pid),
+            user: users.split_ascii_whitespace().next()?.parse().ok()?,
+        })
     }
 }
 
@@ -93,7 +137,7 @@ pub fn text(name: &[u8; 16]) -> String {
     String::from_utf8_lossy(name.get(..end).unwrap_or(name)).into_owned()
 }
 
-fn executable_path(pid: u32) -> Option<String> {
+pub fn executable_path(pid: u32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let path = path.to_string_lossy();
     Some(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
@@ -112,6 +156,24 @@ fn cgroup(pid: u32) -> Option<String> {
         .or_else(|| text.lines().filter_map(path).find(|path| path != "/"))
 }
 
+/// What stands behind the last zero byte was cut off, and is shown as far as it goes.
+fn split(arguments: &[u8]) -> Vec<String> {
+    let whole = arguments.strip_suffix(b"\0").unwrap_or(arguments);
+    if whole.is_empty() {
+        return Vec::new();
+    }
+    let argument = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    whole.split(|&byte| byte == 0).map(argument).collect()
+}
+
+/// To the millisecond: what it is computed from is not known better.
+fn timestamp(unix_nanoseconds: u64) -> String {
+    let milliseconds = i64::try_from(unix_nanoseconds / 1_000_000).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(milliseconds)
+        .map(|time| format!("{time:.3}"))
+        .unwrap_or_default()
+}
+
 /// The names of this host's users.
 fn users() -> HashMap<u32, String> {
     let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -121,4 +183,69 @@ fn users() -> HashMap<u32, String> {
         Some((fields.nth(1)?.parse().ok()?, name.to_owned()))
     };
     text.lines().filter_map(user).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_arguments_as_the_process_has_them() {
+        for (bytes, expected) in [
+            ("", &[][..]),
+            ("true\0", &["true"]),
+            ("sh\0-c\0\0", &["sh", "-c", ""]),
+            ("cut\0of", &["cut", "of"]),
+        ] {
+            assert_eq!(split(bytes.as_bytes()), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn writes_times_as_the_conventions_do() {
+        assert_eq!(
+            timestamp(1_700_558_734_853_999_999),
+            "2023-11-21T09:25:34.853Z"
+        );
+    }
+
+    #[test]
+    fn forgets_the_process_that_was_not_seen_for_longest() {
+        let key = |pid| ProcessKey {
+            pid,
+            ..ProcessKey::default()
+        };
+        let mut processes = Processes::new(2);
+        let seeing = |pids: &[u32]| {
+            let mut interval = Interval::default();
+            for &pid in pids {
+                let sample = profcol_ebpf_host::Sample {
+                    process: key(pid),
+                    ..Default::default()
+                };
+                let none = profcol_ebpf_host::Frames::new(&[]);
+                interval.add(&sample, none, none);
+            }
+            interval
+        };
+        for (met, seen, expected) in [
+            (1, &[1][..], &[][..]),
+            (2, &[1, 2], &[]),
+            // The first one met is the one seen last.
+            (3, &[1, 3], &[2]),
+            // All three are in use.
+            (4, &[1, 3, 4], &[]),
+            (5, &[4, 5], &[1, 3]),
+        ] {
+            let process = Process {
+                process: key(met),
+                ..Process::default()
+            };
+            processes.add(&process, Names::default(), &[], 0);
+            let mut forgotten = Vec::new();
+            processes.keep_seen(&seeing(seen), |key| forgotten.push(key.pid));
+            forgotten.sort_unstable();
+            assert_eq!(forgotten, expected, "after {met}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_ebpf_host::{
-    EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelSymbols, number,
+    EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelNames, number,
 };
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
@@ -12,6 +12,7 @@ use profcol_profile::{
     SampleRef, Samples, Scope, ScopeProfiles, StackIdx, StringIdx, Value, ValueType,
 };
 
+use super::attributes::{Attributes, key};
 use super::interval::{Interval, Observation, SeenStack};
 use super::processes::{Processes, text};
 
@@ -21,8 +22,9 @@ const NANOSECONDS: u64 = 1_000_000_000;
 /// Where names come from.
 pub struct Names<'a> {
     pub executables: &'a Executables,
-    pub symbols: &'a KernelSymbols,
+    pub kernel: &'a KernelNames,
     pub processes: &'a Processes,
+    pub attributes: &'a Attributes,
     pub jit: &'a JitProcesses,
 }
 
@@ -32,6 +34,7 @@ pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
         rows: Interner::new(),
         files: HashMap::new(),
         frames: HashMap::new(),
+        kernel_frames: HashMap::new(),
         stacks: HashMap::new(),
         jit: None,
     };
@@ -96,6 +99,7 @@ struct Rendering<'a> {
     rows: Interner,
     files: HashMap<u32, Option<Arc<Executable>>>,
     frames: HashMap<u64, LocationIdx>,
+    kernel_frames: HashMap<u64, LocationIdx>,
     /// By number and reason of end, which is a frame too.
     stacks: HashMap<(u32, u32), StackIdx>,
     /// Of the process whose samples are rendered.
@@ -123,35 +127,68 @@ impl<'a> Rendering<'a> {
     }
 
     fn resource(&self, observation: &Observation) -> Resource {
+        let switches = self.names.attributes;
+        let mut attributes = Vec::new();
+        let mut add = |is_on: bool, key: &str, value: Option<Value>| {
+            if is_on && let Some(value) = value {
+                attributes.push(KeyValue::new(key, value));
+            }
+        };
+        let integer = |value: u32| Some(i64::from(value).into());
         let pid = observation.process.pid;
-        let mut attributes = vec![KeyValue::new("process.pid", i64::from(pid))];
+        add(switches.pid, key::pid, integer(pid));
         if let Some(known) = self.names.processes.get(&observation.process) {
             let executable = self.names.executables.get(known.executable);
-            let path = known
-                .path
-                .as_deref()
-                .or(executable
-                    .as_ref()
-                    .map(|executable| executable.path.as_str()))
+            let executable = executable.as_deref();
+            let path = executable
+                .map(|executable| executable.path.as_str())
                 .filter(|path| !path.is_empty());
             let name = path
                 .and_then(|path| path.rsplit('/').next())
                 .unwrap_or(&known.name);
-            attributes.push(KeyValue::new("process.executable.name", name));
-            if let Some(path) = path {
-                attributes.push(KeyValue::new("process.executable.path", path));
-            }
-            if let Some(id) = executable
-                .as_ref()
-                .and_then(|executable| executable.gnu_build_id.as_deref())
-            {
-                attributes.push(KeyValue::new("process.executable.build_id.gnu", id));
-            }
-            attributes.push(KeyValue::new("process.parent_pid", i64::from(known.parent)));
-            attributes.push(KeyValue::new("process.owner", known.owner.as_str()));
-            if let Some(cgroup) = &known.cgroup {
-                attributes.push(KeyValue::new("process.linux.cgroup", cgroup.as_str()));
-            }
+            let build_id = executable.and_then(|executable| executable.gnu_build_id.as_deref());
+            let is_inside = known.own_pid != 0 && known.own_pid != pid;
+            let vpid = is_inside.then(|| i64::from(known.own_pid).into());
+            let cgroup = Some(known.cgroup.as_str()).filter(|path| !path.is_empty());
+            let container = known.container.as_deref();
+            add(
+                switches.executable_name,
+                key::executable_name,
+                Some(name.into()),
+            );
+            add(
+                switches.executable_path,
+                key::executable_path,
+                path.map(Value::from),
+            );
+            add(
+                switches.executable_build_id,
+                key::executable_build_id,
+                build_id.map(Value::from),
+            );
+            add(
+                switches.command_args,
+                key::command_args,
+                list(&known.arguments),
+            );
+            add(switches.parent_pid, key::parent_pid, integer(known.parent));
+            add(
+                switches.owner,
+                key::owner,
+                Some(known.owner.as_str().into()),
+            );
+            add(
+                switches.creation_time,
+                key::creation_time,
+                Some(known.created.as_str().into()),
+            );
+            add(switches.vpid, key::vpid, vpid);
+            add(switches.cgroup, key::cgroup, cgroup.map(Value::from));
+            add(
+                switches.container_id,
+                key::container_id,
+                container.map(Value::from),
+            );
         }
         Resource {
             attributes,
@@ -160,14 +197,18 @@ impl<'a> Rendering<'a> {
     }
 
     fn sample_attributes(&mut self, observation: &Observation) -> Vec<AttributeIdx> {
-        let mut attributes = vec![
-            self.attribute(
-                "thread.name",
-                text(&observation.thread_name).as_str().into(),
-            ),
-            self.attribute("thread.id", i64::from(observation.thread).into()),
-            self.attribute("cpu.logical_number", i64::from(observation.cpu).into()),
-        ];
+        let switches = self.names.attributes;
+        let mut attributes = Vec::new();
+        if switches.thread_name {
+            let name = text(&observation.thread_name);
+            attributes.push(self.attribute(key::thread_name, name.as_str().into()));
+        }
+        if switches.thread_id {
+            attributes.push(self.attribute(key::thread_id, i64::from(observation.thread).into()));
+        }
+        if switches.cpu {
+            attributes.push(self.attribute(key::cpu, i64::from(observation.cpu).into()));
+        }
         if let Some(reason) = broken_end(observation.end) {
             attributes.push(self.attribute("profcol.stack.end_reason", reason.into()));
         }
@@ -185,7 +226,11 @@ impl<'a> Rendering<'a> {
             stack
                 .kernel
                 .addresses()
-                .map(|address| self.kernel_frame(address)),
+                .enumerate()
+                // Behind the first frame are return addresses, which may lie behind the end of a function.
+                .map(|(depth, address)| {
+                    self.kernel_frame(address.saturating_sub(u64::from(depth > 0)))
+                }),
         );
         locations.extend(stack.user.frames().map(|frame| self.user_frame(frame)));
         if let Some(reason) = broken_end(observation.end) {
@@ -208,24 +253,33 @@ impl<'a> Rendering<'a> {
     }
 
     fn kernel_frame(&mut self, address: u64) -> LocationIdx {
-        // A return address may lie behind its function's last instruction.
-        let symbol = self.names.symbols.find(address.saturating_sub(1));
-        let line = symbol.map(|symbol| self.named_line(symbol.name));
-        let file = symbol.and_then(|symbol| symbol.module).unwrap_or("vmlinux");
-        let filename = self.rows.string(file);
+        if let Some(&known) = self.kernel_frames.get(&address) {
+            return known;
+        }
+        let found = self.names.kernel.find(address);
+        let line = found.function.map(|name| self.named_line(name));
+        let filename = self.rows.string(found.file);
+        let build_id = found
+            .build_id
+            .map(|id| self.attribute("process.executable.build_id.gnu", id.into()));
         let mapping = self.rows.mapping(MappingRef {
             mapping: Mapping {
                 filename,
                 ..Mapping::default()
             },
-            attributes: &[],
+            attributes: build_id.as_slice(),
         });
         let kind = self.frame_type("kernel");
-        self.rows.location(LocationRef {
-            location: Location { mapping, address },
+        let row = self.rows.location(LocationRef {
+            location: Location {
+                mapping,
+                address: found.offset,
+            },
             lines: line.as_slice(),
             attributes: &[kind],
-        })
+        });
+        self.kernel_frames.insert(address, row);
+        row
     }
 
     fn user_frame(&mut self, frame: Frame) -> LocationIdx {
@@ -347,6 +401,11 @@ impl<'a> Rendering<'a> {
             unit: StringIdx::UNSET,
         })
     }
+}
+
+fn list(texts: &[String]) -> Option<Value> {
+    let values = texts.iter().map(|text| Value::from(text.as_str()));
+    (!texts.is_empty()).then(|| Value::Array(values.collect()))
 }
 
 /// The reason why a stack is not whole.

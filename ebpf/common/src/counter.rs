@@ -13,3 +13,7 @@ pub const RING_FULL_PROCESS: u32 = 34;
 pub const RING_FULL_FILE: u32 = 35;
 /// Files that got no number since all are taken.
 pub const NO_FREE_NUMBER: u32 = 36;
+/// Ticks in processes that the loader does not want; they are no samples.
+pub const EXCLUDED: u32 = 37;
+/// How long the program ran for all samples.
+pub const NANOSECONDS: u32 = 38;

@@ -5,7 +5,7 @@
 /// On an overlay it is the file of the layer below, so containers of one image share their tables;
 /// `stat` shows other numbers there and is never compared with it.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct FileId {
     pub inode: u64,
@@ -49,6 +49,13 @@ impl TableRef {
     pub const REFUSED: Self = Self {
         pages: 0,
         first_page: 1,
+        page_count: 0,
+    };
+    /// The file could not be opened: the next sample that meets it announces it again, since its
+    /// process may still live.
+    pub const UNOPENED: Self = Self {
+        pages: 0,
+        first_page: 2,
         page_count: 0,
     };
 }

@@ -1,4 +1,12 @@
 //! Where the running kernel keeps what the programs read: byte offsets, found in its BTF by the loader.
+//!
+//! Of a bit field, `field:bit`, the offset is in bits.
+
+/// Stands last among a member's paths where kernels may lack it; its offset is then [`ABSENT`].
+pub const MAY_LACK: &str = "?";
+
+/// Added to any address of the kernel this gives one that nothing can be read from.
+pub const ABSENT: u64 = 1 << 63;
 
 macro_rules! layout {
     ($($(#[doc = $doc:literal])* $field:ident: $of:literal . $member:literal $(| $other:literal)*;)*) => {
@@ -37,6 +45,8 @@ layout! {
     mm_tree: "mm_struct"."mm_mt.ma_root";
     mm_exe: "mm_struct"."exe_file";
     mm_vdso: "mm_struct"."context.vdso";
+    /// Counts the changes of the mappings.
+    mm_changes: "mm_struct"."mm_lock_seq" | "?";
     vma_start: "vm_area_struct"."vm_start";
     vma_end: "vm_area_struct"."vm_end";
     vma_mm: "vm_area_struct"."vm_mm";
@@ -48,4 +58,36 @@ layout! {
     inode_super: "inode"."i_sb";
     inode_generation: "inode"."i_generation";
     super_device: "super_block"."s_dev";
+    file_dentry: "file"."f_path.dentry";
+    file_mount: "file"."f_path.mnt";
+    dentry_parent: "dentry"."d_parent";
+    dentry_name: "dentry"."d_name.name";
+    mount_vfs: "mount"."mnt";
+    mount_root: "mount"."mnt.mnt_root";
+    mount_parent: "mount"."mnt_parent";
+    mount_point: "mount"."mnt_mountpoint";
+    task_namespaces: "task_struct"."nsproxy";
+    namespaces_mount: "nsproxy"."mnt_ns";
+    mount_namespace_number: "mnt_namespace"."ns.inum";
+    task_pid: "task_struct"."thread_pid";
+    pid_level: "pid"."level";
+    /// A `upid` for each level of namespaces, the host's first.
+    pid_numbers: "pid"."numbers";
+    upid_number: "upid"."nr";
+    upid_namespace: "upid"."ns";
+    pid_namespace_number: "pid_namespace"."ns.inum";
+    task_cgroups: "task_struct"."cgroups" | "?";
+    cgroups_unified: "css_set"."dfl_cgrp" | "?";
+    /// A pointer for each controller, up to the next member.
+    cgroups_controllers: "css_set"."subsys" | "?";
+    cgroups_behind_controllers: "css_set"."refcount" | "?";
+    controller_cgroup: "cgroup_subsys_state"."cgroup" | "?";
+    cgroup_level: "cgroup"."level" | "?";
+    cgroup_node: "cgroup"."kn" | "?";
+    node_parent: "kernfs_node"."__parent" | "parent" | "?";
+    node_name: "kernfs_node"."name" | "?";
+    task_in_exec: "task_struct"."in_execve:bit" | "?";
+    mm_start_stack: "mm_struct"."start_stack";
+    mm_arguments: "mm_struct"."arg_start";
+    mm_arguments_end: "mm_struct"."arg_end";
 }

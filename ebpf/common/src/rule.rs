@@ -67,12 +67,16 @@ pub enum Saved {
 pub enum ReturnAddress {
     /// On the stack, this far from the CFA: always -8 on x86-64.
     At(i16),
-    /// Still in the link register, as in a leaf function on aarch64.
+    /// Still in a register: the link register, as in a leaf function on aarch64, or `rdi` on x86-64,
+    /// where vfork keeps it off the stack that two processes share.
     LinkRegister,
 }
 
 /// Where x86-64's call instruction leaves the return address.
 pub const PUSHED: ReturnAddress = ReturnAddress::At(-8);
+
+/// The bit that says that the return address is on the stack.
+const RA_SAVED: u64 = 1 << 6;
 
 /// CFA offsets are 24 bits wide.
 const CFA_LIMIT: i32 = 1 << 23;
@@ -126,7 +130,7 @@ impl Rule {
             Self::End => kind::END,
             Self::Unsupported => kind::UNSUPPORTED,
             Self::SignalFrame => kind::SIGNAL_FRAME,
-            Self::Plt { pushed } => kind::PLT | u64::from(pushed) << 40,
+            Self::Plt { pushed } => kind::PLT | RA_SAVED | u64::from(pushed) << 40,
             Self::FramePointer => kind::FRAME_POINTER,
             Self::Frame { cfa, fp, ra } => {
                 let (kind, offset, slot) = match cfa {
@@ -141,11 +145,11 @@ impl Rule {
                     Saved::AtFp(offset) => (fp::AT_FP, offset),
                 };
                 let (ra_saved, ra_offset) = match ra {
-                    ReturnAddress::At(offset) => (1, offset),
+                    ReturnAddress::At(offset) => (RA_SAVED, offset),
                     ReturnAddress::LinkRegister => (0, 0),
                 };
                 kind | fp_place << 4
-                    | ra_saved << 6
+                    | ra_saved
                     | u64::from(fp_offset as u16) << 8
                     | u64::from(slot.unwrap_or(ra_offset) as u16) << 24
                     | (offset as i64 as u64) << 40
@@ -165,7 +169,7 @@ impl Encoded {
     }
 
     pub fn ra_saved(self) -> bool {
-        self.0 >> 6 & 1 != 0
+        self.0 & RA_SAVED != 0
     }
 
     pub fn fp_offset(self) -> i64 {

@@ -12,5 +12,12 @@ pub struct Settings {
     pub rules_at: u64,
     /// Frames of a user stack at most.
     pub max_frames: u32,
-    pub unused: u32,
+    /// Whether processes are told with their arguments; 0 is no.
+    pub with_arguments: u32,
+    /// The only PID namespace that is sampled, by its file in /proc; zero is every one.
+    pub namespace_inode: u64,
+    pub namespace_device: u64,
 }
+
+/// Places for what samples remember on each CPU, as a power of two.
+pub const REMEMBERED_SHIFT: u32 = 11;

@@ -12,6 +12,9 @@ pub struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub fp: u64,
+    /// What may hold the return address before it is on the stack; known of the innermost frame alone,
+    /// and else 0.
+    pub link: u64,
 }
 
 /// A stretch of a process's memory that has code, and the table for it.
@@ -31,16 +34,19 @@ pub struct Code {
 #[repr(C)]
 pub struct Walk {
     pub registers: Registers,
-    /// Whether `ip` is where the thread was, and not where a call returns to: a call may be the last
+    /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
-    pub code: Code,
+}
+
+/// Tables and the rules that their rows name.
+pub trait Tables: Words {
+    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// What a walk reads.
-pub trait World: Words {
+pub trait World {
     fn user_word(&mut self, address: u64) -> Option<u64>;
-    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// A chain of frame pointers that jumps further than this is none.
@@ -54,6 +60,46 @@ impl Code {
     pub fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_add(self.to_offset)
     }
+
+    /// What the table has for the page of this address.
+    #[inline(always)]
+    pub fn page(&self, tables: &impl Words, address: u64) -> Result<Page, EndReason> {
+        if self.number == number::ANONYMOUS {
+            return Ok(Page::EMPTY);
+        }
+        let table = &self.table;
+        if table.page_count == 0 {
+            return Err(if *table == TableRef::PENDING {
+                EndReason::TablePending
+            } else {
+                EndReason::TableRefused
+            });
+        }
+        let offset = self.offset_of(address);
+        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
+        if page >= u64::from(table.page_count) {
+            return Ok(Page::EMPTY);
+        }
+        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
+        // The count first: the loader writes it last.
+        let count = tables.word(entry.wrapping_add(1));
+        let rows = tables.word(entry);
+        if count > table::MAX_ROWS_OF_PAGE {
+            return Err(EndReason::TablePending);
+        }
+        Ok(Page { rows, count })
+    }
+}
+
+/// The rule that a page has for an offset.
+#[inline(always)]
+pub fn rule_at(tables: &impl Tables, page: Page, offset: u64) -> Encoded {
+    let gap = Encoded(kind::GAP);
+    if page.count == 0 {
+        return gap;
+    }
+    let row = table::search(tables, page.rows, page.count, offset);
+    row.map_or(gap, |row| tables.rule(row.rule()))
 }
 
 impl Walk {
@@ -64,14 +110,10 @@ impl Walk {
         self.registers.ip.wrapping_sub(behind)
     }
 
-    /// Goes on to the caller. [`Walk::code`] holds this frame's address.
+    /// Goes on to the caller by the rule that holds at this frame's address.
     #[inline(always)]
-    pub fn step(&mut self, world: &mut impl World) -> Result<(), EndReason> {
-        let rule = match self.code.number {
-            number::ANONYMOUS => Encoded(kind::GAP),
-            _ => self.rule(world)?,
-        };
-        let Registers { ip, sp, fp } = self.registers;
+    pub fn step(&mut self, rule: Encoded, world: &mut impl World) -> Result<(), EndReason> {
+        let Registers { ip, sp, fp, link } = self.registers;
         let cfa = match rule.kind() {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
@@ -89,47 +131,26 @@ impl Walk {
             kind::SIGNAL_FRAME => return self.leave_signal(world),
             _ => return Err(EndReason::Unsupported),
         };
-        if cfa <= sp {
+        let is_saved = rule.ra_saved();
+        // Without a frame of its own, a function leaves the stack as it is.
+        if cfa < sp || cfa == sp && is_saved {
             return Err(EndReason::NotAdvancing);
         }
-        let ip = read(world, cfa.wrapping_sub(8))?;
+        let ip = match (is_saved, link) {
+            (true, _) => read(world, cfa.wrapping_sub(8))?,
+            (false, 0) => return Err(EndReason::Unsupported),
+            (false, link) => link,
+        };
         let fp = match rule.fp_place() {
             fp::SAME => fp,
             fp::AT => read(world, cfa.wrapping_add_signed(rule.fp_offset()))?,
             _ => read(world, fp.wrapping_add_signed(rule.fp_offset()))?,
         };
-        self.enter_caller(Registers { ip, sp: cfa, fp })
-    }
-
-    /// The rule for this frame's address.
-    #[inline(always)]
-    fn rule(&self, world: &mut impl World) -> Result<Encoded, EndReason> {
-        let table = &self.code.table;
-        if table.page_count == 0 {
-            return Err(if *table == TableRef::PENDING {
-                EndReason::TablePending
-            } else {
-                EndReason::TableRefused
-            });
-        }
-        let offset = self.code.offset_of(self.address());
-        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
-        if page >= u64::from(table.page_count) {
-            return Ok(Encoded(kind::GAP));
-        }
-        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
-        // The count first: the loader writes it last.
-        let count = world.word(entry.wrapping_add(1));
-        let first = world.word(entry);
-        if count == 0 {
-            return Ok(Encoded(kind::GAP));
-        }
-        if count > table::MAX_ROWS_OF_PAGE {
-            return Err(EndReason::TablePending);
-        }
-        Ok(match table::search(world, first, count, offset) {
-            Some(row) => world.rule(row.rule()),
-            None => Encoded(kind::GAP),
+        self.enter_caller(Registers {
+            ip,
+            sp: cfa,
+            fp,
+            link: 0,
         })
     }
 
@@ -148,6 +169,7 @@ impl Walk {
             ip: read(world, fp.wrapping_add(8))?,
             sp: fp.wrapping_add(16),
             fp: read(world, fp)?,
+            link: 0,
         };
         self.enter_caller(caller)
     }
@@ -170,6 +192,7 @@ impl Walk {
             ip: read(world, frame.wrapping_add(SIGNAL_IP))?,
             sp: read(world, frame.wrapping_add(SIGNAL_SP))?,
             fp: read(world, frame.wrapping_add(SIGNAL_FP))?,
+            link: read(world, frame.wrapping_add(SIGNAL_LINK))?,
         };
         self.exact = 1;
         Ok(())
@@ -178,6 +201,7 @@ impl Walk {
 
 /// Places in the `ucontext` that the stack pointer points to in a signal's return code on x86-64:
 /// flags, link and stack, then the registers.
+const SIGNAL_LINK: u64 = 40 + 8 * 8;
 const SIGNAL_FP: u64 = 40 + 10 * 8;
 const SIGNAL_SP: u64 = 40 + 15 * 8;
 const SIGNAL_IP: u64 = 40 + 16 * 8;
@@ -185,4 +209,133 @@ const SIGNAL_IP: u64 = 40 + 16 * 8;
 #[inline(always)]
 fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {
     world.user_word(address).ok_or(EndReason::StackUnreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
+
+    /// One rule for all code.
+    struct OneRule(Rule);
+
+    impl Words for OneRule {
+        /// Each page has the one row at word 0, which begins with the page.
+        fn word(&self, index: u32) -> u32 {
+            index % Page::WORDS
+        }
+    }
+
+    impl Tables for OneRule {
+        fn rule(&self, _: u32) -> Encoded {
+            self.0.encode()
+        }
+    }
+
+    /// Each word is its own address.
+    struct Addresses;
+
+    impl World for Addresses {
+        fn user_word(&mut self, address: u64) -> Option<u64> {
+            Some(address)
+        }
+    }
+
+    /// By the rule that the table has for the frame's address.
+    fn step(walk: &mut Walk, rule: Rule) -> Result<(), EndReason> {
+        let tables = OneRule(rule);
+        let address = walk.address();
+        let page = code().page(&tables, address)?;
+        walk.step(rule_at(&tables, page, address), &mut Addresses)
+    }
+
+    fn code() -> Code {
+        let table = TableRef {
+            pages: 0,
+            first_page: 0,
+            page_count: u32::MAX,
+        };
+        Code {
+            end: u64::MAX,
+            number: number::FIRST_FILE,
+            table,
+            ..Code::default()
+        }
+    }
+
+    const FP: u64 = 0x9000;
+    const LINK: u64 = 0x2020;
+
+    fn walk(ip: u64, sp: u64) -> Walk {
+        Walk {
+            registers: Registers {
+                ip,
+                sp,
+                fp: FP,
+                link: LINK,
+            },
+            exact: 1,
+        }
+    }
+
+    #[test]
+    fn goes_to_the_caller_that_the_rule_leads_to() {
+        let at = |cfa, fp| Rule::x86_64(cfa, fp);
+        let plt = Rule::Plt { pushed: 11 };
+        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+        // The caller's instruction and stack pointers, and its frame pointer.
+        for (rule, ip, expected) in [
+            (at(Cfa::Sp(24), Saved::Same), 0x1000, (0x7010, 0x7018, FP)),
+            (
+                at(Cfa::Sp(24), Saved::At(-16)),
+                0x1000,
+                (0x7010, 0x7018, 0x7008),
+            ),
+            (
+                at(Cfa::Fp(16), Saved::At(-16)),
+                0x1000,
+                (0x9008, 0x9010, 0x9000),
+            ),
+            (
+                at(Cfa::SpSlot { slot: 8, plus: 8 }, Saved::AtFp(8)),
+                0x1000,
+                (0x7008, 0x7010, 0x9008),
+            ),
+            (plt, 0x100a, (0x7000, 0x7008, FP)),
+            (plt, 0x100b, (0x7008, 0x7010, FP)),
+            (Rule::FramePointer, 0x1000, (0x9008, 0x9010, 0x9000)),
+            (vfork, 0x1000, (LINK, 0x7000, FP)),
+        ] {
+            let mut walk = walk(ip, 0x7000);
+            assert_eq!(step(&mut walk, rule), Ok(()), "{rule:?}");
+            let Registers { ip, sp, fp, link } = walk.registers;
+            assert_eq!((ip, sp, fp), expected, "{rule:?}");
+            assert_eq!((link, walk.exact), (0, 0), "{rule:?}");
+        }
+    }
+
+    #[test]
+    fn stops_where_the_rule_leads_nowhere() {
+        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+        for (rule, link, expected) in [
+            (Rule::End, LINK, EndReason::Complete),
+            (Rule::Unsupported, LINK, EndReason::Unsupported),
+            (
+                Rule::x86_64(Cfa::Sp(0), Saved::Same),
+                LINK,
+                EndReason::NotAdvancing,
+            ),
+            (
+                Rule::x86_64(Cfa::Sp(-8), Saved::Same),
+                LINK,
+                EndReason::NotAdvancing,
+            ),
+            // What a caller had in the register is lost.
+            (vfork, 0, EndReason::Unsupported),
+        ] {
+            let mut walk = walk(0x1000, 0x7000);
+            walk.registers.link = link;
+            assert_eq!(step(&mut walk, rule), Err(expected), "{rule:?}");
+        }
+    }
 }

@@ -21,8 +21,8 @@ const RULES: u32 = 1 << 16;
 const _: () = assert!(RULES <= MAX_RULES);
 const WORDS_OF_RULES: u32 = RULES * 2;
 
-/// Much longer than a program runs.
-const REST: Duration = Duration::from_secs(1);
+/// Longer than programs remember where a page's rows are, which is nine seconds.
+const REST: Duration = Duration::from_secs(20);
 
 pub struct Arena {
     memory: Memory,
@@ -143,6 +143,18 @@ impl Arena {
     pub fn remove(&mut self, piece: Piece) {
         self.used_words -= u64::from(piece.words);
         self.resting.push_back((Instant::now(), piece));
+    }
+
+    /// Gives back the memory of a table that was built page by page.
+    pub fn remove_pages(&mut self, pages: Piece) {
+        for page in 0..pages.words / Page::WORDS {
+            let at = pages.start + page * Page::WORDS;
+            let (start, words) = (self.load(at), self.load(at + 1));
+            if words > 0 && words != Page::NOT_BUILT.count {
+                self.remove(Piece { start, words });
+            }
+        }
+        self.remove(pages);
     }
 
     fn take(&mut self, words: u32) -> Result<Piece, NoRoom> {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::layout::{ABSENT, Layout, MAY_LACK};
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 
@@ -32,11 +32,18 @@ fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
     let types = Types::parse(bytes)?;
     let mut offsets = Vec::with_capacity(Layout::MEMBERS.len());
     for &(structure, members) in Layout::MEMBERS {
-        let offset = types
+        let found = types
             .structure(structure)
-            .and_then(|at| members.iter().find_map(|member| types.member(at, member)))
-            .ok_or_else(|| BtfError::NoMember(format!("{structure}.{}", members.join(" or "))))?;
-        offsets.push(offset);
+            .and_then(|at| members.iter().find_map(|member| types.member(at, member)));
+        let may_lack = members.contains(&MAY_LACK);
+        offsets.push(match found {
+            Some(offset) => offset,
+            None if may_lack => ABSENT,
+            None => {
+                let names = members.join(" or ");
+                return Err(BtfError::NoMember(format!("{structure}.{names}")));
+            }
+        });
     }
     let mut offsets = offsets.into_iter();
     Ok(Layout::from_offsets(|| offsets.next().unwrap_or_default()))
@@ -148,13 +155,21 @@ impl<'a> Types<'a> {
         })
     }
 
-    /// The offset in bytes of a member, whose path may lead through other structures by dots.
+    /// The offset in bytes of a member, whose path may lead through other structures by dots; that in
+    /// bits where the path says so.
     pub fn member(&self, mut at: usize, path: &str) -> Option<u64> {
         let mut bits = 0;
+        let (path, is_bit) = match path.strip_suffix(":bit") {
+            Some(path) => (path, true),
+            None => (path, false),
+        };
         for name in path.split('.') {
             let (offset, kind) = self.find(at, name.as_bytes(), DEEPEST)?;
             bits += offset;
             at = self.resolve(kind)?;
+        }
+        if is_bit {
+            return Some(bits);
         }
         (bits % 8 == 0).then_some(bits / 8)
     }
@@ -218,6 +233,8 @@ mod tests {
                 assert_ne!(layout.vma_file, 0);
                 assert_eq!(layout.vma_start, 0);
                 assert_eq!(layout.vma_end, 8);
+                assert_ne!(layout.node_parent, ABSENT);
+                assert_ne!(layout.node_name, layout.node_parent);
             }
             Err(BtfError::Unreadable(error)) => {
                 assert!(std::env::var_os("CI").is_none(), "no BTF: {error}");

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::table::PAGE_SHIFT;
@@ -26,8 +27,15 @@ const GIANT: u64 = 16 << 20;
 /// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
 const NEIGHBOURS: u64 = 64;
 
+/// Memory that is made free for the pages of a giant.
+const PAGES_ROOM: u64 = 1 << 20;
+
 /// Giants whose files are held open.
 const MOST_GIANTS: usize = 256;
+
+/// A table that was used within this time is not taken away for another one: that would be needed
+/// again at once.
+const IN_USE: Duration = Duration::from_secs(10);
 
 pub struct Builder {
     pub arena: Arena,
@@ -35,6 +43,8 @@ pub struct Builder {
     pub jobs: Arc<Jobs>,
     pub stats: Arc<Stats>,
     pub giants: HashMap<u32, Giant>,
+    /// Where the whole tables are, by the numbers of their files.
+    pub pieces: HashMap<u32, Piece>,
 }
 
 /// A file whose table is built page by page.
@@ -62,6 +72,7 @@ impl Builder {
             match next {
                 Next::Build(job) => self.build(*job),
                 Next::Page { number, page } => self.build_pages(number, page),
+                Next::Evict => self.evict_surplus(),
             }
             self.stats
                 .table_bytes
@@ -77,8 +88,13 @@ impl Builder {
         };
         if let Err(failed) = built {
             let (job, error) = *failed;
+            if matches!(error, NotBuilt::NoRoom(NoRoom::Full)) && self.make_room(job.size()) {
+                // What was freed rests for a while.
+                self.files.retry_later(&job.announced.file);
+                return;
+            }
             self.report(&job.path, &error);
-            self.files.publish(&job.announced, TableRef::REFUSED);
+            self.files.publish(&job.announced.file, TableRef::REFUSED);
         }
     }
 
@@ -96,14 +112,16 @@ impl Builder {
             first_page: table.first_page as u32,
             page_count: table.pages.len() as u32,
         };
-        if !self.files.publish(&job.announced, place) {
+        if !self.files.publish(&job.announced.file, place) {
             self.arena.remove(piece);
             return Ok(());
         }
+        self.pieces.insert(job.announced.file.number, piece);
         Stats::count(&self.stats.built);
         tracing::debug!(
             path = job.path,
             rows = table.rows.len(),
+            milliseconds = job.announced.age().as_millis(),
             "built an unwind table"
         );
         Ok(())
@@ -137,7 +155,7 @@ impl Builder {
             first_page: first as u32,
             page_count: count,
         };
-        if !self.files.publish(&job.announced, table) {
+        if !self.files.publish(&job.announced.file, table) {
             self.arena.remove(pages);
             return Ok(());
         }
@@ -145,6 +163,7 @@ impl Builder {
         tracing::debug!(
             path = job.path,
             pages = count,
+            milliseconds = job.announced.age().as_millis(),
             "builds an unwind table page by page"
         );
         let giant = Giant {
@@ -154,7 +173,7 @@ impl Builder {
             pages,
             table,
         };
-        self.giants.insert(job.announced.number, giant);
+        self.giants.insert(job.announced.file.number, giant);
         Ok(())
     }
 
@@ -165,7 +184,7 @@ impl Builder {
         let first = u64::from(giant.table.first_page);
         let begin = (page & !(NEIGHBOURS - 1)).max(first);
         let end = (begin + NEIGHBOURS).min(first + u64::from(giant.table.page_count));
-        let mut failed = None;
+        let (mut failed, mut is_full) = (None, false);
         for page in begin..end {
             let place = (page - first) as u32;
             if self.arena.has_page(giant.pages, place) {
@@ -175,17 +194,62 @@ impl Builder {
                 .index
                 .page(&*giant.source, page)
                 .map_err(NotBuilt::from);
-            if let Err(error) =
-                built.and_then(|table| Ok(self.arena.insert_page(giant.pages, place, &table)?))
-            {
-                // It is not wanted again and again.
-                self.arena.give_page_up(giant.pages, place);
-                failed = Some(error);
+            match built.and_then(|table| Ok(self.arena.insert_page(giant.pages, place, &table)?)) {
+                Ok(()) => {}
+                Err(NotBuilt::NoRoom(NoRoom::Full)) => {
+                    is_full = true;
+                    break;
+                }
+                Err(error) => {
+                    // It is not wanted again and again.
+                    self.arena.give_page_up(giant.pages, place);
+                    failed = Some(error);
+                }
             }
         }
+        let path = giant.path.clone();
+        let pages = giant.pages;
+        if is_full && !self.make_room(PAGES_ROOM) {
+            self.arena
+                .give_page_up(pages, (page.max(first) - first) as u32);
+            failed = Some(NoRoom::Full.into());
+        }
         if let Some(error) = failed {
-            let path = giant.path.clone();
             self.report(&path, &error);
+        }
+    }
+
+    /// Frees about the memory that a table for this much code takes, of tables that nobody uses.
+    /// False where there is none.
+    fn make_room(&mut self, code_bytes: u64) -> bool {
+        let before = self.arena.used_bytes();
+        let files = Arc::clone(&self.files);
+        files.evict(IN_USE, |number| {
+            self.remove(number);
+            before - self.arena.used_bytes() >= code_bytes
+        });
+        self.arena.used_bytes() < before
+    }
+
+    fn evict_surplus(&mut self) {
+        let files = Arc::clone(&self.files);
+        let mut surplus = files.surplus();
+        if surplus > 0 {
+            files.evict(Duration::ZERO, |number| {
+                self.remove(number);
+                surplus -= 1;
+                surplus == 0
+            });
+        }
+    }
+
+    fn remove(&mut self, number: u32) {
+        Stats::count(&self.stats.evicted);
+        if let Some(piece) = self.pieces.remove(&number) {
+            self.arena.remove(piece);
+        }
+        if let Some(giant) = self.giants.remove(&number) {
+            self.arena.remove_pages(giant.pages);
         }
     }
 

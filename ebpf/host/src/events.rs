@@ -143,6 +143,16 @@ impl Events {
         Ok(())
     }
 
+    /// All clocks tick so often from now on, also those that come later.
+    pub fn set_frequency(&mut self, frequency: u64) {
+        self.frequency = frequency;
+        for (cpu, event) in &self.by_cpu {
+            if let Err(error) = sys::set_frequency(event.as_fd(), frequency) {
+                tracing::warn!(cpu, %error, "A clock keeps its frequency.");
+            }
+        }
+    }
+
     /// No tick comes after this.
     pub fn stop(&self) {
         for (cpu, event) in &self.by_cpu {

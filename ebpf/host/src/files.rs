@@ -1,6 +1,8 @@
-//! The map of files and the numbers in it, shared by the two threads that fill it.
+//! The files that samples met: their entries in the programs' map, their numbers, and who goes first
+//! when there are too many.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, HashMap as StdHashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,36 +10,74 @@ use aya::maps::{HashMap, MapData, Queue};
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef};
 use profcol_ebpf_common::record;
 
-use crate::executables::Executables;
+use crate::executables::{Executable, Executables};
 use crate::sys;
 
-/// How long a number is not given to another file, so that no frame that is under way is mistaken.
-const NUMBER_RESTS: Duration = Duration::from_secs(60);
+/// Longer than a program runs, and a record is not seen.
+const UNDER_WAY: Duration = Duration::from_secs(1);
+
+/// When a file that could not be opened may be announced again: at first, and at last.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// A file as it was announced.
+#[derive(Clone, Debug)]
+pub struct Announced {
+    pub file: record::File,
+    /// Empty where it is not known.
+    pub path: PathBuf,
+}
+
+impl Announced {
+    /// How long ago a sample met it.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(sys::since_boot().saturating_sub(self.file.time))
+    }
+}
 
 pub struct Files {
     held: Mutex<Held>,
     executables: Executables,
+    /// Files that are known at most.
+    limit: usize,
 }
 
 struct Held {
-    files: HashMap<MapData, FileId, FileEntry>,
+    entries: HashMap<MapData, FileId, FileEntry>,
     free_numbers: Queue<MapData, u32>,
+    known: StdHashMap<FileId, Known>,
+    /// Numbers that frames may still have which are under way, and since when.
     resting: VecDeque<(Instant, u32)>,
+    /// Files that may be announced again, and when.
+    retries: BTreeSet<(Instant, FileId)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    number: u32,
+    /// How often it could not be opened.
+    tries: u32,
+    /// Whether somebody is at it, or done with it.
+    is_taken: bool,
 }
 
 impl Files {
     pub fn new(
-        files: HashMap<MapData, FileId, FileEntry>,
+        entries: HashMap<MapData, FileId, FileEntry>,
         free_numbers: Queue<MapData, u32>,
         executables: Executables,
+        limit: usize,
     ) -> Self {
         Self {
             held: Mutex::new(Held {
-                files,
+                entries,
                 free_numbers,
+                known: StdHashMap::new(),
                 resting: VecDeque::new(),
+                retries: BTreeSet::new(),
             }),
             executables,
+            limit,
         }
     }
 
@@ -45,14 +85,91 @@ impl Files {
         &self.executables
     }
 
-    /// From now on the programs use the table. False where they could not be told.
-    pub fn publish(&self, announced: &record::File, table: TableRef) -> bool {
+    /// Whether the file is to be opened: of two announcements at once, the first is.
+    pub fn take(&self, announced: &Announced) -> bool {
+        let Announced { file, path } = announced;
+        let mut held = self.lock();
+        let known = held.known.entry(file.id).or_insert(Known {
+            number: file.number,
+            tries: 0,
+            is_taken: false,
+        });
+        if known.number != file.number {
+            // Evicted, and met again meanwhile.
+            *known = Known {
+                number: file.number,
+                tries: 0,
+                is_taken: false,
+            };
+        }
+        let is_new = known.tries == 0 && !known.is_taken;
+        let take = !std::mem::replace(&mut known.is_taken, true);
+        drop(held);
+        if is_new {
+            // Its frames have a name even if it is never opened.
+            let executable = Executable {
+                path: path.to_string_lossy().into_owned(),
+                ..Executable::default()
+            };
+            self.executables.insert(file.number, executable);
+        }
+        take
+    }
+
+    /// After a while a sample that meets the file announces it again, through a process that may live
+    /// longer. Returns how often that was said of this file.
+    pub fn retry_later(&self, file: &record::File) -> u32 {
+        let mut held = self.lock();
+        let Some(known) = held.known.get_mut(&file.id) else {
+            return 0;
+        };
+        known.is_taken = false;
+        known.tries += 1;
+        let tries = known.tries;
+        let wait = FIRST_WAIT
+            .saturating_mul(1 << tries.min(10))
+            .min(LONGEST_WAIT);
+        held.retries.insert((Instant::now() + wait, file.id));
+        tries
+    }
+
+    /// Lets files be announced again whose time has come. Returns when the next one's will.
+    pub fn wake_retries(&self) -> Option<Instant> {
+        let mut held = self.lock();
+        let now = Instant::now();
+        loop {
+            let &(due, id) = held.retries.first()?;
+            if due > now {
+                return Some(due);
+            }
+            held.retries.pop_first();
+            if held.known.get(&id).is_some_and(|known| !known.is_taken)
+                && let Ok(mut entry) = held.entries.get(&id, 0)
+            {
+                entry.table = TableRef::UNOPENED;
+                if let Err(error) = held.entries.insert(id, entry, 0) {
+                    tracing::debug!(%error, "a file cannot be announced again");
+                }
+            }
+        }
+    }
+
+    /// From now on the programs use the table. False where they could not be told, or forgot the file.
+    pub fn publish(&self, file: &record::File, table: TableRef) -> bool {
+        let mut held = self.lock();
+        let is_known = held
+            .known
+            .get(&file.id)
+            .is_some_and(|known| known.number == file.number);
+        if !is_known {
+            return false;
+        }
         let entry = FileEntry {
-            number: announced.number,
+            number: file.number,
             table,
             used: sys::since_boot(),
         };
-        match self.lock().files.insert(announced.id, entry, 0) {
+        match held.entries.insert(file.id, entry, 0) {
             Ok(()) => true,
             Err(error) => {
                 tracing::debug!(%error, "an unwind table cannot be published");
@@ -61,18 +178,55 @@ impl Files {
         }
     }
 
-    /// The next sample that meets the file announces it again, through a process that may live longer.
-    pub fn forget(&self, announced: &record::File) {
+    /// How many files too many are known. Some room is kept, for those that come at once.
+    pub fn surplus(&self) -> usize {
+        let held = self.lock();
+        let taken = held.known.len() + held.resting.len();
+        let most = self.limit - self.limit / 4;
+        if taken <= most {
+            return 0;
+        }
+        (taken - most + self.limit / 8).saturating_sub(held.resting.len())
+    }
+
+    /// Makes the programs forget the files that were used longest ago, until the answer to the number
+    /// of one is that it is enough. Those that were used within `recent` stay.
+    pub fn evict(&self, recent: Duration, mut is_enough: impl FnMut(u32) -> bool) {
         let mut held = self.lock();
-        if held.files.remove(&announced.id).is_ok() {
-            held.resting.push_back((Instant::now(), announced.number));
+        let now = sys::since_boot();
+        let recent = u64::try_from(recent.as_nanos()).unwrap_or(u64::MAX);
+        let mut by_use: Vec<(u64, FileId, u32)> = held
+            .entries
+            .iter()
+            .flatten()
+            .filter(|(id, entry)| {
+                held.known
+                    .get(id)
+                    .is_some_and(|known| known.number == entry.number)
+            })
+            .filter(|(_, entry)| now.saturating_sub(entry.used) >= recent)
+            .map(|(id, entry)| (entry.used, id, entry.number))
+            .collect();
+        by_use.sort_unstable_by_key(|&(used, ..)| used);
+        for (_, id, number) in by_use {
+            if let Err(error) = held.entries.remove(&id) {
+                tracing::debug!(number, %error, "a file cannot be forgotten");
+                continue;
+            }
+            held.known.remove(&id);
+            held.resting.push_back((Instant::now(), number));
+            if is_enough(number) {
+                break;
+            }
         }
     }
 
+    /// All frames that were handed out so far have their names: what rests may be used again, unless
+    /// it was freed so lately that a frame with it may still come.
     pub fn free_rested_numbers(&self) {
         let mut held = self.lock();
         while let Some(&(since, number)) = held.resting.front()
-            && since.elapsed() >= NUMBER_RESTS
+            && since.elapsed() >= UNDER_WAY
         {
             held.resting.pop_front();
             self.executables.remove(number);

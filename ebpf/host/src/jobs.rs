@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use profcol_ebpf_common::record;
 use profcol_ebpf_unwind as unwind;
+
+use crate::files::Announced;
 
 /// Files that wait, each open. One that finds no room is announced again by a later sample.
 const MOST_FILES: usize = 512;
@@ -13,7 +14,7 @@ const MOST_PAGES: usize = 4096;
 
 /// A file whose table is to be built.
 pub struct Job {
-    pub announced: record::File,
+    pub announced: Announced,
     pub path: String,
     pub source: Box<dyn unwind::Source + Send>,
     pub elf: unwind::Executable,
@@ -22,6 +23,8 @@ pub struct Job {
 /// What to do next.
 pub enum Next {
     Build(Box<Job>),
+    /// There are too many files.
+    Evict,
     /// A page of a file that is built page by page.
     Page {
         number: u32,
@@ -43,6 +46,7 @@ struct Waiting {
     files: BTreeMap<(u64, u64), Job>,
     pages: BTreeSet<(u32, u64)>,
     came: u64,
+    evict: bool,
     closed: bool,
 }
 
@@ -78,6 +82,11 @@ impl Jobs {
         }
     }
 
+    pub fn evict(&self) {
+        self.lock().evict = true;
+        self.changed.notify_one();
+    }
+
     /// Nothing comes any more.
     pub fn close(&self) {
         self.lock().closed = true;
@@ -91,11 +100,15 @@ impl Jobs {
             if waiting.closed {
                 return None;
             }
-            if let Some((number, page)) = waiting.pages.pop_first() {
-                return Some(Next::Page { number, page });
+            if std::mem::take(&mut waiting.evict) {
+                return Some(Next::Evict);
             }
+            // Files first: there is an end to them, while giants want pages for as long as they run.
             if let Some((_, job)) = waiting.files.pop_first() {
                 return Some(Next::Build(Box::new(job)));
+            }
+            if let Some((number, page)) = waiting.pages.pop_first() {
+                return Some(Next::Page { number, page });
             }
             waiting = self
                 .changed

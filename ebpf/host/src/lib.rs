@@ -10,8 +10,8 @@
 //!   out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
-//! * [`btf`] finds the members of the kernel's structures; [`kallsyms`] names the kernel's code, [`jit`]
-//!   that which runtimes generate.
+//! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
+//!   code, [`jit`] that which runtimes generate.
 //!
 //! Unsafe code is in [`sys`] and [`memory`] alone.
 
@@ -25,9 +25,12 @@ mod identify;
 mod jit;
 mod jobs;
 mod kallsyms;
-mod mapped_file;
+mod kernel_names;
 mod memory;
+mod names;
+mod namespace;
 mod opener;
+mod places;
 mod profiler;
 mod programs;
 mod proof;
@@ -39,12 +42,13 @@ mod tables;
 
 pub use executables::{Executable, Executables};
 pub use jit::{JitNames, JitProcesses};
-pub use kallsyms::{KernelSymbol, KernelSymbols};
+pub use kernel_names::{KernelFrame, KernelNames};
+pub use names::Names;
 pub use profcol_ebpf_common::file::number;
 pub use profcol_ebpf_common::frame::Frame;
 pub use profcol_ebpf_common::reason::EndReason;
 pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Sample};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
-pub use sys::since_boot;
+pub use sys::{own_cpu_time, since_boot};
 pub use tables::TableCounts;

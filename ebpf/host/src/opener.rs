@@ -1,29 +1,29 @@
 //! Opens the files that samples meet, before their processes are gone.
 //!
-//! A file is found through the process that was sampled; whether what was opened is what was sampled
-//! is not guessed from paths or times but asked of the kernel: the file is mapped here, and the
-//! program that identifies mappings says what it is.
+//! Whether what was opened is what was sampled is not guessed from paths or times but asked of the
+//! kernel: the file is mapped here, and the program that identifies mappings says what it is.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use profcol_ebpf_common::file::{self, TableRef};
-use profcol_ebpf_common::record;
+use profcol_ebpf_common::file::{self, FileId, TableRef};
 use profcol_ebpf_unwind as unwind;
 
 use crate::executables::Executable;
-use crate::files::Files;
+use crate::files::{Announced, Files};
 use crate::identify::{Identifier, IdentifyError};
 use crate::jobs::{Job, Jobs};
-use crate::mapped_file;
+use crate::places::Places;
 use crate::sys::Mapped;
 use crate::tables::Stats;
 
-/// How often numbers are looked after where no file comes.
+/// How long to wait for a file where none is to be tried again.
 const PAUSE: Duration = Duration::from_secs(10);
 
 pub struct Opener {
@@ -31,83 +31,92 @@ pub struct Opener {
     pub files: Arc<Files>,
     pub jobs: Arc<Jobs>,
     pub stats: Arc<Stats>,
+    pub places: Places,
 }
 
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
     #[error("it is gone: {0}")]
     Vanished(io::Error),
-    #[error("this process may not: {0}")]
-    Denied(io::Error),
-    #[error("what is found in its place is another file")]
-    Replaced,
+    #[error("it is found in none of {0} places")]
+    NotFound(usize),
     #[error(transparent)]
     Identify(#[from] IdentifyError),
 }
 
-impl Unusable {
-    fn of(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::PermissionDenied => Self::Denied(error),
-            _ => Self::Vanished(error),
-        }
-    }
-}
-
 impl Opener {
-    pub fn run(mut self, announced: &Receiver<record::File>) {
+    pub fn run(mut self, announced: &Receiver<Announced>) {
         loop {
-            match announced.recv_timeout(PAUSE) {
-                Ok(file) => self.take_in(&file),
+            let next = self.files.wake_retries();
+            let wait = next.map_or(PAUSE, |due| due.saturating_duration_since(Instant::now()));
+            match announced.recv_timeout(wait) {
+                Ok(file) => self.take_in(file),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            self.files.free_rested_numbers();
         }
         self.jobs.close();
     }
 
-    fn take_in(&mut self, announced: &record::File) {
-        match self.open(announced) {
+    fn take_in(&mut self, announced: Announced) {
+        match self.open(&announced) {
             Ok((path, source)) => self.describe(announced, path, source),
             Err(error) => {
-                tracing::debug!(pid = announced.pid, inode = announced.id.inode, %error, "an executable cannot be opened");
-                if matches!(error, Unusable::Denied(_)) {
-                    // It would be so at the next sample too.
-                    Stats::count(&self.stats.refused);
-                    self.files.publish(announced, TableRef::REFUSED);
-                } else {
+                let file = &announced.file;
+                tracing::debug!(pid = file.pid, path = %announced.path.display(), %error, "an executable cannot be opened");
+                if self.files.retry_later(file) == 1 {
                     Stats::count(&self.stats.vanished);
-                    self.files.forget(announced);
                 }
             }
         }
     }
 
-    /// The file and its path as the sampled process sees it.
+    /// The file, and its path as it is shown.
     fn open(
         &mut self,
-        announced: &record::File,
+        announced: &Announced,
     ) -> Result<(String, Box<dyn unwind::Source + Send>), Unusable> {
-        if announced.id == file::VDSO {
-            let bytes = read_vdso().map_err(Unusable::of)?;
+        let Announced { file, path } = announced;
+        if file.id == file::VDSO {
+            let bytes = read_vdso().map_err(Unusable::Vanished)?;
             return Ok(("[vdso]".into(), Box::new(bytes)));
         }
-        let (path, opened) = mapped_file::open(announced).map_err(Unusable::of)?;
-        let mapped = Mapped::first_page(opened.as_fd()).map_err(Unusable::of)?;
-        if self.identifier.identify(mapped.address())? != Some(announced.id) {
-            return Err(Unusable::Replaced);
+        let link = Places::link(file);
+        if let Ok(opened) = File::open(&link)
+            && self.is_it(&opened, file.id)?
+        {
+            let shown = match path.is_absolute() {
+                true => display_path(path),
+                false => display_path(&fs::read_link(&link).unwrap_or_default()),
+            };
+            return Ok((shown, Box::new(opened)));
         }
-        Ok((path, Box::new(opened)))
+        let places = self.places.by_path(file, path);
+        for place in &places {
+            if let Ok(opened) = open_regular(place)
+                && self.is_it(&opened, file.id)?
+            {
+                return Ok((display_path(path), Box::new(opened)));
+            }
+        }
+        Err(Unusable::NotFound(places.len() + 1))
+    }
+
+    fn is_it(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
+        let Ok(mapped) = Mapped::first_page(opened.as_fd()) else {
+            return Ok(false);
+        };
+        Ok(self.identifier.identify(mapped.address())? == Some(id))
     }
 
     /// Notes what the names of its frames need, and leaves the table to the builder.
     fn describe(
         &mut self,
-        announced: &record::File,
+        announced: Announced,
         path: String,
         source: Box<dyn unwind::Source + Send>,
     ) {
+        let file = announced.file;
         let mut executable = Executable {
             path,
             ..Executable::default()
@@ -117,10 +126,8 @@ impl Opener {
             Err(refused) => {
                 Stats::count(&self.stats.refused);
                 tracing::debug!(path = executable.path, error = %refused, "an executable has no unwind table");
-                self.files
-                    .executables()
-                    .insert(announced.number, executable);
-                self.files.publish(announced, TableRef::REFUSED);
+                self.files.executables().insert(file.number, executable);
+                self.files.publish(&file, TableRef::REFUSED);
                 return;
             }
         };
@@ -130,11 +137,9 @@ impl Opener {
         executable.is_go = elf.is_go();
         executable.segments = elf.segments.clone();
         let path = executable.path.clone();
-        self.files
-            .executables()
-            .insert(announced.number, executable);
+        self.files.executables().insert(file.number, executable);
         let job = Job {
-            announced: *announced,
+            announced,
             path,
             source,
             elf,
@@ -144,10 +149,27 @@ impl Opener {
                 path = job.path,
                 "too many executables wait for their unwind tables"
             );
-            Stats::count(&self.stats.vanished);
-            self.files.forget(announced);
+            self.files.retry_later(&file);
         }
     }
+}
+
+/// A path may lead anywhere by now: to a pipe that nobody writes to, or to a device that acts when it
+/// is opened. So it is looked at first.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let found = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
+        .open(path)?;
+    if !found.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
+
+fn display_path(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
 }
 
 /// The kernel maps the same page of code into every process.
@@ -175,6 +197,6 @@ fn read_vdso() -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -3,16 +3,18 @@
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use aya::maps::{MapData, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
+use profcol_ebpf_common::record::{ProcessKey, known};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
-use crate::files::Files;
+use crate::files::{Announced, Files};
 use crate::identify::Identifier;
+use crate::namespace::Namespace;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
@@ -27,6 +29,8 @@ pub struct Settings {
     pub frequency: u64,
     /// Frames of a user stack at most.
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
     /// For unwind tables.
     pub table_bytes: u64,
     /// Executables that are known at once.
@@ -35,6 +39,8 @@ pub struct Settings {
     pub processes: u32,
     /// Between the programs and [`Profiler::drain`]; a power of two.
     pub ring_bytes: u32,
+    /// Sample the processes of this process's PID namespace alone, with their numbers in it.
+    pub is_sidecar: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +55,8 @@ pub enum StartError {
     Proof(#[from] ProofError),
     #[error(transparent)]
     Events(#[from] EventsError),
+    #[error("cannot tell this process's PID namespace: {0}; mount /proc")]
+    Namespace(std::io::Error),
     #[error("cannot start the thread that builds unwind tables: {0}")]
     Thread(std::io::Error),
 }
@@ -57,6 +65,7 @@ pub struct Profiler {
     events: Events,
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
+    processes: HashMap<MapData, ProcessKey, u32>,
     tables: Tables,
     executables: Executables,
 }
@@ -76,6 +85,10 @@ fn want_page(tables: &Tables, record: &Record<'_>) {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub samples: u64,
+    /// Ticks in processes that were excluded.
+    pub excluded: u64,
+    /// How long the sampling program ran.
+    pub run_time: Duration,
     pub by_reason: Vec<(EndReason, u64)>,
     /// Samples that found no room in the ring.
     pub lost_samples: u64,
@@ -86,7 +99,9 @@ pub struct Counts {
 
 impl Profiler {
     pub fn start(settings: &Settings) -> Result<Self, StartError> {
-        surroundings::check()?;
+        surroundings::check(settings.is_sidecar)?;
+        let namespace = settings.is_sidecar.then(Namespace::own).transpose();
+        let namespace = namespace.map_err(StartError::Namespace)?;
         let layout = btf::kernel_layout()?;
         let mut programs = Programs::load(
             layout,
@@ -96,6 +111,8 @@ impl Profiler {
                 processes: settings.processes,
                 ring_bytes: settings.ring_bytes,
                 max_frames: settings.max_frames,
+                with_arguments: settings.with_arguments,
+                namespace,
             },
         )?;
         let sampler = programs.sampler_fd()?;
@@ -112,7 +129,12 @@ impl Profiler {
         );
 
         let executables = Executables::default();
-        let files = Files::new(programs.files, programs.free_numbers, executables.clone());
+        let files = Files::new(
+            programs.files,
+            programs.free_numbers,
+            executables.clone(),
+            settings.files as usize,
+        );
         let tables =
             Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
         let events = Events::open(settings.frequency, sampler)?;
@@ -120,6 +142,7 @@ impl Profiler {
             events,
             records: programs.records,
             counters: programs.counters,
+            processes: programs.processes,
             tables,
             executables,
         })
@@ -135,7 +158,10 @@ impl Profiler {
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         while let Some(item) = self.records.next() {
             match records::parse(&item) {
-                Some(Record::File(file)) => self.tables.announce(file),
+                Some(Record::File { file, path }) => self.tables.announce(Announced {
+                    file,
+                    path: path.path(),
+                }),
                 Some(record) => {
                     want_page(&self.tables, &record);
                     take(record);
@@ -143,6 +169,32 @@ impl Profiler {
                 None => tracing::error!(bytes = item.len(), "a record of an unknown kind"),
             }
         }
+    }
+
+    /// Everything that was handed out so far has its names: numbers of files that are gone may be
+    /// given to others.
+    pub fn named(&self) {
+        self.tables.named();
+    }
+
+    /// The process is announced again at its next sample.
+    pub fn forget(&mut self, process: &ProcessKey) {
+        if let Err(error) = self.processes.remove(process) {
+            tracing::trace!(pid = process.pid, %error, "a process was forgotten already");
+        }
+    }
+
+    /// From now on the process is skipped, before its stack is looked at. What was sampled until now
+    /// can still be in the ring.
+    pub fn exclude(&mut self, process: &ProcessKey) {
+        if let Err(error) = self.processes.insert(process, known::EXCLUDED, 0) {
+            tracing::debug!(pid = process.pid, %error, "a process cannot be excluded in the kernel");
+        }
+    }
+
+    /// Samples so often from now on.
+    pub fn set_frequency(&mut self, frequency: u64) {
+        self.events.set_frequency(frequency);
     }
 
     /// Ends sampling. What was recorded until now can still be drained.
@@ -171,6 +223,8 @@ impl Profiler {
         let reasons = (0..REASONS as u32).filter_map(EndReason::from_code);
         Counts {
             samples: at(counter::SAMPLES),
+            excluded: at(counter::EXCLUDED),
+            run_time: Duration::from_nanos(at(counter::NANOSECONDS)),
             by_reason: reasons.map(|reason| (reason, at(reason as u32))).collect(),
             lost_samples: at(counter::RING_FULL_SAMPLE),
             lost_processes: at(counter::RING_FULL_PROCESS),

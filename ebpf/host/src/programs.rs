@@ -10,11 +10,13 @@ use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, number};
 use profcol_ebpf_common::identify::Answer;
 use profcol_ebpf_common::layout::Layout;
-use profcol_ebpf_common::settings::Settings;
+use profcol_ebpf_common::record::ProcessKey;
+use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings};
 
 use crate::arena::Arena;
 use crate::btf::BtfError;
 use crate::memory::Memory;
+use crate::namespace::Namespace;
 use crate::refusal::Refusal;
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -83,6 +85,8 @@ pub enum LoadError {
         name: &'static str,
         error: aya::maps::MapError,
     },
+    #[error("the number of CPUs cannot be read: {0}")]
+    Cpus(std::io::Error),
     #[error("the memory of the unwind tables cannot be mapped: {0}")]
     Memory(std::io::Error),
 }
@@ -94,6 +98,7 @@ pub struct Programs {
     pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     pub files: HashMap<MapData, FileId, FileEntry>,
     pub free_numbers: Queue<MapData, u32>,
+    pub processes: HashMap<MapData, ProcessKey, u32>,
     pub answer: Array<MapData, Answer>,
     pub arena: Arena,
     pub table_memory: TableMemory,
@@ -107,6 +112,9 @@ pub struct Sizes {
     pub processes: u32,
     pub ring_bytes: u32,
     pub max_frames: u32,
+    /// Whether processes are told with their arguments.
+    pub with_arguments: bool,
+    pub namespace: Option<Namespace>,
 }
 
 const PAGE: u64 = 4096;
@@ -135,6 +143,8 @@ impl Programs {
         sizes: &Sizes,
     ) -> Result<Self, LoadError> {
         let bytes = memory.object().ok_or(LoadError::Architecture)?;
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| LoadError::Cpus(error))?;
+        let remembered = u32::try_from(cpus << REMEMBERED_SHIFT).unwrap_or(u32::MAX);
         let pages = u32::try_from(sizes.table_bytes.div_ceil(PAGE)).unwrap_or(u32::MAX);
         let mut object = EbpfLoader::new()
             // The object has no relocations by type, and reading the kernel's types is not cheap.
@@ -145,6 +155,7 @@ impl Programs {
             .map_max_entries("files", sizes.files)
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
+            .map_max_entries("remembered", remembered)
             .map_max_entries("records", sizes.ring_bytes)
             .load(bytes)
             .map_err(|error| LoadError::Object(error.into()))?;
@@ -165,7 +176,9 @@ impl Programs {
             arena: arena.address(),
             rules_at: Arena::RULES_AT,
             max_frames: sizes.max_frames,
-            unused: 0,
+            with_arguments: sizes.with_arguments.into(),
+            namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
+            namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
         };
         settings.set(0, told, 0).map_err(|error| LoadError::Map {
             name: "settings",
@@ -187,6 +200,7 @@ impl Programs {
             counters: take(&mut object, "counters")?,
             files: take(&mut object, "files")?,
             free_numbers: numbers,
+            processes: take(&mut object, "processes")?,
             answer: take(&mut object, "answer")?,
             arena,
             table_memory: memory,

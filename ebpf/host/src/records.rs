@@ -3,6 +3,8 @@
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::record::{self, File, Process, Sample};
 
+use crate::names::Names;
+
 /// One record, as it stands in the ring.
 #[derive(Debug)]
 pub enum Record<'a> {
@@ -13,8 +15,16 @@ pub enum Record<'a> {
         /// Behind them the user's stack.
         user: Frames<'a>,
     },
-    Process(Process),
-    File(File),
+    Process {
+        process: Process,
+        cgroup: Names<'a>,
+        /// Each ended by a zero byte; empty where they were not asked for.
+        arguments: &'a [u8],
+    },
+    File {
+        file: File,
+        path: Names<'a>,
+    },
 }
 
 /// Eight bytes each, not aligned for certain.
@@ -64,8 +74,20 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
                 user: Frames(user),
             })
         }
-        record::kind::PROCESS => take(bytes).map(|(process, _)| Record::Process(process)),
-        record::kind::FILE => take(bytes).map(|(file, _)| Record::File(file)),
+        record::kind::PROCESS => {
+            let (process, names) = take::<Process>(bytes)?;
+            let (cgroup, arguments) = names.split_at_checked(process.names_bytes.into())?;
+            Some(Record::Process {
+                process,
+                cgroup: Names::new(cgroup),
+                arguments: arguments.get(..process.arguments_bytes.into())?,
+            })
+        }
+        record::kind::FILE => {
+            let (file, names) = take::<File>(bytes)?;
+            let path = Names::new(names.get(..file.names_bytes as usize)?);
+            Some(Record::File { file, path })
+        }
         _ => None,
     }
 }
@@ -101,6 +123,24 @@ mod tests {
                 .collect::<Vec<_>>(),
             [(20, 0x123), (21, 0x456)]
         );
+        for length in 0..bytes.len() {
+            assert!(parse(&bytes[..length]).is_none(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn reads_a_file_and_its_path() {
+        let file = File {
+            kind: record::kind::FILE,
+            names_bytes: 10,
+            ..File::default()
+        };
+        let mut bytes = bytemuck::bytes_of(&file).to_vec();
+        bytes.extend(b"true\0bin\0\0");
+        let Some(Record::File { path, .. }) = parse(&bytes) else {
+            panic!("is a file");
+        };
+        assert_eq!(path.path().to_str(), Some("/bin/true"));
         for length in 0..bytes.len() {
             assert!(parse(&bytes[..length]).is_none(), "{length} bytes");
         }

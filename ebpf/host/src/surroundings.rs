@@ -58,7 +58,7 @@ const USEFUL: [(u32, &str, &str); 3] = [
 ];
 
 /// Returns what cannot work, and warns of what will work less well.
-pub fn check() -> Result<(), SurroundingsError> {
+pub fn check(is_sidecar: bool) -> Result<(), SurroundingsError> {
     let held = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
     held.check_needed()?;
     // Not there where the kernel has no such module or its file system is not mounted.
@@ -69,7 +69,7 @@ pub fn check() -> Result<(), SurroundingsError> {
     for (name, cost) in held.missed() {
         tracing::warn!("{name} is missing: {cost}.");
     }
-    if let Some(why) = strange_proc() {
+    if let Some(why) = strange_proc(is_sidecar) {
         tracing::warn!("{why}");
     }
     Ok(())
@@ -121,7 +121,7 @@ impl Capabilities {
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// The kernel numbers processes as the host does; /proc may not.
-fn strange_proc() -> Option<&'static str> {
+fn strange_proc(is_sidecar: bool) -> Option<&'static str> {
     let own = fs::read_link("/proc/self");
     if own.is_ok_and(|own| own.to_str() != Some(&std::process::id().to_string())) {
         return Some(
@@ -129,11 +129,15 @@ fn strange_proc() -> Option<&'static str> {
              Mount the one of this namespace.",
         );
     }
+    if is_sidecar {
+        return None;
+    }
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     (namespace.to_str() != Some(FIRST_PID_NAMESPACE)).then_some(
         "This process is in a PID namespace of its own, where it does not see the host's processes: \
          these have no names and their stacks are cut off. \
-         Run it in the host's (Kubernetes: `hostPID: true`, Docker: `--pid=host`).",
+         Run it in the host's (Kubernetes: `hostPID: true`, Docker: `--pid=host`), \
+         or set `mode: sidecar` to profile this namespace alone.",
     )
 }
 

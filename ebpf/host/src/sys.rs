@@ -58,6 +58,23 @@ pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     perf_ioctl(event, aya_obj::generated::PERF_EVENT_IOC_DISABLE, 0)
 }
 
+/// The kernel turned the frequency of a CPU clock into a period when it was opened, so it takes one.
+pub fn set_frequency(event: BorrowedFd<'_>, frequency: u64) -> io::Result<()> {
+    let period = 1_000_000_000 / frequency.max(1);
+    // SAFETY: the request reads a number through the pointer, which outlives the call.
+    let answer = unsafe {
+        libc::ioctl(
+            event.as_raw_fd(),
+            libc::c_ulong::from(aya_obj::generated::PERF_EVENT_IOC_PERIOD),
+            &raw const period,
+        )
+    };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 fn perf_ioctl(event: BorrowedFd<'_>, request: u32, argument: libc::c_ulong) -> io::Result<()> {
     // SAFETY: these requests take a number.
     let answer = unsafe { libc::ioctl(event.as_raw_fd(), libc::c_ulong::from(request), argument) };
@@ -199,6 +216,24 @@ pub fn open_in_root(root: BorrowedFd<'_>, path: &str) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(opened as i32) })
 }
 
+/// The number of the BPF program that was loaded next after that of this number; None where there is
+/// none, or nobody tells.
+pub fn next_bpf_program(after: u32) -> Option<u32> {
+    // SAFETY: every field of the union may be zero.
+    let mut attributes: aya_obj::generated::bpf_attr = unsafe { std::mem::zeroed() };
+    attributes.__bindgen_anon_6.__bindgen_anon_1.start_id = after;
+    // SAFETY: the union outlives the call, which is told its size.
+    unsafe {
+        let answer = libc::syscall(
+            libc::SYS_bpf,
+            aya_obj::generated::bpf_cmd::BPF_PROG_GET_NEXT_ID as libc::c_int,
+            &raw mut attributes,
+            size_of_val(&attributes),
+        );
+        (answer == 0).then_some(attributes.__bindgen_anon_6.next_id)
+    }
+}
+
 /// Makes the calling thread yield to others.
 pub fn lower_priority(nice: i32) {
     // SAFETY: a thread's own number; a failure changes nothing.
@@ -212,6 +247,11 @@ pub fn lower_priority(nice: i32) {
 pub fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".into(), |release| release.trim().to_owned())
+}
+
+/// How long this process was on a CPU, all its threads together.
+pub fn own_cpu_time() -> Duration {
+    Duration::from_nanos(clock(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
 /// Nanoseconds since boot, the clock of the programs.

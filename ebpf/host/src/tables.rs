@@ -10,21 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::{Builder as Thread, JoinHandle};
 
-use profcol_ebpf_common::record;
-
 use crate::arena::Arena;
 use crate::builder::Builder;
-use crate::files::Files;
+use crate::files::{Announced, Files};
 use crate::identify::Identifier;
 use crate::jobs::Jobs;
 use crate::opener::Opener;
+use crate::places::Places;
 
 /// Files that wait to be opened. A file that finds no room is announced again by a later sample.
 const QUEUE: usize = 1024;
 
 /// The threads and the ways to them.
 pub struct Tables {
-    announced: Option<SyncSender<record::File>>,
+    announced: Option<SyncSender<Announced>>,
     jobs: Arc<Jobs>,
     files: Arc<Files>,
     threads: Vec<JoinHandle<()>>,
@@ -37,6 +36,7 @@ pub struct Stats {
     pub refused: AtomicU64,
     pub vanished: AtomicU64,
     pub no_room: AtomicU64,
+    pub evicted: AtomicU64,
     pub table_bytes: AtomicU64,
 }
 
@@ -50,6 +50,8 @@ pub struct TableCounts {
     pub vanished: u64,
     /// Found no room in the memory for tables.
     pub no_room: u64,
+    /// Forgotten, since others needed the room.
+    pub evicted: u64,
     /// Memory that the tables use.
     pub bytes: u64,
 }
@@ -65,6 +67,7 @@ impl Tables {
             files: Arc::clone(&files),
             jobs: Arc::clone(&jobs),
             stats: Arc::clone(&stats),
+            places: Places::new(),
         };
         let builder = Builder {
             arena,
@@ -72,6 +75,7 @@ impl Tables {
             jobs: Arc::clone(&jobs),
             stats: Arc::clone(&stats),
             giants: HashMap::new(),
+            pieces: HashMap::new(),
         };
         let mut tables = Self {
             announced: Some(announced),
@@ -97,20 +101,34 @@ impl Tables {
             refused: count(&self.stats.refused),
             vanished: count(&self.stats.vanished),
             no_room: count(&self.stats.no_room),
+            evicted: count(&self.stats.evicted),
             bytes: count(&self.stats.table_bytes),
         }
     }
 
     /// A file that no sample met before.
-    pub fn announce(&self, file: record::File) {
-        let Some(announced) = &self.announced else {
+    pub fn announce(&self, announced: Announced) {
+        let Some(to_open) = &self.announced else {
             return;
         };
-        if let Err(TrySendError::Full(file)) = announced.try_send(file) {
-            Stats::count(&self.stats.vanished);
-            tracing::debug!(number = file.number, "too many new executables at once");
-            self.files.forget(&file);
+        if !self.files.take(&announced) {
+            return;
         }
+        if let Err(TrySendError::Full(announced)) = to_open.try_send(announced) {
+            tracing::debug!(
+                number = announced.file.number,
+                "too many new executables at once"
+            );
+            self.files.retry_later(&announced.file);
+        }
+        if self.files.surplus() > 0 {
+            self.jobs.evict();
+        }
+    }
+
+    /// Everything that was handed out so far has its names.
+    pub fn named(&self) {
+        self.files.free_rested_numbers();
     }
 
     /// A sample needed this page of a file, and it was not there.

@@ -1,74 +1,134 @@
 //! Numbers for files, given at the first sample that meets them.
 
 use aya_ebpf::bindings::BPF_NOEXIST;
-use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_boot_ns};
+use aya_ebpf::helpers::generated::{bpf_get_current_task, bpf_ktime_get_boot_ns};
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef, number};
+use profcol_ebpf_common::hide;
 use profcol_ebpf_common::record::{self, kind};
 
-use crate::maps::{FILES, FREE_NUMBERS, RECORDS, count};
+use crate::maps::{self, FILES, FREE_NUMBERS, count};
+use crate::names;
+use crate::process;
+use crate::scratch::Scratch;
+use crate::task;
 
 /// A new file is worth waking the loader: until it has a table its samples are not whole.
 const WAKEUP: u64 = 2;
 
+/// A file as a sample met it.
+pub struct Met {
+    pub id: FileId,
+    /// The kernel's `struct file`; 0 is none.
+    pub file: u64,
+    pub start: u64,
+    pub end: u64,
+}
+
 /// The file's number and table; a file that is new is numbered and announced.
 #[inline(always)]
-pub fn entry(id: &FileId, start: u64, end: u64) -> FileEntry {
-    if let Some(entry) = FILES.get_ptr_mut(id) {
-        // SAFETY: the entry stays where it is while the program runs. Two CPUs may write the time
-        // at once, and either is right.
-        unsafe {
-            (*entry).used = bpf_ktime_get_boot_ns();
-            return *entry;
+pub fn entry(scratch: &mut Scratch, met: &Met) -> FileEntry {
+    let Some(known) = FILES.get_ptr_mut(&met.id) else {
+        return FileEntry {
+            number: number_file(scratch, met).unwrap_or(number::UNNUMBERED),
+            table: TableRef::PENDING,
+            used: 0,
+        };
+    };
+    // SAFETY: the entry stays where it is while the program runs. Two CPUs may write to it at once:
+    // of the times either is right, and of two announcements the loader heeds the first.
+    let known = unsafe { &mut *known };
+    known.used = now();
+    let mut entry = *known;
+    if entry.table == TableRef::UNOPENED {
+        entry.table = TableRef::PENDING;
+        if announce(scratch, met, entry.number) {
+            known.table = TableRef::PENDING;
         }
     }
-    let number = number_file(id, start, end).unwrap_or(number::UNNUMBERED);
-    FileEntry {
-        number,
-        table: TableRef::PENDING,
-        used: 0,
-    }
+    entry
 }
 
 #[inline(always)]
-fn number_file(id: &FileId, start: u64, end: u64) -> Option<u32> {
+fn number_file(scratch: &mut Scratch, met: &Met) -> Option<u32> {
     let Ok(Some(number)) = FREE_NUMBERS.pop() else {
         count(counter::NO_FREE_NUMBER);
         return None;
     };
-    // SAFETY: the helper has no conditions.
-    let used = unsafe { bpf_ktime_get_boot_ns() };
     let entry = FileEntry {
         number,
         table: TableRef::PENDING,
-        used,
+        used: now(),
     };
-    if FILES.insert(id, &entry, u64::from(BPF_NOEXIST)).is_err() {
+    if FILES
+        .insert(&met.id, &entry, u64::from(BPF_NOEXIST))
+        .is_err()
+    {
         let _ = FREE_NUMBERS.push(&number, 0);
         // Another CPU was faster, or the map is full.
-        let Some(entry) = FILES.get_ptr_mut(id) else {
+        let Some(entry) = FILES.get_ptr_mut(&met.id) else {
             count(counter::NO_FREE_NUMBER);
             return None;
         };
         // SAFETY: as above.
         return Some(unsafe { (*entry).number });
     }
-    let announced = record::File {
-        kind: kind::FILE,
-        number,
-        id: *id,
-        // SAFETY: the helper has no conditions.
-        pid: unsafe { (bpf_get_current_pid_tgid() >> 32) as u32 },
-        unused: 0,
-        start,
-        end,
-    };
-    if RECORDS.output::<record::File>(&announced, WAKEUP).is_err() {
+    if !announce(scratch, met, number) {
         // Nobody was told, so the next sample has to try again.
-        count(counter::RING_FULL_FILE);
-        let _ = FILES.remove(id);
+        let _ = FILES.remove(&met.id);
         let _ = FREE_NUMBERS.push(&number, 0);
         return None;
     }
     Some(number)
+}
+
+#[inline(always)]
+fn announce(scratch: &mut Scratch, met: &Met, number: u32) -> bool {
+    scratch.told.file = record::File {
+        kind: kind::FILE,
+        number,
+        id: met.id,
+        start: met.start,
+        end: met.end,
+        time: now(),
+        ..record::File::default()
+    };
+    hide(u64::from(tell(scratch, met.file))) != 0
+}
+
+/// Adds to what is told of a file what is known of its process and path, and sends it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn tell(scratch: *mut Scratch, file: u64) -> u32 {
+    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+        return 0;
+    };
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    scratch.names_bytes = 0;
+    if file != 0 {
+        names::note_path(scratch, file);
+    }
+    let ids = process::ids().unwrap_or(0);
+    // SAFETY: the helper has no conditions.
+    let current = unsafe { bpf_get_current_task() };
+    let layout = &settings.layout;
+    let names_bytes = scratch.names_bytes as u32;
+    // SAFETY: the caller wrote the file's part; any bytes are valid.
+    let told = unsafe { &mut scratch.told.file };
+    told.pid = (ids >> 32) as u32;
+    told.parent = task::parent(layout, task::leader(layout, current));
+    told.mount_namespace = task::mount_namespace(layout, current);
+    told.names_bytes = names_bytes;
+    if !names::send(scratch, WAKEUP) {
+        count(counter::RING_FULL_FILE);
+        return 0;
+    }
+    1
+}
+
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: the helper has no conditions.
+    unsafe { bpf_ktime_get_boot_ns() }
 }

@@ -18,9 +18,13 @@ mod files;
 mod identify;
 mod kernel;
 mod maps;
+mod names;
+mod process;
 mod registers;
+mod remembered;
 mod sample;
 mod scratch;
+mod task;
 mod unwind;
 
 #[panic_handler]

@@ -8,6 +8,7 @@ use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::settings::Settings;
 
 use crate::kernel::Node;
+use crate::remembered::Remembered;
 use crate::scratch::Scratch;
 
 #[map(name = "settings")]
@@ -31,9 +32,13 @@ pub static FILES: HashMap<FileId, FileEntry> = HashMap::with_max_entries(8192, 0
 #[map(name = "free_numbers")]
 pub static FREE_NUMBERS: Queue<u32> = Queue::with_max_entries(8192, 0);
 
-/// Processes that were announced.
+/// What is known of processes that were sampled, see `record::known`.
 #[map(name = "processes")]
 pub static PROCESSES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(8192, 0);
+
+/// As many for each CPU as [`REMEMBERED_SHIFT`](profcol_ebpf_common::settings::REMEMBERED_SHIFT) says.
+#[map(name = "remembered")]
+pub static REMEMBERED: Array<Remembered> = Array::with_max_entries(1, 0);
 
 #[map(name = "records")]
 pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
@@ -56,9 +61,13 @@ pub fn own_node() -> Option<&'static mut Node> {
 }
 
 pub fn count(counter: u32) {
+    add(counter, 1);
+}
+
+pub fn add(counter: u32, more: u64) {
     if let Some(counts) = COUNTS.get_ptr_mut(0) {
         let place = profcol_ebpf_common::hide(u64::from(counter)) as usize & (COUNTERS - 1);
         // SAFETY: the place is below the array's length, which is a power of two.
-        unsafe { *counts.cast::<u64>().add(place) += 1 };
+        unsafe { *counts.cast::<u64>().add(place) += more };
     }
 }

@@ -10,6 +10,9 @@ use crate::scratch::WINDOW;
 
 /// Where x86-64's `pt_regs` has what a walk needs, in words.
 const BP: usize = 4;
+const DI: usize = 14;
+/// The number of the system call; -1 where it was none that led into the kernel.
+const ORIG_AX: usize = 15;
 const IP: usize = 16;
 const CS: usize = 17;
 const SP: usize = 19;
@@ -20,27 +23,47 @@ const _: () = assert!(WORDS <= WINDOW);
 const USER: u64 = 3;
 const USER_32: u64 = 0x23;
 
+/// Whether user code was interrupted, and not the kernel.
+#[inline(always)]
+pub fn is_user(context: *const u64) -> bool {
+    // SAFETY: as below.
+    unsafe { context.add(CS).read_volatile() & USER == USER }
+}
+
+/// Where a thread of a process stands.
+pub struct Stand {
+    pub registers: Registers,
+    /// Whether the instruction there is the next one. In a system call what is next may belong to
+    /// another function: some calls do not return.
+    pub exact: bool,
+}
+
 /// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
 /// for use here.
 #[inline(always)]
-pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registers, EndReason> {
+pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
     let (cs, interrupted) = unsafe {
         let interrupted = Registers {
             ip: context.add(IP).read_volatile(),
             sp: context.add(SP).read_volatile(),
             fp: context.add(BP).read_volatile(),
+            link: context.add(DI).read_volatile(),
         };
         (context.add(CS).read_volatile(), interrupted)
     };
     if cs & USER == USER {
-        return of_code_segment(cs, interrupted);
+        return of_code_segment(cs, interrupted, true);
     }
     // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
     // the thread's kernel stack.
     let read = unsafe {
         let at = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel(space.as_mut_ptr().cast(), (WORDS * 8) as u32, at as *const _)
+        bpf_probe_read_kernel(
+            space.as_mut_ptr().cast(),
+            (WORDS * 8) as u32,
+            at as *const _,
+        )
     };
     let saved = space;
     if read != 0 || saved[CS] & USER != USER {
@@ -52,14 +75,16 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Registe
             ip: saved[IP],
             sp: saved[SP],
             fp: saved[BP],
+            link: saved[DI],
         },
+        (saved[ORIG_AX] as i64) < 0,
     )
 }
 
 #[inline(always)]
-fn of_code_segment(cs: u64, registers: Registers) -> Result<Registers, EndReason> {
+fn of_code_segment(cs: u64, registers: Registers, exact: bool) -> Result<Stand, EndReason> {
     if cs & 0xffff == USER_32 {
         return Err(EndReason::Bits32);
     }
-    Ok(registers)
+    Ok(Stand { registers, exact })
 }

@@ -1,62 +1,75 @@
 //! On each tick: who runs here, and where.
 
 use aya_ebpf::EbpfContext;
+use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_comm, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_smp_processor_id,
-    bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
+    bpf_get_current_comm, bpf_get_current_task, bpf_get_smp_processor_id, bpf_get_stack,
+    bpf_ktime_get_boot_ns, bpf_ringbuf_output,
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
+use profcol_ebpf_common::file::number;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
-    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind,
+    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind, known,
 };
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::{Code, Walk};
 use profcol_ebpf_common::{counter, hide};
 
+use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{KNOWN_CODES, Scratch};
-use crate::unwind::{self, GO_ON, NO_WINDOW};
-use crate::{files, registers};
-
-/// Flags of a task.
-const EXITING: u64 = 0x4;
-const KERNEL_THREAD: u64 = 0x20_0000;
+use crate::unwind::{self, CLIMB, GO_ON, NO_WINDOW, NO_WINDOW_BYTES};
+use crate::{names, process, registers, remembered, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
+const WAKEUP: u64 = 2;
 
 #[perf_event]
 pub fn sample(context: PerfEventContext) -> u32 {
     let (Some(settings), Some(scratch)) = (maps::settings(), maps::scratch()) else {
         return 0;
     };
-    // SAFETY: the helpers have no conditions.
-    let (ids, task) = unsafe { (bpf_get_current_pid_tgid(), bpf_get_current_task()) };
-    let process = (ids >> 32) as u32;
-    if process == 0 {
+    let Some(ids) = process::ids() else {
+        return 0;
+    };
+    if ids >> 32 == 0 {
+        return 0;
+    }
+    // SAFETY: the helper has no conditions.
+    let task = unsafe { bpf_get_current_task() };
+    describe(scratch, settings, task, ids);
+    scratch.mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
+    scratch.epoch = remembered::epoch(&settings.layout, scratch.mm, &scratch.sample);
+    let known = process::known(scratch.epoch, &scratch.sample);
+    if known == known::EXCLUDED {
+        maps::count(counter::EXCLUDED);
         return 0;
     }
     maps::count(counter::SAMPLES);
-    scratch.mm = 0;
-    describe(scratch, settings, task, ids);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
     let end = walk(&context, scratch, settings, task);
     scratch.sample.end = end;
     maps::count(end);
-    announce(scratch, settings, task);
+    if known != known::ANNOUNCED {
+        announce(scratch, settings, task);
+    }
     send(scratch);
+    // SAFETY: the helper has no conditions.
+    let now = unsafe { bpf_ktime_get_boot_ns() };
+    maps::add(counter::NANOSECONDS, now.wrapping_sub(scratch.sample.time));
     0
 }
 
 #[inline(always)]
 fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
     let layout = &settings.layout;
-    let leader = kernel::word(task + layout.task_leader).unwrap_or(task);
+    let leader = task::leader(layout, task);
     let sample = &mut scratch.sample;
     sample.kind = kind::SAMPLE;
     sample.process = ProcessKey {
@@ -76,6 +89,9 @@ fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
 /// Writes the kernel's stack to the front of the frames and returns how many they are.
 #[inline(always)]
 fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
+    if registers::is_user(context.as_ptr() as *const u64) {
+        return 0;
+    }
     // SAFETY: the frames have room for all of it.
     let bytes = unsafe {
         bpf_get_stack(
@@ -93,12 +109,11 @@ fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
 fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
     let layout = &settings.layout;
     let flags = kernel::word(task + layout.task_flags).unwrap_or(0);
-    if flags & KERNEL_THREAD != 0 {
+    if flags & task::KERNEL_THREAD != 0 {
         return EndReason::KernelThread as u32;
     }
-    scratch.mm = kernel::word(task + layout.task_mm).unwrap_or(0);
     if scratch.mm == 0 {
-        let exiting = flags & EXITING != 0;
+        let exiting = flags & task::EXITING != 0;
         let reason = if exiting {
             EndReason::Exit
         } else {
@@ -106,24 +121,24 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         };
         return reason as u32;
     }
-    let registers = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
-        Ok(registers) => registers,
+    if task::is_between_images(layout, task, flags, scratch.mm) {
+        return EndReason::Exec as u32;
+    }
+    let stand = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
+        Ok(stand) => stand,
         Err(reason) => return reason as u32,
     };
     scratch.walk = Walk {
-        registers,
-        exact: 1,
-        code: Code::default(),
+        registers: stand.registers,
+        exact: u32::from(stand.exact),
     };
+    scratch.code = Code::default();
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;
     scratch.window_at = NO_WINDOW;
-    for frames in 0..MAX_USER_FRAMES as u32 {
-        if frames >= settings.max_frames {
-            break;
-        }
-        let found = unwind::locate(scratch);
-        let end = hide(u64::from(unwind::advance(scratch, found))) as u32;
+    scratch.window_bytes = NO_WINDOW_BYTES;
+    for _ in 0..MAX_USER_FRAMES as u32 / CLIMB {
+        let end = hide(u64::from(unwind::climb(scratch, settings.max_frames))) as u32;
         if end != GO_ON {
             return end;
         }
@@ -135,43 +150,77 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
 #[inline(always)]
 fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let key = scratch.sample.process;
-    // SAFETY: nothing is read but whether it is there.
-    if unsafe { PROCESSES.get(&key) }.is_some() {
-        return;
-    }
     let layout = &settings.layout;
-    let leader = kernel::word(task + layout.task_leader).unwrap_or(task);
-    let parent = kernel::word(leader + layout.task_parent).unwrap_or(0);
-    let mut announced = record::Process {
+    let leader = task::leader(layout, task);
+    let executable = executable(scratch, settings);
+    names::note_cgroup(scratch, task);
+    let (own_pid, pid_namespace) = task::own_pid(layout, leader);
+    let names_bytes = scratch.names_bytes as u16;
+    let mut arguments_bytes = 0;
+    if settings.with_arguments != 0 && has_own_image(scratch) {
+        arguments_bytes = hide(u64::from(names::note_arguments(scratch))) as u16;
+    }
+    scratch.told.process = record::Process {
         kind: kind::PROCESS,
-        parent: kernel::word(parent + layout.task_tgid).unwrap_or(0) as u32,
+        parent: task::parent(layout, leader),
         process: key,
         user: kernel::word(task + layout.task_cred)
             .and_then(|cred| kernel::word(cred + layout.cred_uid))
             .unwrap_or(0) as u32,
-        executable: 0,
+        executable,
         name: [0; 16],
+        own_pid,
+        pid_namespace,
+        mount_namespace: task::mount_namespace(layout, task),
+        names_bytes,
+        arguments_bytes,
     };
-    kernel::read(leader + layout.task_comm, &raw mut announced.name);
-    let mut kernel = Kernel {
-        node: &mut scratch.node,
-    };
-    if scratch.mm != 0
-        && let Some(file) = kernel::word(scratch.mm + layout.mm_exe)
-        && file != 0
-        && let Ok(id) = mappings::identity(&mut kernel, layout, file)
-    {
-        announced.executable = files::entry(&id, 0, 0).number;
-    }
-    if RECORDS
-        .output::<record::Process>(&announced, NO_WAKEUP)
-        .is_err()
-    {
+    // SAFETY: it was written as a process just now.
+    kernel::read(leader + layout.task_comm, unsafe {
+        &raw mut scratch.told.process.name
+    });
+    if !names::send(scratch, NO_WAKEUP) {
         maps::count(counter::RING_FULL_PROCESS);
         return;
     }
-    let announced = hide(1) as u32;
-    let _ = PROCESSES.insert(&key, &announced, 0);
+    // What is not known between two images is told with the next sample.
+    if scratch.sample.end == EndReason::Exec as u32 {
+        return;
+    }
+    let announced = hide(u64::from(known::ANNOUNCED)) as u32;
+    // The loader may be faster and exclude it before.
+    let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
+}
+
+/// Between two images the name is still the old one's and the memory already the new one's.
+fn has_own_image(scratch: &Scratch) -> bool {
+    scratch.mm != 0 && scratch.sample.end != EndReason::Exec as u32
+}
+
+/// The number of the executable's file.
+#[inline(always)]
+fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
+    let layout = &settings.layout;
+    if !has_own_image(scratch) {
+        return number::NOWHERE;
+    }
+    let mut kernel = Kernel {
+        node: &mut scratch.node,
+    };
+    let file = kernel::word(scratch.mm + layout.mm_exe).unwrap_or(0);
+    if file == 0 {
+        return number::NOWHERE;
+    }
+    let Ok(id) = mappings::identity(&mut kernel, layout, file) else {
+        return number::NOWHERE;
+    };
+    let met = Met {
+        id,
+        file,
+        start: 0,
+        end: 0,
+    };
+    files::entry(scratch, &met).number
 }
 
 #[inline(always)]
@@ -183,13 +232,16 @@ fn send(scratch: &mut Scratch) {
         frames = most;
     }
     let bytes = size_of::<Sample>() as u64 + frames * 8;
+    // A page of a table is wanted.
+    let is_pending = scratch.sample.end == EndReason::TablePending as u32;
+    let flags = if is_pending { WAKEUP } else { NO_WAKEUP };
     // SAFETY: the frames stand right behind the sample, and there are no more than they have room for.
     let failed = unsafe {
         bpf_ringbuf_output(
             (&raw const RECORDS).cast_mut().cast(),
             (scratch as *mut Scratch).cast(),
             bytes,
-            NO_WAKEUP,
+            flags,
         )
     };
     if failed != 0 {

@@ -16,6 +16,8 @@ const MAX_SECTION_NAMES: u64 = 4 << 20;
 const MAX_NOTES: u64 = 64 << 10;
 /// Linkers make one; rewriters of binaries and runtimes that are mapped over huge pages up to four.
 const MAX_EXECUTABLE_SEGMENTS: usize = 64;
+/// Some half a million symbols.
+const MAX_SYMBOLS: u64 = 16 << 20;
 /// What a relative call reaches, and 4 MiB of page index.
 const MAX_CODE: u64 = 2 << 30;
 
@@ -73,6 +75,13 @@ pub struct Executable {
     pub(crate) loaded: Vec<Segment>,
 }
 
+/// A function by its symbol; a size of 0 is not known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Function {
+    pub start: u64,
+    pub size: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Section {
     pub part: Part,
@@ -84,6 +93,7 @@ pub(crate) struct Section {
 const SECTIONS: &[&str] = &[
     ".data.rel.ro.gopclntab",
     ".debug_frame",
+    ".dynsym",
     ".eh_frame",
     ".go.buildinfo",
     ".gopclntab",
@@ -94,12 +104,14 @@ const SECTIONS: &[&str] = &[
     ".plt.bnd",
     ".plt.got",
     ".plt.sec",
+    ".symtab",
     ".text",
 ];
 
 type Header = FileHeader64<LittleEndian>;
 type ProgramHeader = ProgramHeader64<LittleEndian>;
 type SectionHeader = SectionHeader64<LittleEndian>;
+type Symbol = Sym64<LittleEndian>;
 const LE: LittleEndian = LittleEndian;
 
 impl Executable {
@@ -182,6 +194,38 @@ impl Executable {
     pub(crate) fn go_functions(&self) -> Option<&Section> {
         let old = || self.section(".data.rel.ro.gopclntab");
         self.section(".gopclntab").or_else(old)
+    }
+
+    /// Whether nothing but the kernel jumps to the entry, as in programs.
+    pub(crate) fn is_entered_by_kernel(&self) -> bool {
+        // Old linkers give libraries an entry that is some function.
+        self.interpreter || !self.position_independent
+    }
+
+    /// The functions that have symbols.
+    pub(crate) fn functions(&self, source: &(impl Source + ?Sized)) -> Vec<Function> {
+        let mut functions = Vec::new();
+        for name in [".symtab", ".dynsym"] {
+            let Some(section) = self.section(name) else {
+                continue;
+            };
+            let Ok(bytes) = section.part.read(source, MAX_SYMBOLS) else {
+                continue;
+            };
+            functions.extend(
+                all::<Symbol>(&bytes)
+                    .iter()
+                    .filter(|symbol| {
+                        matches!(symbol.st_info & 0xf, STT_FUNC | STT_GNU_IFUNC)
+                            && symbol.st_shndx.get(LE) != SHN_UNDEF
+                    })
+                    .map(|symbol| Function {
+                        start: symbol.st_value.get(LE),
+                        size: symbol.st_size.get(LE),
+                    }),
+            );
+        }
+        functions
     }
 
     /// The executable segment with this address.

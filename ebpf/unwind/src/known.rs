@@ -24,24 +24,58 @@ fn signal_return(machine: Machine) -> &'static [u8] {
     }
 }
 
-/// Addresses and their rules, to be used where nothing else is known.
-pub(crate) fn code(
+/// Where a coroutine of the C library begins: `makecontext` makes a return address that is the start
+/// of this function, which then reads what to go on with.
+const CONTEXT_START: [u8; 11] = [
+    0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74,
+];
+const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// How long that function may be, and how many of this length are looked at.
+const CONTEXT_START_SIZE: std::ops::Range<u64> = 20..48;
+const MAX_CONTEXT_STARTS: usize = 1 << 12;
+
+/// Who looks for a call before the address to which it returns finds the byte before the function.
+pub(crate) fn context_starts(
     executable: &Executable,
     source: &(impl Source + ?Sized),
     spans: &Spans,
 ) -> Vec<(u64, u64, Rule)> {
-    let mut known = signal_returns(executable, source, spans);
-    if executable.segment_at(executable.entry).is_some() {
-        known.push((
-            executable.entry,
-            executable.entry.saturating_add(ENTRY),
-            Rule::End,
-        ));
+    if executable.machine != Machine::X86_64 {
+        return Vec::new();
     }
-    known
+    let is_start = |start: &u64| {
+        let segment = executable.segment_at(*start)?;
+        let part = Part {
+            what: "the code",
+            offset: segment.file_offset + (start - segment.address),
+            size: (CONTEXT_START.len() + MARK.len()) as u64,
+        };
+        let bytes = part.read(source, part.size).ok()?;
+        let bytes = bytes.strip_prefix(&MARK).unwrap_or(&bytes);
+        bytes.starts_with(&CONTEXT_START).then_some(())
+    };
+    spans
+        .as_slice()
+        .iter()
+        .filter(|span| CONTEXT_START_SIZE.contains(&(span.end - span.start)))
+        .map(|span| span.start)
+        .take(MAX_CONTEXT_STARTS)
+        .filter(|start| is_start(start).is_some())
+        .map(|start| (start.saturating_sub(1), start, Rule::End))
+        .collect()
 }
 
-fn signal_returns(
+/// Nothing comes before the code at a program's entry. To be used where nothing else is known.
+pub(crate) fn entry(executable: &Executable) -> Vec<(u64, u64, Rule)> {
+    let Executable { entry, .. } = *executable;
+    if executable.segment_at(entry).is_none() {
+        return Vec::new();
+    }
+    vec![(entry, entry.saturating_add(ENTRY), Rule::End)]
+}
+
+/// Addresses and their rules, to be used where nothing else is known.
+pub(crate) fn signal_returns(
     executable: &Executable,
     source: &(impl Source + ?Sized),
     spans: &Spans,

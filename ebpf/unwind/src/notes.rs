@@ -9,6 +9,13 @@ const NT_GO_BUILD_ID: u32 = 4;
 /// Longer ids than any linker makes are taken for damage: GNU's have up to 64 bytes, Go's 83.
 const MAX_ID: usize = 256;
 
+/// GNU's build id among the notes of something that is no file, such as the kernel.
+pub fn build_id(notes: &[u8]) -> Option<Box<[u8]>> {
+    let mut found = Notes::default();
+    found.gather(notes, 4);
+    found.build_id
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub build_id: Option<Box<[u8]>>,

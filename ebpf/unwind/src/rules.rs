@@ -119,6 +119,9 @@ impl<'a> Facts<'a> {
     fn return_address(&self) -> Option<ReturnAddress> {
         match (self.machine, self.row.register(self.return_address)) {
             (Machine::X86_64, Some(RegisterRule::Offset(-8))) => Some(PUSHED),
+            (Machine::X86_64, Some(RegisterRule::Register(gimli::X86_64::RDI))) => {
+                Some(ReturnAddress::LinkRegister)
+            }
             (Machine::X86_64, _) => None,
             (Machine::Aarch64, None | Some(RegisterRule::SameValue)) => {
                 Some(ReturnAddress::LinkRegister)

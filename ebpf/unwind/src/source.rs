@@ -82,12 +82,30 @@ impl Part {
 /// What is read at once: what belongs to neighbours mostly stands together.
 const WINDOW: u64 = 16 << 10;
 
-/// The part of the file that was read last.
+/// Parts that are held: who goes along an index and the two kinds of entries that it leads to is at
+/// three places in turn.
+const WINDOWS: usize = 4;
+
+/// The parts of the file that were read last.
 pub(crate) struct Window<'s, S: ?Sized> {
     source: &'s S,
     length: u64,
+    held: [Held; WINDOWS],
+    /// The one that is given up next.
+    next: usize,
+}
+
+#[derive(Default)]
+struct Held {
     offset: u64,
     bytes: Vec<u8>,
+}
+
+impl Held {
+    fn part(&self, offset: u64, size: u64) -> Option<&[u8]> {
+        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(start..start.checked_add(size as usize)?)
+    }
 }
 
 impl<'s, S: Source + ?Sized> Window<'s, S> {
@@ -95,8 +113,8 @@ impl<'s, S: Source + ?Sized> Window<'s, S> {
         Self {
             source,
             length: source.len().unwrap_or(0),
-            offset: 0,
-            bytes: Vec::new(),
+            held: Default::default(),
+            next: 0,
         }
     }
 
@@ -105,13 +123,18 @@ impl<'s, S: Source + ?Sized> Window<'s, S> {
         if end > self.length {
             return None;
         }
-        let held = self.offset..self.offset + self.bytes.len() as u64;
-        if offset < held.start || end > held.end {
-            let size = size.max(WINDOW).min(self.length - offset);
-            self.bytes = self.source.read_at(offset, size as usize).ok()?;
-            self.offset = offset;
-        }
-        let start = (offset - self.offset) as usize;
-        self.bytes.get(start..start + size as usize)
+        let is_held = |held: &Held| held.part(offset, size).is_some();
+        let place = match self.held.iter().position(is_held) {
+            Some(place) => place,
+            None => {
+                let place = self.next;
+                self.next = (place + 1) % WINDOWS;
+                let size = size.max(WINDOW).min(self.length - offset);
+                let bytes = self.source.read_at(offset, size as usize).ok()?;
+                *self.held.get_mut(place)? = Held { offset, bytes };
+                place
+            }
+        };
+        self.held.get(place)?.part(offset, size)
     }
 }

@@ -5,7 +5,7 @@ use crate::elf::{Executable, Segment};
 use crate::sections::FrameBytes;
 use crate::span::{Origin, Span, Spans};
 use crate::writer::{Step, Writer};
-use crate::{Refused, Source, golang, known, plt};
+use crate::{Refused, Source, golang, instructions, known, plt};
 use gimli::{DebugFrame, EhFrame};
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row, Words, search};
@@ -113,7 +113,11 @@ impl<'a, S: Source + ?Sized> Authorities<'a, S> {
         };
         let mut spans = Spans::default();
         if let Some(frames) = &mut self.eh_frame {
-            spans = Spans::new(code(frames.spans()?));
+            let mut found = code(frames.spans()?);
+            if executable.is_entered_by_kernel() {
+                self.end_at(executable.entry, &mut found);
+            }
+            spans = Spans::new(found);
         }
         if let Some(functions) = &mut self.go {
             spans.fill(code(functions.spans()));
@@ -127,9 +131,22 @@ impl<'a, S: Source + ?Sized> Authorities<'a, S> {
         }
         let stubs = plt::stubs(executable, source);
         spans.fill(code(self.fixed(stubs)));
-        let known = known::code(executable, source, &spans);
-        spans.fill(code(self.fixed(known)));
+        let returns = known::signal_returns(executable, source, &spans);
+        spans.fill(code(self.fixed(returns)));
+        let starts = known::context_starts(executable, source, &spans);
+        spans.fill(code(self.fixed(starts)));
+        let derived = instructions::rules(executable, source, &spans);
+        spans.fill(code(self.fixed(derived)));
+        spans.fill(code(self.fixed(known::entry(executable))));
         Ok(spans)
+    }
+
+    /// Compilers do not know that nobody calls the function at the entry.
+    fn end_at(&mut self, entry: u64, spans: &mut [Span]) {
+        if let Some(span) = spans.iter_mut().find(|span| span.start == entry) {
+            self.fixed.push(Rule::End);
+            span.origin = Origin::Fixed(self.fixed.len() as u32 - 1);
+        }
     }
 
     /// Rules that hold for the whole of their addresses.

@@ -9,7 +9,7 @@ use std::time::Instant;
 use aya::programs::ProgramType;
 use aya_obj::Object;
 use profcol_ebpf_common::file::TableRef;
-use profcol_ebpf_common::record::{ProcessKey, Sample};
+use profcol_ebpf_common::record::{File, Process, ProcessKey, Sample};
 use profcol_ebpf_common::walk::{Code, Registers, Walk};
 
 use super::*;
@@ -21,14 +21,16 @@ const SIZES: Sizes = Sizes {
     processes: 64,
     ring_bytes: 1 << 16,
     max_frames: 128,
+    with_arguments: false,
+    namespace: None,
 };
 
 /// Instructions that the kernel may look at before it trusts a program, a fifth above what Linux 6.18 took. It looks
 /// at a function again at each call where it was given no types for it, and that is a hundred times as many.
 const MOST_VERIFIED: [(TableMemory, &str, u32); 4] = [
-    (TableMemory::Arena, SAMPLE, 27_000),
+    (TableMemory::Arena, SAMPLE, 40_000),
     (TableMemory::Arena, IDENTIFY, 3_400),
-    (TableMemory::Blocks, SAMPLE, 27_000),
+    (TableMemory::Blocks, SAMPLE, 40_000),
     (TableMemory::Blocks, IDENTIFY, 3_400),
 ];
 
@@ -89,8 +91,14 @@ fn check_structures(object: &Object) {
     // The last members: what is before them cannot change in size unseen. The frames stand behind the sample.
     check("Scratch", "frames", size_of::<Sample>());
     check("Sample", "thread_name", offset_of!(Sample, thread_name));
+    check(
+        "Process",
+        "arguments_bytes",
+        offset_of!(Process, arguments_bytes),
+    );
+    check("File", "names_bytes", offset_of!(File, names_bytes));
     check("ProcessKey", "started", offset_of!(ProcessKey, started));
-    check("Walk", "code", offset_of!(Walk, code));
+    check("Walk", "exact", offset_of!(Walk, exact));
     check("Registers", "fp", offset_of!(Registers, fp));
     check("Code", "table", offset_of!(Code, table));
     check("TableRef", "page_count", offset_of!(TableRef, page_count));

@@ -1,10 +1,11 @@
 mod golang;
 mod image;
+mod instructions;
 mod lookup;
 
 use crate::{Executable, Refused, Source, Table, htlhash};
 use image::{ADDRESS, CODE, Frames, Image};
-use profcol_ebpf_common::rule::{Cfa, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
 use profcol_ebpf_common::table::Page;
 use std::io::Write;
 
@@ -43,6 +44,13 @@ fn says_what_call_frame_information_says() {
         (&[0x0e, 16, 0x86, 2], Rule::x86_64(Cfa::Sp(16), fp)),
         // def_cfa rbp+16; rbp at cfa-16
         (&[0x0c, 6, 16, 0x86, 2], Rule::x86_64(Cfa::Fp(16), fp)),
+        // def_cfa_offset 0; ra in rdi: vfork
+        (
+            &[0x0e, 0, 0x09, 16, 5],
+            Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister),
+        ),
+        // ra in rsi
+        (&[0x09, 16, 4], Rule::Unsupported),
         // def_cfa r10+0
         (&[0x0c, 10, 0], Rule::Unsupported),
         // cfa = *(rbp-8); rbp at *(rbp+0)

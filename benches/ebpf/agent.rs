@@ -1,0 +1,155 @@
+//! profcol as a process: it profiles the host and throws the profiles away.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+const LONGEST_START: Duration = Duration::from_secs(60);
+
+pub struct Agent {
+    child: Child,
+    metrics: SocketAddr,
+    /// From the start to readiness.
+    pub start: Duration,
+    /// Holds the configuration and the log as long as the process.
+    _folder: tempfile::TempDir,
+}
+
+impl Agent {
+    /// Starts it and waits until it profiles. `exporter` is the configuration of one, by its name.
+    pub fn start(program: &Path, frequency: u64, exporter: &str) -> Result<Self> {
+        let metrics = free_address()?;
+        let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+        let config = folder.path().join("config.yaml");
+        fs::write(&config, configuration(frequency, exporter, metrics))
+            .context("failed to write a configuration")?;
+        let log = folder.path().join("log");
+        let output = File::create(&log).context("failed to create a log")?;
+        let started = Instant::now();
+        let child = Command::new(program)
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("failed to start {}", program.display()))?;
+        let mut agent = Self {
+            child,
+            metrics,
+            start: Duration::ZERO,
+            _folder: folder,
+        };
+        agent.wait_until_ready(&log, started)?;
+        agent.start = started.elapsed();
+        Ok(agent)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_ready(&mut self, log: &PathBuf, started: Instant) -> Result<()> {
+        loop {
+            let said = fs::read_to_string(log).unwrap_or_default();
+            if said.contains("Everything is ready") {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("profcol ended ({status}); it said:\n{said}");
+            }
+            if started.elapsed() > LONGEST_START {
+                bail!("profcol is not ready after {LONGEST_START:?}; it said:\n{said}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The receiver's counters, by name and labels.
+    pub fn metrics(&self) -> Result<Metrics> {
+        let mut stream = TcpStream::connect(self.metrics).context("no metrics")?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let value = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((
+                name.strip_prefix("profcol_ebpf_cpu_")?.to_owned(),
+                value.parse().ok()?,
+            ))
+        };
+        Ok(Metrics(text.lines().filter_map(value).collect()))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Fails only where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Debug)]
+pub struct Metrics(BTreeMap<String, f64>);
+
+impl Metrics {
+    /// The sum of a counter over all its labels.
+    pub fn sum(&self, name: &str) -> f64 {
+        let is_it = |key: &str| {
+            key.split('{')
+                .next()
+                .is_some_and(|known| known == name || known.strip_suffix("_total") == Some(name))
+        };
+        self.0
+            .iter()
+            .filter(|(key, _)| is_it(key))
+            .map(|(_, value)| value)
+            .sum()
+    }
+
+    /// User stacks by the reason why they end.
+    pub fn stacks(&self) -> BTreeMap<String, f64> {
+        self.0
+            .iter()
+            .filter(|(key, _)| key.starts_with("stacks"))
+            .filter_map(|(key, &value)| {
+                let (_, reason) = key.split_once("end_reason=\"")?;
+                Some((reason.split('"').next()?.to_owned(), value))
+            })
+            .collect()
+    }
+}
+
+fn free_address() -> Result<SocketAddr> {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on loopback")?;
+    Ok(listener.local_addr()?)
+}
+
+fn configuration(frequency: u64, exporter: &str, metrics: SocketAddr) -> String {
+    let (host, port) = (metrics.ip(), metrics.port());
+    let (name, _) = exporter.split_once(':').unwrap_or((exporter, ""));
+    format!(
+        "\
+receivers:
+  ebpf_cpu: {{frequency: {frequency}}}
+exporters:
+  {exporter}
+service:
+  telemetry:
+    metrics:
+      readers:
+        - pull: {{exporter: {{prometheus: {{host: {host}, port: {port}}}}}}}
+  pipelines:
+    profiles: {{receivers: [ebpf_cpu], exporters: [{name}]}}
+"
+    )
+}

@@ -1,0 +1,65 @@
+//! What the eBPF receiver costs the host: in the kernel at each sample, as a process, and in memory.
+//!
+//! For each workload and frequency it starts profcol with an exporter that throws everything away, and looks at it for a
+//! while. On the same clock run two more programs: one that does nothing, whose runs are the samples due and whose
+//! time is the kernel's own counting, and one that has the kernel walk the user's frame pointers. `perf record` follows
+//! on the same load.
+//!
+//! `cargo xtask bench ebpf --help`
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is a command-line tool; its report is its output"
+)]
+
+mod agent;
+mod bpf;
+mod cold;
+mod floor;
+mod options;
+mod perf;
+mod report;
+mod trial;
+mod workload;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+
+use crate::options::Options;
+use crate::perf::CallGraph;
+use crate::report::Report;
+use crate::workload::Programs;
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let programs = Programs::build(&options.workloads)?;
+    let _stats = bpf::Stats::enable()?;
+    let mut report = Report::default();
+    for &workload in &options.workloads {
+        let runs = options.frequencies.len() as u32 + 1;
+        let longest = runs * (options.window() * 2 + options.warm_up() + Duration::from_secs(60));
+        let running = programs.start(workload, longest)?;
+        for &frequency in &options.frequencies {
+            let trial = trial::run(frequency, &options)?;
+            eprintln!("{workload:?}, {frequency} Hz: {trial:?}");
+            report.add(workload, frequency, trial);
+        }
+        if !options.without_perf
+            && let Some(&frequency) = options.frequencies.last()
+        {
+            for call_graph in CallGraph::ALL {
+                let run = perf::run(call_graph, frequency, options.window())?;
+                report.add_perf(workload, frequency, call_graph, &run);
+            }
+        }
+        drop(running);
+    }
+    println!("{report}");
+    if let Some(program) = programs.deep() {
+        println!("{}", cold::run(&options.profcol, &program)?);
+    }
+    Ok(())
+}

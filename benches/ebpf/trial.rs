@@ -1,0 +1,113 @@
+//! One look at profcol under a load.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use profcol_benches::procfs;
+
+use crate::agent::{Agent, Metrics};
+use crate::bpf::Facts;
+use crate::floor::{Floor, FloorCounts};
+use crate::options::Options;
+
+#[derive(Debug)]
+pub struct Trial {
+    /// Of one core.
+    pub cpu: f64,
+    pub resident: u64,
+    pub peak: u64,
+    pub map_bytes: u64,
+    /// Samples in the window.
+    pub samples: f64,
+    /// Of the samples that were due.
+    pub delivered: f64,
+    /// Nanoseconds per sample, without what the kernel's counting adds.
+    pub program: f64,
+    pub frame_pointers: f64,
+    pub empty: f64,
+    /// Shares of user stacks by the reason why they end, the largest first.
+    pub reasons: Vec<(String, f64)>,
+    /// From the process's start to readiness, and CPU from there to the end of the warm-up.
+    pub start: f64,
+    pub start_cpu: f64,
+    pub verified: u64,
+}
+
+/// Everything at one moment.
+struct Look {
+    at: Instant,
+    cpu: Duration,
+    facts: Facts,
+    floor: FloorCounts,
+    metrics: Metrics,
+}
+
+impl Look {
+    fn at(agent: &Agent, floor: &Floor) -> Result<Self> {
+        Ok(Self {
+            at: Instant::now(),
+            cpu: procfs::running_time(agent.pid())?,
+            facts: Facts::of(agent.pid())?,
+            floor: floor.counts()?,
+            metrics: agent.metrics()?,
+        })
+    }
+}
+
+pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
+    let agent = Agent::start(&options.profcol, frequency, "nop: {}")?;
+    thread::sleep(options.warm_up());
+    let floor = Floor::start(frequency)?;
+    let before = Look::at(&agent, &floor)?;
+    thread::sleep(options.window());
+    let after = Look::at(&agent, &floor)?;
+    // Counters follow at the end of an interval: what was counted last belongs to the whole run.
+    let counted = |name: &str| after.metrics.sum(name);
+    let empty = after.floor.empty.since(before.floor.empty);
+    let frame_pointers = after
+        .floor
+        .frame_pointers
+        .since(before.floor.frame_pointers);
+    let runs = (after.facts.runs - before.facts.runs) as f64;
+    let nanoseconds = (after.facts.nanoseconds - before.facts.nanoseconds) as f64;
+    // The program ends at once where its CPU is idle.
+    let busy = counted("samples") / after.facts.runs as f64;
+    let lost = (counted("lost_samples") + counted("dropped_samples")) / counted("samples");
+    Ok(Trial {
+        cpu: (after.cpu.saturating_sub(before.cpu)).as_secs_f64()
+            / (after.at - before.at).as_secs_f64(),
+        resident: procfs::resident(agent.pid())?,
+        peak: procfs::peak_resident(agent.pid())?,
+        map_bytes: after.facts.map_bytes,
+        samples: runs * busy,
+        delivered: runs / empty.count as f64 * (1.0 - lost),
+        program: (nanoseconds / runs - empty.mean()) / busy,
+        frame_pointers: (frame_pointers.mean() - empty.mean()) / busy,
+        empty: empty.mean(),
+        reasons: reasons(&before.metrics, &after.metrics),
+        start: agent.start.as_secs_f64(),
+        start_cpu: before.cpu.as_secs_f64(),
+        verified: after.facts.verified,
+    })
+}
+
+fn reasons(before: &Metrics, after: &Metrics) -> Vec<(String, f64)> {
+    let earlier: BTreeMap<String, f64> = before.stacks();
+    let mut reasons: Vec<(String, f64)> = after
+        .stacks()
+        .into_iter()
+        .map(|(reason, count)| {
+            let since = count - earlier.get(&reason).copied().unwrap_or_default();
+            (reason, since)
+        })
+        .filter(|&(_, count)| count > 0.0)
+        .collect();
+    let all: f64 = reasons.iter().map(|(_, count)| count).sum();
+    for (_, count) in &mut reasons {
+        *count /= all;
+    }
+    reasons.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    reasons
+}

@@ -1,0 +1,154 @@
+//! Lowers the frequency rather than use more CPU time than is allowed.
+//!
+//! What is compared with the budget is the time that this process was on a CPU, with all its threads
+//! and everything else that it does, and the time that the sampling program ran in the kernel.
+
+use std::time::Duration;
+
+use profcol_ebpf_host::own_cpu_time;
+
+/// Less is too short to judge.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// What the start costs, above all tables for what runs already, says nothing about the frequency.
+const START: Duration = Duration::from_secs(10);
+
+/// So many calm windows in a row before the frequency goes up a step.
+const CALM: u32 = 3;
+
+/// A step up doubles the cost at most; it is taken where that stays below this part of the budget.
+const ROOM: f64 = 0.8;
+
+pub struct Budget {
+    /// Of one core; 0 is no bound.
+    share: f64,
+    configured: u64,
+    frequency: u64,
+    window: Duration,
+    used: Duration,
+    calm: u32,
+}
+
+impl Budget {
+    pub fn new(share: f64, frequency: u64) -> Self {
+        Self {
+            share,
+            configured: frequency,
+            frequency,
+            window: Duration::ZERO,
+            used: Duration::ZERO,
+            calm: 0,
+        }
+    }
+
+    pub fn frequency(&self) -> u64 {
+        self.frequency
+    }
+
+    /// Takes in what was `used` in a time of this `length`. Returns the frequency where it changes.
+    pub fn spend(&mut self, length: Duration, used: Duration) -> Option<u64> {
+        self.window += length;
+        self.used += used;
+        if self.share <= 0.0 || self.window < WINDOW {
+            return None;
+        }
+        let share = self.used.as_secs_f64() / self.window.as_secs_f64();
+        (self.window, self.used) = (Duration::ZERO, Duration::ZERO);
+        let next = self.next(share);
+        if next == self.frequency {
+            return None;
+        }
+        tracing::info!(
+            share,
+            budget = self.share,
+            from = self.frequency,
+            to = next,
+            "The frequency changes to keep to `cpu_budget`."
+        );
+        self.calm = 0;
+        self.frequency = next;
+        Some(next)
+    }
+
+    fn next(&mut self, share: f64) -> u64 {
+        if share > self.share {
+            self.calm = 0;
+            return (self.frequency / 2).max(1);
+        }
+        let is_calm = share * 2.0 <= self.share * ROOM;
+        self.calm = if is_calm { self.calm + 1 } else { 0 };
+        if self.calm < CALM {
+            return self.frequency;
+        }
+        (self.frequency * 2).min(self.configured)
+    }
+}
+
+/// Measures what is spent from one time to the next.
+pub struct Meter {
+    started: Duration,
+    time: Duration,
+    spent: Duration,
+}
+
+impl Meter {
+    /// `time` is since boot.
+    pub fn start(time: Duration, run_time: Duration) -> Self {
+        Self {
+            started: time,
+            time,
+            spent: own_cpu_time() + run_time,
+        }
+    }
+
+    /// How long it was since the last time, and what was used in it.
+    pub fn read(&mut self, time: Duration, run_time: Duration) -> Option<(Duration, Duration)> {
+        let spent = own_cpu_time() + run_time;
+        let length = time.saturating_sub(self.time);
+        let used = spent.saturating_sub(self.spent);
+        (self.time, self.spent) = (time, spent);
+        (time.saturating_sub(self.started) > START).then_some((length, used))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Spends these shares in percent, one window each, and returns the frequency after each.
+    fn check(shares: &[u64], expected: &[u64]) {
+        let mut budget = Budget::new(0.10, 99);
+        let frequencies: Vec<u64> = shares
+            .iter()
+            .map(|share| {
+                budget.spend(WINDOW, WINDOW / 100 * *share as u32);
+                budget.frequency()
+            })
+            .collect();
+        assert_eq!(frequencies, expected, "{shares:?}");
+    }
+
+    #[test]
+    fn goes_down_in_steps_and_up_again_when_it_is_calm() {
+        check(&[10, 5, 10], &[99, 99, 99]);
+        check(&[11, 20, 9], &[49, 24, 24]);
+        check(&[11, 4, 4, 4, 4, 4], &[49, 49, 49, 98, 98, 98]);
+        check(&[11, 4, 4, 5, 4, 4, 4], &[49, 49, 49, 49, 49, 49, 98]);
+        check(&[11, 4, 4, 4, 1, 1, 1], &[49, 49, 49, 98, 98, 98, 99]);
+        check(&[90; 9], &[49, 24, 12, 6, 3, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn adds_short_times_up_to_a_window() {
+        let mut budget = Budget::new(0.10, 99);
+        for _ in 0..4 {
+            assert_eq!(budget.spend(WINDOW / 5, WINDOW), None);
+        }
+        assert_eq!(budget.spend(WINDOW / 5, WINDOW), Some(49));
+    }
+
+    #[test]
+    fn without_a_budget_nothing_changes() {
+        assert_eq!(Budget::new(0.0, 99).spend(WINDOW, WINDOW * 2), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! Which processes are profiled.
+//!
+//! It is decided once for each process, at its first sample. From then on the kernel skips those that
+//! are not wanted; what was sampled before it knew is dropped here.
+
+use std::collections::{HashMap, VecDeque};
+
+use profcol_ebpf_host::ProcessKey;
+use regex::Regex;
+
+use super::config::{EbpfCpuConfig, RuleConfig};
+
+const REGEX: &str = "regex:";
+
+/// Text as `comm`, `executable` and `cgroup` are compared with it.
+#[derive(Debug)]
+enum Pattern {
+    Glob(glob::Pattern),
+    Regex(Regex),
+}
+
+#[derive(Debug)]
+struct Rule {
+    comm: Option<Pattern>,
+    executable: Option<Pattern>,
+    cgroup: Option<Pattern>,
+    pid: Option<u32>,
+    uid: Option<u32>,
+}
+
+#[derive(Debug, Default)]
+pub struct Filter {
+    include: Vec<Rule>,
+    exclude: Vec<Rule>,
+    decided: HashMap<ProcessKey, bool>,
+    /// In the order in which they were met.
+    order: VecDeque<ProcessKey>,
+    limit: usize,
+}
+
+/// What rules look at; what is not known matches no rule.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts<'a> {
+    pub comm: &'a str,
+    pub executable: Option<&'a str>,
+    pub cgroup: Option<&'a str>,
+    pub pid: u32,
+    pub uid: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PatternError {
+    #[error("is no glob pattern: {0}")]
+    Glob(#[from] glob::PatternError),
+    #[error("is no regular expression: {0}")]
+    Regex(#[from] regex::Error),
+}
+
+impl Filter {
+    pub fn new(config: &EbpfCpuConfig) -> Result<Self, PatternError> {
+        let rules = |rules: &[RuleConfig]| -> Result<Vec<Rule>, PatternError> {
+            rules.iter().map(Rule::new).collect()
+        };
+        Ok(Self {
+            include: rules(&config.include)?,
+            exclude: rules(&config.exclude)?,
+            limit: config.max_processes as usize,
+            ..Self::default()
+        })
+    }
+
+    /// Whether there is nothing to decide.
+    pub fn takes_all(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+
+    /// What was decided for the process.
+    pub fn decision(&self, process: &ProcessKey) -> Option<bool> {
+        self.decided.get(process).copied()
+    }
+
+    /// Decides whether the process is profiled.
+    pub fn decide(&mut self, process: ProcessKey, facts: Facts<'_>) -> bool {
+        let is_wanted = self.wants(facts);
+        if self.decided.insert(process, is_wanted).is_none() {
+            self.order.push_back(process);
+        }
+        if self.order.len() > self.limit
+            && let Some(first) = self.order.pop_front()
+        {
+            self.decided.remove(&first);
+        }
+        is_wanted
+    }
+
+    fn wants(&self, facts: Facts<'_>) -> bool {
+        let any = |rules: &[Rule]| rules.iter().any(|rule| rule.matches(facts));
+        (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
+    }
+}
+
+impl Rule {
+    fn new(config: &RuleConfig) -> Result<Self, PatternError> {
+        let pattern = |text: &Option<String>| text.as_deref().map(Pattern::new).transpose();
+        Ok(Self {
+            comm: pattern(&config.comm)?,
+            executable: pattern(&config.executable)?,
+            cgroup: pattern(&config.cgroup)?,
+            pid: config.pid,
+            uid: config.uid,
+        })
+    }
+
+    fn matches(&self, facts: Facts<'_>) -> bool {
+        let text = |pattern: &Option<Pattern>, text: Option<&str>| match pattern {
+            Some(pattern) => text.is_some_and(|text| pattern.matches(text)),
+            None => true,
+        };
+        text(&self.comm, Some(facts.comm))
+            && text(&self.executable, facts.executable)
+            && text(&self.cgroup, facts.cgroup)
+            && self.pid.is_none_or(|pid| pid == facts.pid)
+            && self.uid.is_none_or(|uid| uid == facts.uid)
+    }
+}
+
+impl Pattern {
+    fn new(text: &str) -> Result<Self, PatternError> {
+        Ok(match text.strip_prefix(REGEX) {
+            Some(regex) => Self::Regex(Regex::new(regex)?),
+            None => Self::Glob(glob::Pattern::new(text)?),
+        })
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Glob(glob) => glob.matches(text),
+            Self::Regex(regex) => regex.is_match(text),
+        }
+    }
+}
+
+/// Why the text is no pattern.
+pub fn check_pattern(text: &str) -> Result<(), PatternError> {
+    Pattern::new(text).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(pid: u32) -> ProcessKey {
+        ProcessKey {
+            pid,
+            ..ProcessKey::default()
+        }
+    }
+
+    fn config(text: &str) -> EbpfCpuConfig {
+        serde_json::from_str(text).expect("is a configuration")
+    }
+
+    #[test]
+    fn wants_what_is_included_and_not_excluded() {
+        let facts = Facts {
+            comm: "nginx",
+            executable: Some("/usr/sbin/nginx"),
+            cgroup: Some("/kubepods/pod1/abc"),
+            pid: 17,
+            uid: 33,
+        };
+        let check = |text: &str, expected: bool| {
+            let filter = Filter::new(&config(text)).expect("has good patterns");
+            assert_eq!(filter.wants(facts), expected, "{text}");
+        };
+        check("{}", true);
+        check(r#"{"include": [{"comm": "ngi*"}]}"#, true);
+        check(r#"{"include": [{"comm": "ngi"}]}"#, false);
+        check(r#"{"include": [{"comm": "regex:^n.*x$"}]}"#, true);
+        check(r#"{"include": [{"executable": "/usr/*"}]}"#, true);
+        check(
+            r#"{"include": [{"executable": "/bin/*"}, {"uid": 33}]}"#,
+            true,
+        );
+        check(
+            r#"{"include": [{"executable": "/usr/*", "uid": 34}]}"#,
+            false,
+        );
+        check(r#"{"exclude": [{"cgroup": "/kubepods/*"}]}"#, false);
+        check(r#"{"exclude": [{"pid": 18}]}"#, true);
+        check(
+            r#"{"include": [{"pid": 17}], "exclude": [{"comm": "n?inx"}]}"#,
+            false,
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_matches_no_rule() {
+        let filter = |text| Filter::new(&config(text)).expect("has good patterns");
+        let facts = Facts::default();
+        assert!(!filter(r#"{"include": [{"executable": "*"}]}"#).wants(facts));
+        assert!(filter(r#"{"exclude": [{"cgroup": "*"}]}"#).wants(facts));
+    }
+
+    #[test]
+    fn remembers_a_bounded_number_of_decisions() {
+        let mut filter = Filter::new(&config(r#"{"exclude": [{"pid": 2}], "max_processes": 2}"#))
+            .expect("has good patterns");
+        for pid in 1..=3 {
+            let facts = Facts {
+                pid,
+                ..Facts::default()
+            };
+            assert_eq!(filter.decide(key(pid), facts), pid != 2);
+        }
+        let decisions = [1, 2, 3].map(|pid| filter.decision(&key(pid)));
+        assert_eq!(decisions, [None, Some(false), Some(true)]);
+    }
+}

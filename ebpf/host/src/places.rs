@@ -1,0 +1,154 @@
+//! Where a file that a sample met may be found, the surest place first.
+//!
+//! The process has the file mapped and leads to it whatever its path says by now, as long as it
+//! lives. After that there is the path, in the mount namespace that the process had: any process in
+//! it leads there, and where none is left, another container of the same image may have the file.
+//! No place is believed: who opens the file asks the kernel whether it is the one.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use profcol_ebpf_common::record;
+
+/// How often all processes are gone through for their namespaces.
+const BETWEEN_SCANS: Duration = Duration::from_secs(1);
+/// Processes that are looked at in one go, and namespaces that are remembered.
+const MOST_PROCESSES: usize = 1 << 16;
+const MOST_NAMESPACES: usize = 1024;
+/// Namespaces of others in which a path is tried.
+const MOST_OTHERS: usize = 8;
+
+#[derive(Default)]
+pub struct Places {
+    own: Option<u32>,
+    /// A process of each namespace.
+    members: HashMap<u32, u32>,
+    scanned: Option<Instant>,
+}
+
+impl Places {
+    pub fn new() -> Self {
+        Self {
+            own: namespace_of("self"),
+            ..Self::default()
+        }
+    }
+
+    /// What leads to the file while its process lives.
+    pub fn link(file: &record::File) -> PathBuf {
+        let record::File {
+            pid, start, end, ..
+        } = *file;
+        if start == 0 && end == 0 {
+            return format!("/proc/{pid}/exe").into();
+        }
+        format!("/proc/{pid}/map_files/{start:x}-{end:x}").into()
+    }
+
+    /// What may lead to it by its path.
+    pub fn by_path(&mut self, file: &record::File, path: &Path) -> Vec<PathBuf> {
+        if !path.is_absolute() {
+            return Vec::new();
+        }
+        if self.own == Some(file.mount_namespace) {
+            return vec![path.to_owned()];
+        }
+        self.scan_if_due();
+        let mut roots = vec![root_of(file.pid), root_of(file.parent)];
+        if let Some(&member) = self.members.get(&file.mount_namespace) {
+            roots.push(root_of(member));
+        }
+        roots.extend([PathBuf::new(), root_of(1)]);
+        roots.extend(self.others(file.mount_namespace));
+        roots.iter().map(|root| below(root, path)).collect()
+    }
+
+    fn others(&self, namespace: u32) -> impl Iterator<Item = PathBuf> + '_ {
+        let other = move |of: u32| of != namespace && Some(of) != self.own;
+        self.members
+            .iter()
+            .filter(move |&(&of, _)| other(of))
+            .map(|(_, &pid)| root_of(pid))
+            .take(MOST_OTHERS)
+    }
+
+    fn scan_if_due(&mut self) {
+        if self
+            .scanned
+            .is_some_and(|scanned| scanned.elapsed() < BETWEEN_SCANS)
+        {
+            return;
+        }
+        self.scanned = Some(Instant::now());
+        self.members.clear();
+        let Ok(processes) = fs::read_dir("/proc") else {
+            return;
+        };
+        let numbers = processes
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for pid in numbers.take(MOST_PROCESSES) {
+            if self.members.len() >= MOST_NAMESPACES {
+                break;
+            }
+            if let Some(namespace) = namespace_of(&pid.to_string()) {
+                self.members.entry(namespace).or_insert(pid);
+            }
+        }
+    }
+}
+
+/// The number in what reads `mnt:[4026531841]`.
+fn namespace_of(process: &str) -> Option<u32> {
+    let link = fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
+    let number = link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?;
+    number.parse().ok()
+}
+
+fn root_of(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/root").into()
+}
+
+/// `path` is absolute, so joining it would leave the root.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    let mut joined = root.as_os_str().to_owned();
+    joined.push(std::ffi::OsStr::from_bytes(path.as_os_str().as_bytes()));
+    joined.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_for_a_path_in_its_own_namespace_alone_where_it_is_this_one() {
+        let mut places = Places::new();
+        let Some(own) = places.own else {
+            panic!("this process has a mount namespace");
+        };
+        let file = |mount_namespace| record::File {
+            pid: 7,
+            parent: 8,
+            mount_namespace,
+            ..record::File::default()
+        };
+        let path = Path::new("/usr/bin/true");
+        assert_eq!(places.by_path(&file(own), path), [path]);
+        let elsewhere = places.by_path(&file(1), path);
+        for place in [
+            "/proc/7/root/usr/bin/true",
+            "/proc/8/root/usr/bin/true",
+            "/usr/bin/true",
+        ] {
+            assert!(elsewhere.contains(&place.into()), "{elsewhere:?}");
+        }
+        assert!(places.by_path(&file(1), Path::new("cut/off")).is_empty());
+        assert!(
+            places.members.contains_key(&own),
+            "the scan found this process"
+        );
+    }
+}
