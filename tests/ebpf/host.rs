@@ -62,13 +62,12 @@ pub struct Profiler {
     profile: Profile,
 }
 
-impl Profiler {
-    pub fn start(frequency: u32) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let config = format!(
-            "\
+/// A configuration that writes to this file.
+pub fn config(options: &str, file: &Path) -> String {
+    format!(
+        "\
 receivers:
-  ebpf_cpu: {{frequency: {frequency}, interval: 1s}}
+  ebpf_cpu: {{interval: 1s, {options}}}
 exporters:
   file: {{path: {}}}
 service:
@@ -76,15 +75,30 @@ service:
   pipelines:
     profiles: {{receivers: [ebpf_cpu], exporters: [file]}}
 ",
-            folder.path().join("profiles.jsonl").display()
-        );
-        let mut process = profcol(&config);
+        file.display()
+    )
+}
+
+impl Profiler {
+    pub fn start(frequency: u32) -> Self {
+        Self::start_with(&format!("frequency: {frequency}"))
+    }
+
+    /// With these options of the receiver.
+    pub fn start_with(options: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = profcol(&config(options, &folder.path().join("profiles.jsonl")));
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         Self {
             process,
             folder,
             profile: Profile::default(),
         }
+    }
+
+    /// What was profiled up to now.
+    pub fn stop(self) -> Profile {
+        self.until(Duration::ZERO, |_| true)
     }
 
     /// Profiles until what arrived is enough, and no longer than `patience`.

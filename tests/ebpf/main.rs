@@ -10,12 +10,14 @@
 )]
 
 mod chains;
+mod choice;
 mod host;
 mod jit;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod profile;
 mod programs;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod toolchain;

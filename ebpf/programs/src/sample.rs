@@ -27,6 +27,7 @@ use crate::{names, process, registers, remembered, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
+const WAKEUP: u64 = 2;
 
 #[perf_event]
 pub fn sample(context: PerfEventContext) -> u32 {
@@ -182,6 +183,10 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         maps::count(counter::RING_FULL_PROCESS);
         return;
     }
+    // What is not known between two images is told with the next sample.
+    if scratch.sample.end == EndReason::Exec as u32 {
+        return;
+    }
     let announced = hide(u64::from(known::ANNOUNCED)) as u32;
     // The loader may be faster and exclude it before.
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
@@ -227,13 +232,16 @@ fn send(scratch: &mut Scratch) {
         frames = most;
     }
     let bytes = size_of::<Sample>() as u64 + frames * 8;
+    // A page of a table is wanted.
+    let is_pending = scratch.sample.end == EndReason::TablePending as u32;
+    let flags = if is_pending { WAKEUP } else { NO_WAKEUP };
     // SAFETY: the frames stand right behind the sample, and there are no more than they have room for.
     let failed = unsafe {
         bpf_ringbuf_output(
             (&raw const RECORDS).cast_mut().cast(),
             (scratch as *mut Scratch).cast(),
             bytes,
-            NO_WAKEUP,
+            flags,
         )
     };
     if failed != 0 {
