@@ -53,7 +53,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     maps::count(counter::SAMPLES);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
-    let end = walk(&context, scratch, settings, task);
+    let end = hide(u64::from(walk(&context, scratch, settings, task))) as u32;
     scratch.sample.end = end;
     maps::count(end);
     if known != known::ANNOUNCED {
