@@ -9,7 +9,6 @@ macro_rules! attributes {
         /// Attributes by their names in OpenTelemetry's semantic conventions: `false` switches one off, `true` on.
         #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
         #[serde(default)]
-        #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
         pub struct Attributes {
             $($(#[doc = $doc])+ #[serde(rename = $key)] pub $field: bool,)*
         }
@@ -70,6 +69,37 @@ impl Attributes {
         }
         if !self.cpu {
             sample.cpu = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_out_what_is_switched_off() {
+        let taken = || Sample {
+            thread: 7,
+            thread_name: [b'x'; 16],
+            cpu: 1,
+            ..Sample::default()
+        };
+        for (off, expected) in [
+            ("", (7, [b'x'; 16], 1)),
+            (key::thread_id, (0, [b'x'; 16], 1)),
+            (key::thread_name, (7, [0; 16], 1)),
+            (key::cpu, (7, [b'x'; 16], 0)),
+        ] {
+            let mut switches = serde_json::Map::new();
+            if !off.is_empty() {
+                switches.insert(off.into(), false.into());
+            }
+            let attributes: Attributes = serde_json::from_value(switches.into()).expect("is right");
+            let mut sample = taken();
+            attributes.strip(&mut sample);
+            let left = (sample.thread, sample.thread_name, sample.cpu);
+            assert_eq!(left, expected, "without {off:?}");
         }
     }
 }
