@@ -10,6 +10,7 @@
 )]
 
 mod chains;
+mod choice;
 mod host;
 mod jit;
 #[path = "../peers/mod.rs"]

@@ -18,3 +18,6 @@ pub struct Settings {
     pub namespace_inode: u64,
     pub namespace_device: u64,
 }
+
+/// Places for what samples remember on each CPU, as a power of two.
+pub const REMEMBERED_SHIFT: u32 = 11;

@@ -21,6 +21,7 @@ mod maps;
 mod names;
 mod process;
 mod registers;
+mod remembered;
 mod sample;
 mod scratch;
 mod task;

@@ -98,7 +98,7 @@ fn check_structures(object: &Object) {
     );
     check("File", "names_bytes", offset_of!(File, names_bytes));
     check("ProcessKey", "started", offset_of!(ProcessKey, started));
-    check("Walk", "code", offset_of!(Walk, code));
+    check("Walk", "exact", offset_of!(Walk, exact));
     check("Registers", "fp", offset_of!(Registers, fp));
     check("Code", "table", offset_of!(Code, table));
     check("TableRef", "page_count", offset_of!(TableRef, page_count));
