@@ -145,6 +145,16 @@ impl Arena {
         self.resting.push_back((Instant::now(), piece));
     }
 
+    /// What will be free soon.
+    pub fn resting_bytes(&self) -> u64 {
+        let words: u64 = self
+            .resting
+            .iter()
+            .map(|(_, piece)| u64::from(piece.words))
+            .sum();
+        words * 4
+    }
+
     /// Gives back the memory of a table that was built page by page.
     pub fn remove_pages(&mut self, pages: Piece) {
         for page in 0..pages.words / Page::WORDS {

@@ -222,6 +222,9 @@ impl Builder {
     /// Frees about the memory that a table for this much code takes, of tables that nobody uses.
     /// False where there is none.
     fn make_room(&mut self, code_bytes: u64) -> bool {
+        if self.arena.resting_bytes() >= code_bytes {
+            return true;
+        }
         let before = self.arena.used_bytes();
         let files = Arc::clone(&self.files);
         files.evict(IN_USE, |number| {

@@ -13,8 +13,8 @@ use profcol_ebpf_common::record;
 use crate::executables::{Executable, Executables};
 use crate::sys;
 
-/// Longer than a program runs, and a record is not seen.
-const UNDER_WAY: Duration = Duration::from_secs(1);
+/// Longer than programs remember frames, which is nine seconds, and a record is not seen.
+const UNDER_WAY: Duration = Duration::from_secs(10);
 
 /// When a file that could not be opened may be announced again: at first, and at last.
 const FIRST_WAIT: Duration = Duration::from_millis(50);

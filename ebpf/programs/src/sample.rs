@@ -157,7 +157,7 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let (own_pid, pid_namespace) = task::own_pid(layout, leader);
     let names_bytes = scratch.names_bytes as u16;
     let mut arguments_bytes = 0;
-    if settings.with_arguments != 0 && has_own_image(scratch) {
+    if settings.with_arguments != 0 && scratch.mm != 0 && !is_between_images(scratch) {
         arguments_bytes = hide(u64::from(names::note_arguments(scratch))) as u16;
     }
     scratch.told.process = record::Process {
@@ -184,7 +184,7 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         return;
     }
     // What is not known between two images is told with the next sample.
-    if scratch.sample.end == EndReason::Exec as u32 {
+    if executable == number::REPLACED {
         return;
     }
     let announced = hide(u64::from(known::ANNOUNCED)) as u32;
@@ -192,16 +192,19 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
 }
 
-/// Between two images the name is still the old one's and the memory already the new one's.
-fn has_own_image(scratch: &Scratch) -> bool {
-    scratch.mm != 0 && scratch.sample.end != EndReason::Exec as u32
+/// The name may still be the old one's while the memory is already the new one's.
+fn is_between_images(scratch: &Scratch) -> bool {
+    scratch.sample.end == EndReason::Exec as u32
 }
 
 /// The number of the executable's file.
 #[inline(always)]
 fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
     let layout = &settings.layout;
-    if !has_own_image(scratch) {
+    if is_between_images(scratch) {
+        return number::REPLACED;
+    }
+    if scratch.mm == 0 {
         return number::NOWHERE;
     }
     let mut kernel = Kernel {
