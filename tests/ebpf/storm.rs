@@ -120,7 +120,8 @@ fn keeps_programs_apart_that_share_the_few_places_that_there_are() {
     let Some(busy) = workshop.build("busy", "cc -O2 busy.c") else {
         return;
     };
-    let profiler = Profiler::start_with("frequency: 997, max_executables: 64, max_table_memory_mib: 2");
+    let profiler =
+        Profiler::start_with("frequency: 997, max_executables: 64, max_table_memory_mib: 2");
     for number in 0..PROGRAMS {
         let copy = workshop.path(&format!("copy-{number}"));
         fs::copy(&busy, &copy).unwrap();

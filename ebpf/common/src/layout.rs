@@ -57,6 +57,8 @@ layout! {
     inode_number: "inode"."i_ino";
     inode_super: "inode"."i_sb";
     inode_generation: "inode"."i_generation";
+    inode_seconds: "inode"."i_mtime_sec" | "i_mtime.tv_sec" | "__i_mtime.tv_sec";
+    inode_nanoseconds: "inode"."i_mtime_nsec" | "i_mtime.tv_nsec" | "__i_mtime.tv_nsec";
     super_device: "super_block"."s_dev";
     file_dentry: "file"."f_path.dentry";
     file_mount: "file"."f_path.mnt";

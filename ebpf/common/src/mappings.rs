@@ -120,11 +120,17 @@ pub fn identity(
         return Err(Miss::Unreadable);
     }
     let superblock = read(inode + layout.inode_super)?;
-    Ok(FileId {
-        inode: read(inode + layout.inode_number)?,
-        device: read(superblock + layout.super_device)? as u32,
-        generation: read(inode + layout.inode_generation)? as u32,
-    })
+    let seconds = read(inode + layout.inode_seconds)?;
+    // The field has 32 or 64 bits.
+    let nanoseconds = u64::from(read(inode + layout.inode_nanoseconds)? as u32);
+    Ok(FileId::new(
+        read(inode + layout.inode_number)?,
+        read(superblock + layout.super_device)? as u32,
+        read(inode + layout.inode_generation)? as u32,
+        seconds
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(nanoseconds),
+    ))
 }
 
 /// The address of the `vm_area_struct` that the tree has for `address`.

@@ -79,8 +79,14 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
         return found;
     }
     let mut walk = scratch.walk;
+    let was_exact = walk.exact;
     let step = walk.step(scratch.rule, scratch);
     scratch.walk = walk;
+    if walk.exact > was_exact {
+        // It returned from a signal, by code that no call leads to: its address is its first one.
+        // SAFETY: the mask bounds the place.
+        unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) += 1 };
+    }
     match step {
         Ok(()) => GO_ON,
         Err(reason) => reason as u32,
