@@ -23,7 +23,7 @@ use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{KNOWN_CODES, Scratch};
 use crate::unwind::{self, GO_ON, NO_WINDOW};
-use crate::{names, process, registers, task};
+use crate::{names, process, registers, repeats, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
@@ -50,11 +50,14 @@ pub fn sample(context: PerfEventContext) -> u32 {
     maps::count(counter::SAMPLES);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
+    repeats::begin_hash(scratch);
     let end = walk(&context, scratch, settings, task);
     scratch.sample.end = end;
     maps::count(end);
     announce(scratch, settings, task);
-    send(scratch);
+    if !repeats::is_repeat(scratch, settings.turn) && send(scratch) {
+        repeats::was_sent(scratch);
+    }
     // SAFETY: the helper has no conditions.
     let now = unsafe { bpf_ktime_get_boot_ns() };
     maps::add(counter::NANOSECONDS, now.wrapping_sub(scratch.sample.time));
@@ -220,7 +223,7 @@ fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
 }
 
 #[inline(always)]
-fn send(scratch: &mut Scratch) {
+fn send(scratch: &mut Scratch) -> bool {
     let frames = scratch.sample.kernel_frames + scratch.sample.user_frames;
     let mut frames = hide(u64::from(frames));
     let most = (MAX_KERNEL_FRAMES + MAX_USER_FRAMES) as u64;
@@ -240,4 +243,5 @@ fn send(scratch: &mut Scratch) {
     if failed != 0 {
         maps::count(counter::RING_FULL_SAMPLE);
     }
+    failed == 0
 }

@@ -41,6 +41,7 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
     // SAFETY: the mask bounds the place.
     unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) = frame.0 };
     scratch.sample.user_frames += 1;
+    scratch.sample.stack.add(frame.0);
     if found != GO_ON {
         return found;
     }
