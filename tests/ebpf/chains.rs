@@ -2,20 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample, Symbols};
-use crate::programs::{Program, programs};
+use crate::programs::{Program, program, programs};
 use crate::toolchain::Workshop;
 
 /// Samples that a program has to have, and that each of its chains has to have.
-const ENOUGH: usize = 200;
-const ENOUGH_OF_CHAIN: usize = 20;
+const ENOUGH: usize = 100;
+const ENOUGH_OF_CHAIN: usize = 10;
 
 /// Far more than an idle machine needs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The share of stacks that are exactly what they have to be.
 const EXACT: f64 = 0.99;
@@ -24,9 +25,10 @@ const EXACT: f64 = 0.99;
 struct Subject {
     program: Program,
     files: Vec<PathBuf>,
+    /// Of its files; the executable's are the last.
     symbols: Vec<Symbols>,
     chains: Vec<Vec<&'static str>>,
-    _running: Running,
+    running: Running,
 }
 
 #[derive(Default)]
@@ -49,23 +51,38 @@ impl Subject {
             files.push(workshop.build(name, command)?);
         }
         let executable = workshop.build(program.name, program.command)?;
-        let arguments: Vec<String> = files
+        let arguments: Vec<&str> = files
             .iter()
             .filter(|_| program.takes_parts)
-            .map(|path| path.to_str().unwrap().to_owned())
+            .map(|path| path.to_str().unwrap())
             .collect();
-        files.push(executable.clone());
-        Some(Self {
-            symbols: files.iter().map(|path| Symbols::read(path)).collect(),
+        let mut symbols: Vec<_> = files.iter().map(|path| Symbols::read(path)).collect();
+        symbols.push(Symbols::read(&executable));
+        let running = Running::start_nicely(&executable, &arguments);
+        files.push(executable);
+        Some(Self::new(program, files, symbols, running))
+    }
+
+    /// Starts what is at `path`.
+    fn start_at(path: &Path, name: &'static str, chain: &'static str) -> Self {
+        let symbols = Symbols::read(path);
+        let running = Running::start_nicely(path, &[]);
+        let program = program(name, "", chain);
+        Self::new(program, vec![path.to_owned()], vec![symbols], running)
+    }
+
+    fn new(program: Program, files: Vec<PathBuf>, symbols: Vec<Symbols>, running: Running) -> Self {
+        Self {
             files,
+            symbols,
             chains: program
                 .chains
                 .iter()
                 .map(|chain| chain.split(' ').collect())
                 .collect(),
-            _running: Running::start(&executable, &arguments),
             program,
-        })
+            running,
+        }
     }
 
     fn judge(&mut self, profile: &Profile) -> Verdict {
@@ -74,11 +91,9 @@ impl Subject {
             ..Verdict::default()
         };
         for sample in &profile.samples {
-            if self
-                .files
-                .iter()
-                .any(|file| file.as_os_str() == sample.executable.as_str())
-            {
+            let is_path = |path: &PathBuf| path.as_os_str() == sample.executable.as_str();
+            let is_build = |symbols: &Symbols| symbols.build_id == sample.build_id;
+            if self.files.iter().any(is_path) && self.symbols.iter().any(is_build) {
                 self.judge_sample(sample, &mut verdict);
             }
         }
@@ -127,7 +142,8 @@ impl Subject {
     fn names(&mut self, sample: &Sample) -> Vec<String> {
         let mut names = Vec::new();
         for frame in &sample.frames {
-            if frame.kind == "kernel" || frame.function.is_some() {
+            let is_marker = frame.file.is_empty() && frame.function.is_some();
+            if frame.kind == "kernel" || is_marker {
                 continue;
             }
             let name = self
@@ -197,37 +213,122 @@ impl Verdict {
     }
 }
 
-/// One profile of all programs at once, since most of its time goes into waiting for samples.
-#[test]
-#[expect(clippy::print_stdout, reason = "the figures are of interest")]
-fn shows_exactly_the_known_chains() {
-    if !can_profile() {
-        return;
-    }
-    let only = std::env::var("PROGRAM").ok();
-    let workshop = Workshop::open();
-    let mut subjects: Vec<Subject> = programs()
-        .into_iter()
-        .filter(|program| only.as_ref().is_none_or(|only| program.name.contains(only)))
-        .filter_map(|program| Subject::start(&workshop, program))
-        .collect();
-    let profiler = Profiler::start(997);
-    let profile = profiler.until(PATIENCE, |profile| {
-        subjects
-            .iter_mut()
-            .all(|subject| subject.judge(profile).is_enough())
-    });
-    let verdicts: Vec<(&str, Verdict)> = subjects
+fn judge_all(subjects: &mut [Subject], profile: &Profile) -> Vec<Verdict> {
+    subjects
         .iter_mut()
-        .map(|subject| (subject.program.name, subject.judge(&profile)))
-        .collect();
+        .map(|subject| subject.judge(profile))
+        .collect()
+}
+
+/// Profiles until each program has shown enough, and holds its stacks against its chains.
+#[expect(clippy::print_stdout, reason = "the figures are of interest")]
+fn check(subjects: &mut [Subject], profiler: Profiler) {
+    let profile = profiler.until(PATIENCE, |profile| {
+        judge_all(subjects, profile).iter().all(Verdict::is_enough)
+    });
+    let verdicts = judge_all(subjects, &profile);
     let mut failed = String::new();
-    for (name, verdict) in &verdicts {
-        let text = verdict.describe(name);
+    for (subject, verdict) in subjects.iter().zip(verdicts) {
+        let text = verdict.describe(subject.program.name);
         print!("{text}");
         if !verdict.is_right() {
             failed += &text;
         }
     }
     assert!(failed.is_empty(), "\n{failed}");
+}
+
+/// One profile of all programs at once, since most of its time goes into waiting for samples.
+#[test]
+fn shows_exactly_the_known_chains() {
+    if !can_profile() {
+        return;
+    }
+    let only = std::env::var("PROGRAM").unwrap_or_default();
+    let workshop = Workshop::open();
+    let mut subjects: Vec<Subject> = programs()
+        .into_iter()
+        .filter(|program| program.name.contains(&only))
+        .filter_map(|program| Subject::start(&workshop, program))
+        .collect();
+    check(&mut subjects, Profiler::start(997));
+}
+
+/// Where there was one program there is another: under the name of one that runs on, and in the very file of one that
+/// ended.
+#[test]
+fn programs_that_replace_others_are_not_taken_for_them() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let build = |name, command| workshop.build(name, command).unwrap();
+    let first = build("first", "cc -O0 -DLEAF=first plain.c");
+    let second = build("second", "cc -O2 -DLEAF=second plain.c");
+    let third = build("third", "cc -O2 -static -DLEAF=third plain.c");
+
+    let mut profiler = Profiler::start(499);
+    let (named, file) = (workshop.path("named"), workshop.path("file"));
+    fs::copy(&third, &named).unwrap();
+    fs::copy(&first, &file).unwrap();
+    let mut subjects = vec![
+        Subject::start_at(
+            &named,
+            "its name is taken",
+            "third inner middle outer main .. _start",
+        ),
+        Subject::start_at(
+            &file,
+            "its file is taken",
+            "first inner middle outer main .. _start",
+        ),
+    ];
+    profiler.wait(PATIENCE, |profile| {
+        judge_all(&mut subjects, profile)
+            .iter()
+            .all(Verdict::is_enough)
+    });
+    fs::rename(&first, &named).unwrap();
+    subjects.push(Subject::start_at(
+        &named,
+        "takes a name",
+        "first inner middle outer main .. _start",
+    ));
+    subjects[1].running.stop();
+    fs::copy(&second, &file).unwrap();
+    subjects.push(Subject::start_at(
+        &file,
+        "takes a file",
+        "second inner middle outer main .. _start",
+    ));
+    check(&mut subjects, profiler);
+}
+
+/// A walk of such a stack would follow other rules.
+#[test]
+fn programs_of_32_bits_say_so() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let flags = "cc -m32 -nostdlib -static -ffreestanding bits32.c";
+    let Some(program) = workshop.build("bits32", flags) else {
+        return;
+    };
+    let running = Running::start_nicely(&program, &[]);
+    let is_its = |sample: &&Sample| program.as_os_str() == sample.executable.as_str();
+    let profile = Profiler::start(499).until(PATIENCE, |profile| {
+        profile.samples.iter().filter(is_its).count() >= 20
+    });
+    drop(running);
+    let reasons: Vec<_> = profile
+        .samples
+        .iter()
+        .filter(is_its)
+        .map(|sample| sample.end_reason.as_deref().unwrap_or("complete"))
+        .collect();
+    assert!(reasons.len() >= 20);
+    // Before it is a program of 32 bits it is one of 64.
+    let right = reasons.iter().filter(|&&reason| reason == "32_bit").count();
+    assert!(right * 100 >= reasons.len() * 95, "{reasons:?}");
 }

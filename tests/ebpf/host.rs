@@ -1,5 +1,6 @@
 //! The machine that the tests run on, and the profiler that looks at it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -36,11 +37,22 @@ pub fn skip(why: &str) -> bool {
 pub struct Running(Child);
 
 impl Running {
-    /// Starts a program that takes what others leave of the CPUs, so that a test of many does not starve the host.
-    pub fn start(program: &Path, arguments: &[String]) -> Self {
-        let mut command = Command::new("nice");
-        command.args(["-n", "10"]).arg(program).args(arguments);
-        Self(command.spawn().unwrap())
+    pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
+        Self(Command::new(program).args(arguments).spawn().unwrap())
+    }
+
+    /// Starts a program that takes what others leave of the CPUs, so that many do not starve the host.
+    pub fn start_nicely(program: &Path, arguments: &[&str]) -> Self {
+        let all = [&["-n", "10", program.to_str().unwrap()], arguments].concat();
+        Self::start(Path::new("nice"), &all)
+    }
+}
+
+impl Running {
+    pub fn stop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 
     pub fn pid(&self) -> u32 {
@@ -50,8 +62,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.stop();
     }
 }
 
@@ -96,20 +107,27 @@ impl Profiler {
         }
     }
 
+    /// What was profiled up to now.
+    pub fn stop(self) -> Profile {
+        self.until(Duration::ZERO, |_| true)
+    }
+
     /// Profiles until what arrived is enough, and no longer than `patience`.
-    pub fn until(
-        mut self,
-        patience: Duration,
-        mut is_enough: impl FnMut(&Profile) -> bool,
-    ) -> Profile {
+    pub fn wait(&mut self, patience: Duration, mut is_enough: impl FnMut(&Profile) -> bool) {
         let give_up = Instant::now() + patience;
-        let path = self.folder.path().join("profiles.jsonl");
         while Instant::now() < give_up && !is_enough(&self.profile) {
             thread::sleep(Duration::from_secs(1));
-            self.profile.read_on(&path);
+            self.profile
+                .read_on(&self.folder.path().join("profiles.jsonl"));
         }
+    }
+
+    /// Waits, ends the profiler and returns all that it exported.
+    pub fn until(mut self, patience: Duration, is_enough: impl FnMut(&Profile) -> bool) -> Profile {
+        self.wait(patience, is_enough);
         self.process.stop();
-        self.profile.read_on(&path);
+        self.profile
+            .read_on(&self.folder.path().join("profiles.jsonl"));
         self.profile
     }
 }

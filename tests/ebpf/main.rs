@@ -18,6 +18,7 @@ mod jit;
 mod peers;
 mod profile;
 mod programs;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod toolchain;

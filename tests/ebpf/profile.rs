@@ -20,6 +20,7 @@ pub struct Profile {
 pub struct Sample {
     pub pid: u32,
     pub executable: String,
+    pub build_id: String,
     pub thread_name: String,
     /// Why the stack is not whole.
     pub end_reason: Option<String>,
@@ -68,15 +69,14 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
                 .map(|found| &found.value)
         };
         let pid = find("process.pid").and_then(Value::as_int).unwrap();
-        let executable = find("process.executable.path")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let text = |key| find(key).and_then(Value::as_str).unwrap_or_default();
         for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
             for sample in profile.samples.iter() {
                 let attribute = |key| sample_attribute(dictionary, &sample, key);
                 samples.push(Sample {
                     pid: u32::try_from(pid).unwrap(),
-                    executable: executable.to_owned(),
+                    executable: text("process.executable.path").to_owned(),
+                    build_id: text("process.executable.build_id.gnu").to_owned(),
                     thread_name: attribute("thread.name").unwrap_or_default(),
                     end_reason: attribute("profcol.stack.end_reason"),
                     frames: dictionary
@@ -125,6 +125,7 @@ fn frame(dictionary: &Dictionary, location: LocationIdx) -> Frame {
 
 /// The functions of a program by address, from its own symbol table.
 pub struct Symbols {
+    pub build_id: String,
     path: String,
     /// In the order of their starts.
     functions: Vec<(u64, u64, String)>,
@@ -138,7 +139,9 @@ impl Symbols {
         let file = object::File::parse(&*bytes).unwrap();
         let mut functions: Vec<_> = file
             .symbols()
-            .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.address() != 0)
+            // Assembly may not say that it is a function.
+            .filter(|symbol| [SymbolKind::Text, SymbolKind::Unknown].contains(&symbol.kind()))
+            .filter(|symbol| symbol.address() != 0)
             .map(|symbol| {
                 // Code that was moved away from its function is still its.
                 let name = symbol.name().unwrap_or_default();
@@ -152,7 +155,9 @@ impl Symbols {
             .filter(|section| section.name().is_ok_and(|name| name.starts_with(".plt")))
             .map(|section| (section.address(), section.address() + section.size()))
             .collect();
+        let build_id = file.build_id().unwrap().unwrap_or_default();
         Self {
+            build_id: build_id.iter().map(|byte| format!("{byte:02x}")).collect(),
             path: path.to_str().unwrap().to_owned(),
             functions,
             linkage,

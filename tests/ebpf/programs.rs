@@ -21,7 +21,7 @@ const PLT: [&str; 2] = [
 ];
 const LIBRARY: (&str, &str) = ("library.so", "cc -O2 -shared -fPIC library.c");
 
-fn program(name: &'static str, command: &'static str, chain: &'static str) -> Program {
+pub fn program(name: &'static str, command: &'static str, chain: &'static str) -> Program {
     Program {
         name,
         command,
@@ -66,13 +66,19 @@ pub fn programs() -> Vec<Program> {
         program("c", "cc -O2 -fomit-frame-pointer plain.c", PLAIN),
         program("c++", "c++ -O2 -fomit-frame-pointer chain.cc", PLAIN),
         program("unoptimized", "cc -O0 -fno-omit-frame-pointer plain.c", PLAIN),
+        program("frame-pointers-only", "cc -O1 -fno-asynchronous-unwind-tables -fno-omit-frame-pointer plain.c", PLAIN),
         program("debug-frame", "cc -O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables -g plain.c", PLAIN),
         program("compressed-debug-frame", "cc -O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables -g -gz plain.c", PLAIN),
         program("no-pie", "cc -O2 -fomit-frame-pointer -no-pie plain.c", PLAIN),
         program("static", "cc -O2 -fomit-frame-pointer -static plain.c", PLAIN),
         program("static-pie", "cc -O2 -fomit-frame-pointer -static-pie plain.c", PLAIN),
         program("one-segment", "cc -O2 -fomit-frame-pointer -Wl,-z,noseparate-code plain.c", PLAIN),
+        program("musl", "musl-gcc -O2 -fomit-frame-pointer plain.c", PLAIN),
+        program("musl-static", "musl-gcc -O2 -fomit-frame-pointer -static plain.c", PLAIN),
+        program("freestanding", "cc -O2 -fomit-frame-pointer -nostdlib -static -ffreestanding freestanding.c", "leaf inner _start"),
         program("rust", "rustc --edition 2024 -O chain.rs", "leaf inner outer work .. _start"),
+        program("rust-abort", "rustc --edition 2024 -O -Cpanic=abort chain.rs", "leaf inner outer work .. _start"),
+        program("rust-frame-pointers-only", "rustc --edition 2024 -O -Cpanic=abort -Cforce-unwind-tables=no -Cforce-frame-pointers=yes chain.rs", "leaf inner outer work .. _start"),
         program("go", "go chain.go", "main.leaf main.inner main.outer main.spin main.main runtime.main runtime.goexit.abi0")
             .and("main.leaf main.inner main.outer main.spin main.work runtime.goexit.abi0"),
         linked("plt-bfd", "cc -O2 plt.c @library.so -fuse-ld=bfd -Wl,-z,lazy"),
@@ -83,16 +89,27 @@ pub fn programs() -> Vec<Program> {
         linked("plt-lld-now", "cc -O2 plt.c @library.so -fuse-ld=lld -Wl,-z,now"),
         linked("plt-mold", "cc -O2 plt.c @library.so -fuse-ld=mold -Wl,-z,lazy"),
         linked("plt-mold-now", "cc -O2 plt.c @library.so -fuse-ld=mold -Wl,-z,now"),
+        program("plt-static", "cc -O2 -static indirect.c", "plt spin main .. _start").and("chosen spin main .. _start"),
         program("signal", "cc -O2 -DON_STACK=0 signal.c", "hot on_signal ? fault inner outer main .. _start"),
         program("signal-stack-below", "cc -O2 -DON_STACK=-1 signal.c", "hot on_signal ? fault inner outer main .. _start"),
         program("signal-stack-above", "cc -O2 -DON_STACK=1 signal.c", "hot on_signal ? fault inner outer main .. _start"),
+        program("signal-static", "cc -O2 -DON_STACK=1 -static signal.c", "hot on_signal __restore_rt fault inner outer main .. _start"),
+        program("signal-musl", "musl-gcc -O2 -DON_STACK=1 signal.c", "hot on_signal ? fault inner outer main .. _start"),
         program("vdso", "cc -O2 vdso.c", "[vdso] ? ask main .. _start"),
+        program("starts", "cc -O2 starts.c", "leaf inner main .. _start")
+            .and("leaf inner coroutine ?").and("leaf inner thread ? ?"),
+        program("starts-frame-pointers", "cc -O1 -fno-omit-frame-pointer starts.c", "leaf inner main .. _start")
+            .and("leaf inner coroutine ?").and("leaf inner thread ? ?"),
+        program("starts-static", "cc -O2 -static starts.c", "leaf inner main .. _start")
+            .and("leaf inner coroutine ..").and("leaf inner thread start_thread .."),
+        program("thread-musl", "musl-gcc -O2 thread.c", "leaf inner thread ? ?"),
         program("plugins", "cc -O2 plugins.c", "leaf one use main .. _start")
             .and("leaf two use main .. _start")
             .with("one.so", "cc -O2 -shared -fPIC -DNAME=one -DWORDS=10 plugin.c")
             .with("two.so", "cc -O2 -shared -fPIC -DNAME=two -DWORDS=100 plugin.c"),
         program("execs", "cc -O2 -DNAME=one -DWORDS=10 execs.c", "leaf one main .. _start").and("leaf two main .. _start")
             .with("execs-two", "cc -O2 -DNAME=two -DWORDS=100 execs.c"),
+        program("deleted", "cc -O2 -DDELETES_ITSELF plain.c", PLAIN),
         program("forks", "cc -O2 forks.c", "leaf parent main .. _start").and("leaf child main .. _start"),
         program("deep", "cc -O2 deep.c", "leaf dive dive dive .. dive").ends("truncated"),
         program("generated", "cc -O2 generated.c", "leaf [anon] call main .. _start"),

@@ -16,6 +16,7 @@ mod deny;
 mod features;
 mod fuzz;
 mod generate;
+mod kernels;
 mod layers;
 mod peers;
 mod process;
@@ -43,6 +44,7 @@ usage: cargo xtask <command>
   features   each crate alone without default features, and with each of its features alone
   cross      a check build for aarch64-unknown-linux-gnu
   bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
+  kernels    profile a program on other kernels under qemu (kept in target/kernels)
   bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
   gen        rewrite every generated file
   fuzz       [--seconds N] [target]   run the fuzz targets, each for N seconds (default 20)
@@ -87,6 +89,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("bpf", ["--check"]) => bpf::check(&workspace, &mut report)?,
         ("bench", [subject, options @ ..]) => bench::run(&workspace, subject, options)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
+        ("kernels", []) => kernels::run(&workspace, &mut report)?,
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,
         _ => bail!(

@@ -9,7 +9,6 @@ macro_rules! attributes {
         /// Attributes by their names in OpenTelemetry's semantic conventions: `false` switches one off, `true` on.
         #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
         #[serde(default)]
-        #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
         pub struct Attributes {
             $($(#[doc = $doc])+ #[serde(rename = $key)] pub $field: bool,)*
         }

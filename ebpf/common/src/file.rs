@@ -10,8 +10,22 @@
 pub struct FileId {
     pub inode: u64,
     pub device: u32,
-    /// An inode that is used again has another one.
-    pub generation: u32,
+    /// Another one when the inode is used again, and when its content is written over.
+    pub version: u32,
+}
+
+impl FileId {
+    /// `generation` tells uses of an inode apart, `written` is when its content changed last.
+    #[inline(always)]
+    pub fn new(inode: u64, device: u32, generation: u32, written: u64) -> Self {
+        /// Spreads what differs over the upper half.
+        const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+        Self {
+            inode,
+            device,
+            version: generation ^ (written.wrapping_mul(FACTOR) >> 32) as u32,
+        }
+    }
 }
 
 /// What the programs know of a file: the value of the map of files.
@@ -79,5 +93,5 @@ pub mod number {
 pub const VDSO: FileId = FileId {
     inode: 0,
     device: 0,
-    generation: 0,
+    version: 0,
 };

@@ -45,6 +45,8 @@ layout! {
     mm_tree: "mm_struct"."mm_mt.ma_root";
     mm_exe: "mm_struct"."exe_file";
     mm_vdso: "mm_struct"."context.vdso";
+    /// Counts the changes of the mappings.
+    mm_changes: "mm_struct"."mm_lock_seq" | "?";
     vma_start: "vm_area_struct"."vm_start";
     vma_end: "vm_area_struct"."vm_end";
     vma_mm: "vm_area_struct"."vm_mm";
@@ -55,6 +57,8 @@ layout! {
     inode_number: "inode"."i_ino";
     inode_super: "inode"."i_sb";
     inode_generation: "inode"."i_generation";
+    inode_seconds: "inode"."i_mtime_sec" | "i_mtime.tv_sec" | "__i_mtime.tv_sec";
+    inode_nanoseconds: "inode"."i_mtime_nsec" | "i_mtime.tv_nsec" | "__i_mtime.tv_nsec";
     super_device: "super_block"."s_dev";
     file_dentry: "file"."f_path.dentry";
     file_mount: "file"."f_path.mnt";

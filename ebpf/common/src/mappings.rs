@@ -12,9 +12,9 @@ use crate::{hide, reason::EndReason};
 
 /// Reads the kernel's memory.
 pub trait KernelMemory {
-    /// Loads the 256 bytes of a node; false where they cannot be read.
+    /// Loads 256 bytes, as much as a node has; false where they cannot be read.
     fn load_node(&mut self, address: u64) -> bool;
-    /// A word of the node that was loaded last; `index` is below 32.
+    /// A word of what was loaded last; `index` is below 32.
     fn node_word(&self, index: u64) -> u64;
     fn word(&mut self, address: u64) -> Option<u64>;
 }
@@ -57,6 +57,7 @@ const PAGE_SHIFT: u64 = 12;
 
 /// Levels of a tree; five hold more mappings than a process may have.
 const MAX_DEPTH: u32 = 6;
+const MOST_PIVOTS: u64 = 15;
 const NODE_MASK: u64 = 255;
 const LEAF: u64 = 1;
 const RANGE: u64 = 2;
@@ -71,16 +72,20 @@ pub fn find(
     address: u64,
 ) -> Result<Mapping, Miss> {
     let area = find_area(kernel, layout, mm, address)?;
-    let mut read = |at: u64| kernel.word(at).ok_or(Miss::Unreadable);
-    let start = read(area + layout.vma_start)?;
-    let end = read(area + layout.vma_end)?;
+    // All that is asked for stands in its first 256 bytes.
+    if !kernel.load_node(area) {
+        return Err(Miss::Unreadable);
+    }
+    let member = |offset: u64| kernel.node_word(hide(offset >> 3) & 31);
+    let start = member(layout.vma_start);
+    let end = member(layout.vma_end);
     // Freed and used again, perhaps by another process.
-    if read(area + layout.vma_mm)? != mm || address < start || address >= end {
+    if member(layout.vma_mm) != mm || address < start || address >= end {
         return Err(Miss::Changing);
     }
-    let has_code = read(area + layout.vma_flags)? & EXECUTABLE != 0;
-    let page = read(area + layout.vma_page)?;
-    let file = read(area + layout.vma_file)?;
+    let has_code = member(layout.vma_flags) & EXECUTABLE != 0;
+    let page = member(layout.vma_page);
+    let file = member(layout.vma_file);
     let id = if file == 0 {
         FileId::default()
     } else {
@@ -115,11 +120,17 @@ pub fn identity(
         return Err(Miss::Unreadable);
     }
     let superblock = read(inode + layout.inode_super)?;
-    Ok(FileId {
-        inode: read(inode + layout.inode_number)?,
-        device: read(superblock + layout.super_device)? as u32,
-        generation: read(inode + layout.inode_generation)? as u32,
-    })
+    let seconds = read(inode + layout.inode_seconds)?;
+    // The field has 32 or 64 bits.
+    let nanoseconds = u64::from(read(inode + layout.inode_nanoseconds)? as u32);
+    Ok(FileId::new(
+        read(inode + layout.inode_number)?,
+        read(superblock + layout.super_device)? as u32,
+        read(inode + layout.inode_generation)? as u32,
+        seconds
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(nanoseconds),
+    ))
 }
 
 /// The address of the `vm_area_struct` that the tree has for `address`.
@@ -146,13 +157,14 @@ fn find_area(
         if kernel.node_word(0) & !NODE_MASK == node {
             return Err(Miss::Changing);
         }
-        let slot = match kind {
+        let slots = match kind {
             // Parent, nine pivots, ten slots.
-            ALLOCATING_RANGE => 10 + (first_not_below::<9>(kernel, address) & 15),
+            ALLOCATING_RANGE => 10,
             // Parent, fifteen pivots, sixteen slots.
-            LEAF | RANGE => 16 + (first_not_below::<15>(kernel, address) & 15),
+            LEAF | RANGE => 16,
             _ => return Err(Miss::Unreadable),
         };
+        let slot = hide(slots) + (first_not_below(kernel, address) & 15);
         entry = kernel.node_word(hide(slot) & 31);
         if kind == LEAF {
             break;
@@ -172,15 +184,17 @@ fn find_area(
     }
 }
 
-/// The first of the node's `N` pivots that is not below `address`, counted without a branch.
+/// The first of the node's pivots that is not below `address`, counted without a branch.
 ///
+/// Where a node has less than fifteen, its first slot stands behind them: the address of a node,
+/// which has the top bit set.
 /// Pivots behind the node's last one are stale, hence the end at the first that is not below. The
 /// tree's last pivot has the top bit set and is never below a user address.
 #[inline(always)]
-fn first_not_below<const N: u64>(kernel: &impl KernelMemory, address: u64) -> u64 {
+fn first_not_below(kernel: &impl KernelMemory, address: u64) -> u64 {
     let (mut below, mut index) = (1, 0);
     let mut next = 0;
-    while next < N {
+    while next < MOST_PIVOTS {
         next += 1;
         let pivot = kernel.node_word(next);
         below &= (pivot.wrapping_sub(address) >> 63) & !(pivot >> 63);

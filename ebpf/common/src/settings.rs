@@ -21,3 +21,6 @@ pub struct Settings {
     pub turn: u32,
     pub unused: u32,
 }
+
+/// Places for what samples remember on each CPU, as a power of two.
+pub const REMEMBERED_SHIFT: u32 = 11;

@@ -59,6 +59,17 @@ impl Page {
         count: u32::MAX,
     };
     pub const WORDS: u32 = 2;
+
+    pub fn to_word(self) -> u64 {
+        u64::from(self.count) << 32 | u64::from(self.rows)
+    }
+
+    pub fn from_word(word: u64) -> Self {
+        Self {
+            rows: word as u32,
+            count: (word >> 32) as u32,
+        }
+    }
 }
 
 /// On kernels without arenas the table memory is in blocks of this many words.

@@ -37,13 +37,16 @@ pub struct Walk {
     /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
-    pub code: Code,
+}
+
+/// Tables and the rules that their rows name.
+pub trait Tables: Words {
+    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// What a walk reads.
-pub trait World: Words {
+pub trait World {
     fn user_word(&mut self, address: u64) -> Option<u64>;
-    fn rule(&self, index: u32) -> Encoded;
 }
 
 /// A chain of frame pointers that jumps further than this is none.
@@ -57,6 +60,48 @@ impl Code {
     pub fn offset_of(&self, address: u64) -> u64 {
         address.wrapping_add(self.to_offset)
     }
+
+    /// What the table has for the page of this address.
+    #[inline(always)]
+    pub fn page(&self, tables: &impl Words, address: u64) -> Result<Page, EndReason> {
+        if self.number == number::ANONYMOUS {
+            return Ok(Page::EMPTY);
+        }
+        let table = &self.table;
+        if table.page_count == 0 {
+            return Err(if *table == TableRef::PENDING {
+                EndReason::TablePending
+            } else {
+                EndReason::TableRefused
+            });
+        }
+        let offset = self.offset_of(address);
+        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
+        if page >= u64::from(table.page_count) {
+            return Ok(Page::EMPTY);
+        }
+        let entry = table
+            .pages
+            .wrapping_add((page as u32).wrapping_mul(Page::WORDS));
+        // The count first: the loader writes it last.
+        let count = tables.word(entry.wrapping_add(1));
+        let rows = tables.word(entry);
+        if count > table::MAX_ROWS_OF_PAGE {
+            return Err(EndReason::TablePending);
+        }
+        Ok(Page { rows, count })
+    }
+}
+
+/// The rule that a page has for an offset.
+#[inline(always)]
+pub fn rule_at(tables: &impl Tables, page: Page, offset: u64) -> Encoded {
+    let gap = Encoded(kind::GAP);
+    if page.count == 0 {
+        return gap;
+    }
+    let row = table::search(tables, page.rows, page.count, offset);
+    row.map_or(gap, |row| tables.rule(row.rule()))
 }
 
 impl Walk {
@@ -67,17 +112,14 @@ impl Walk {
         self.registers.ip.wrapping_sub(behind)
     }
 
-    /// Goes on to the caller. [`Walk::code`] holds this frame's address.
+    /// Goes on to the caller by the rule that holds at this frame's address.
     #[inline(always)]
-    pub fn step(&mut self, world: &mut impl World) -> Result<(), EndReason> {
-        let rule = match self.code.number {
-            number::ANONYMOUS => Encoded(kind::GAP),
-            _ => self.rule(world)?,
-        };
+    pub fn step(&mut self, rule: Encoded, world: &mut impl World) -> Result<(), EndReason> {
         let Registers { ip, sp, fp, link } = self.registers;
         let cfa = match rule.kind() {
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
+            kind::GAP if self.exact != 0 => return self.leave_unknown_code(world),
             kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer(world),
             kind::PLT => {
                 let pushed = (ip & 15) as i64 >= rule.cfa_offset();
@@ -115,36 +157,38 @@ impl Walk {
         })
     }
 
-    /// The rule for this frame's address.
+    /// Code of which nothing is known, at any of its instructions: where it just begins or ends, the
+    /// frame pointer is still or again the caller's, and would lead past it.
     #[inline(always)]
-    fn rule(&self, world: &mut impl World) -> Result<Encoded, EndReason> {
-        let table = &self.code.table;
-        if table.page_count == 0 {
-            return Err(if *table == TableRef::PENDING {
-                EndReason::TablePending
-            } else {
-                EndReason::TableRefused
+    fn leave_unknown_code(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+        let Registers { ip, sp, fp, .. } = self.registers;
+        let code = world.user_word(ip).unwrap_or(0);
+        let stands_at = |instruction: &[u8]| {
+            let mut bytes = [0; 8];
+            bytes[..instruction.len()].copy_from_slice(instruction);
+            let unused = 64 - 8 * instruction.len() as u32;
+            code << unused == u64::from_le_bytes(bytes) << unused
+        };
+        if stands_at(&PUSH_FP) || stands_at(&MARKED_PUSH_FP) || stands_at(&RETURN) {
+            let ip = read(world, sp)?;
+            let sp = sp.wrapping_add(8);
+            return self.enter_caller(Registers {
+                ip,
+                sp,
+                fp,
+                link: 0,
             });
         }
-        let offset = self.code.offset_of(self.address());
-        let page = (offset >> table::PAGE_SHIFT).wrapping_sub(u64::from(table.first_page));
-        if page >= u64::from(table.page_count) {
-            return Ok(Encoded(kind::GAP));
+        if stands_at(&SET_FP) || stands_at(&SET_FP_OTHERWISE) {
+            let caller = Registers {
+                ip: read(world, sp.wrapping_add(8))?,
+                sp: sp.wrapping_add(16),
+                fp: read(world, sp)?,
+                link: 0,
+            };
+            return self.enter_caller(caller);
         }
-        let entry = table.pages.wrapping_add(page as u32 * Page::WORDS);
-        // The count first: the loader writes it last.
-        let count = world.word(entry.wrapping_add(1));
-        let first = world.word(entry);
-        if count == 0 {
-            return Ok(Encoded(kind::GAP));
-        }
-        if count > table::MAX_ROWS_OF_PAGE {
-            return Err(EndReason::TablePending);
-        }
-        Ok(match table::search(world, first, count, offset) {
-            Some(row) => world.rule(row.rule()),
-            None => Encoded(kind::GAP),
-        })
+        self.follow_frame_pointer(world)
     }
 
     /// Where nothing is known of the code, its frame pointer may still be one. It is believed where
@@ -192,6 +236,14 @@ impl Walk {
     }
 }
 
+/// With these begin and end functions that keep a frame pointer on x86-64: `push rbp`, also behind an
+/// `endbr64`, `mov rbp, rsp` in either encoding, and `ret`.
+const PUSH_FP: [u8; 1] = [0x55];
+const MARKED_PUSH_FP: [u8; 5] = [0xf3, 0x0f, 0x1e, 0xfa, 0x55];
+const SET_FP: [u8; 3] = [0x48, 0x89, 0xe5];
+const SET_FP_OTHERWISE: [u8; 3] = [0x48, 0x8b, 0xec];
+const RETURN: [u8; 1] = [0xc3];
+
 /// Places in the `ucontext` that the stack pointer points to in a signal's return code on x86-64:
 /// flags, link and stack, then the registers.
 const SIGNAL_LINK: u64 = 40 + 8 * 8;
@@ -205,114 +257,4 @@ fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
-
-    /// One rule for all code, and memory in which each word is its own address.
-    struct OneRule(Rule);
-
-    impl Words for OneRule {
-        /// Each page has the one row at word 0, which begins with the page.
-        fn word(&self, index: u32) -> u32 {
-            index % Page::WORDS
-        }
-    }
-
-    impl World for OneRule {
-        fn user_word(&mut self, address: u64) -> Option<u64> {
-            Some(address)
-        }
-
-        fn rule(&self, _: u32) -> Encoded {
-            self.0.encode()
-        }
-    }
-
-    const FP: u64 = 0x9000;
-    const LINK: u64 = 0x2020;
-
-    fn walk(ip: u64, sp: u64) -> Walk {
-        let table = TableRef {
-            pages: 0,
-            first_page: 0,
-            page_count: u32::MAX,
-        };
-        Walk {
-            registers: Registers {
-                ip,
-                sp,
-                fp: FP,
-                link: LINK,
-            },
-            exact: 1,
-            code: Code {
-                end: u64::MAX,
-                number: number::FIRST_FILE,
-                table,
-                ..Code::default()
-            },
-        }
-    }
-
-    #[test]
-    fn goes_to_the_caller_that_the_rule_leads_to() {
-        let at = |cfa, fp| Rule::x86_64(cfa, fp);
-        let plt = Rule::Plt { pushed: 11 };
-        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
-        // The caller's instruction and stack pointers, and its frame pointer.
-        for (rule, ip, expected) in [
-            (at(Cfa::Sp(24), Saved::Same), 0x1000, (0x7010, 0x7018, FP)),
-            (
-                at(Cfa::Sp(24), Saved::At(-16)),
-                0x1000,
-                (0x7010, 0x7018, 0x7008),
-            ),
-            (
-                at(Cfa::Fp(16), Saved::At(-16)),
-                0x1000,
-                (0x9008, 0x9010, 0x9000),
-            ),
-            (
-                at(Cfa::SpSlot { slot: 8, plus: 8 }, Saved::AtFp(8)),
-                0x1000,
-                (0x7008, 0x7010, 0x9008),
-            ),
-            (plt, 0x100a, (0x7000, 0x7008, FP)),
-            (plt, 0x100b, (0x7008, 0x7010, FP)),
-            (Rule::FramePointer, 0x1000, (0x9008, 0x9010, 0x9000)),
-            (vfork, 0x1000, (LINK, 0x7000, FP)),
-        ] {
-            let mut walk = walk(ip, 0x7000);
-            assert_eq!(walk.step(&mut OneRule(rule)), Ok(()), "{rule:?}");
-            let Registers { ip, sp, fp, link } = walk.registers;
-            assert_eq!((ip, sp, fp), expected, "{rule:?}");
-            assert_eq!((link, walk.exact), (0, 0), "{rule:?}");
-        }
-    }
-
-    #[test]
-    fn stops_where_the_rule_leads_nowhere() {
-        let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
-        for (rule, link, expected) in [
-            (Rule::End, LINK, EndReason::Complete),
-            (Rule::Unsupported, LINK, EndReason::Unsupported),
-            (
-                Rule::x86_64(Cfa::Sp(0), Saved::Same),
-                LINK,
-                EndReason::NotAdvancing,
-            ),
-            (
-                Rule::x86_64(Cfa::Sp(-8), Saved::Same),
-                LINK,
-                EndReason::NotAdvancing,
-            ),
-            // What a caller had in the register is lost.
-            (vfork, 0, EndReason::Unsupported),
-        ] {
-            let mut walk = walk(0x1000, 0x7000);
-            walk.registers.link = link;
-            assert_eq!(walk.step(&mut OneRule(rule)), Err(expected), "{rule:?}");
-        }
-    }
-}
+mod tests;

@@ -21,8 +21,8 @@ const RULES: u32 = 1 << 16;
 const _: () = assert!(RULES <= MAX_RULES);
 const WORDS_OF_RULES: u32 = RULES * 2;
 
-/// Much longer than a program runs.
-const REST: Duration = Duration::from_secs(1);
+/// Longer than programs remember where a page's rows are, which is nine seconds.
+const REST: Duration = Duration::from_secs(20);
 
 pub struct Arena {
     memory: Memory,

@@ -121,6 +121,7 @@ impl Builder {
         tracing::debug!(
             path = job.path,
             rows = table.rows.len(),
+            milliseconds = job.announced.age().as_millis(),
             "built an unwind table"
         );
         Ok(())
@@ -162,6 +163,7 @@ impl Builder {
         tracing::debug!(
             path = job.path,
             pages = count,
+            milliseconds = job.announced.age().as_millis(),
             "builds an unwind table page by page"
         );
         let giant = Giant {

@@ -28,6 +28,13 @@ pub struct Announced {
     pub path: PathBuf,
 }
 
+impl Announced {
+    /// How long ago a sample met it.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(sys::since_boot().saturating_sub(self.file.time))
+    }
+}
+
 pub struct Files {
     held: Mutex<Held>,
     executables: Executables,

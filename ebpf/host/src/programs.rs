@@ -12,7 +12,7 @@ use profcol_ebpf_common::identify::Answer;
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::repeat::turn;
-use profcol_ebpf_common::settings::Settings;
+use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings};
 
 use crate::arena::Arena;
 use crate::btf::BtfError;
@@ -87,6 +87,8 @@ pub enum LoadError {
         name: &'static str,
         error: aya::maps::MapError,
     },
+    #[error("the number of CPUs cannot be read: {0}")]
+    Cpus(std::io::Error),
     #[error("the memory of the unwind tables cannot be mapped: {0}")]
     Memory(std::io::Error),
 }
@@ -148,6 +150,8 @@ impl Programs {
         sizes: &Sizes,
     ) -> Result<Self, LoadError> {
         let bytes = memory.object().ok_or(LoadError::Architecture)?;
+        let cpus = aya::util::nr_cpus().map_err(|(_, error)| LoadError::Cpus(error))?;
+        let remembered = u32::try_from(cpus << REMEMBERED_SHIFT).unwrap_or(u32::MAX);
         let pages = u32::try_from(sizes.table_bytes.div_ceil(PAGE)).unwrap_or(u32::MAX);
         let mut object = EbpfLoader::new()
             // The object has no relocations by type, and reading the kernel's types is not cheap.
@@ -158,6 +162,7 @@ impl Programs {
             .map_max_entries("files", sizes.files)
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
+            .map_max_entries("remembered", remembered)
             .map_max_entries("records", sizes.ring_bytes)
             .map_max_entries(FIRST_REPEATS, sizes.repeats.max(1))
             .map_max_entries(SECOND_REPEATS, sizes.repeats.max(1))

@@ -6,6 +6,7 @@ use core::cell::UnsafeCell;
 use profcol_ebpf_common::rule::Encoded;
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::table::Words;
+use profcol_ebpf_common::walk::Tables;
 
 /// The old form of a map's definition; there is no other one for this kind yet.
 #[repr(C)]
@@ -72,16 +73,18 @@ impl Arena {
             (pointer as *const T).read_volatile()
         }
     }
-
-    #[inline(always)]
-    pub fn rule(self, index: u32) -> Encoded {
-        Encoded(Self::load(self.rules + u64::from(index) * 8))
-    }
 }
 
 impl Words for Arena {
     #[inline(always)]
     fn word(&self, index: u32) -> u32 {
         Self::load(self.base + u64::from(index) * 4)
+    }
+}
+
+impl Tables for Arena {
+    #[inline(always)]
+    fn rule(&self, index: u32) -> Encoded {
+        Encoded(Self::load(self.rules + u64::from(index) * 8))
     }
 }

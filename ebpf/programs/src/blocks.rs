@@ -6,6 +6,7 @@ use aya_ebpf::macros::btf_map;
 use profcol_ebpf_common::rule::Encoded;
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::table::{BLOCK_SHIFT, BLOCK_WORDS, Words};
+use profcol_ebpf_common::walk::Tables;
 
 const BPF_F_MMAPABLE: usize = 1 << 10;
 
@@ -27,12 +28,6 @@ impl Arena {
             rules: (settings.rules_at / 4) as u32,
         }
     }
-
-    #[inline(always)]
-    pub fn rule(self, index: u32) -> Encoded {
-        let at = self.rules.wrapping_add(index.wrapping_mul(2));
-        Encoded(u64::from(self.word(at)) | u64::from(self.word(at.wrapping_add(1))) << 32)
-    }
 }
 
 impl Words for Arena {
@@ -45,5 +40,13 @@ impl Words for Arena {
         let place = profcol_ebpf_common::hide(u64::from(index)) as usize & (BLOCK_WORDS - 1);
         // SAFETY: the mask bounds the place. The loader may be writing what nobody is told of yet.
         unsafe { block.cast::<u32>().add(place).read_volatile() }
+    }
+}
+
+impl Tables for Arena {
+    #[inline(always)]
+    fn rule(&self, index: u32) -> Encoded {
+        let at = self.rules.wrapping_add(index.wrapping_mul(2));
+        Encoded(u64::from(self.word(at)) | u64::from(self.word(at.wrapping_add(1))) << 32)
     }
 }

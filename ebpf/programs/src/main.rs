@@ -21,6 +21,7 @@ mod maps;
 mod names;
 mod process;
 mod registers;
+mod remembered;
 mod repeats;
 mod sample;
 mod scratch;

@@ -8,6 +8,7 @@ use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::settings::Settings;
 
 use crate::kernel::Node;
+use crate::remembered::Remembered;
 use crate::scratch::Scratch;
 
 #[map(name = "settings")]
@@ -34,6 +35,10 @@ pub static FREE_NUMBERS: Queue<u32> = Queue::with_max_entries(8192, 0);
 /// What is known of processes that were sampled, see `record::known`.
 #[map(name = "processes")]
 pub static PROCESSES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(8192, 0);
+
+/// As many for each CPU as [`REMEMBERED_SHIFT`](profcol_ebpf_common::settings::REMEMBERED_SHIFT) says.
+#[map(name = "remembered")]
+pub static REMEMBERED: Array<Remembered> = Array::with_max_entries(1, 0);
 
 #[map(name = "records")]
 pub static RECORDS: RingBuf = RingBuf::with_byte_size(1 << 20, 0);

@@ -23,6 +23,13 @@ const _: () = assert!(WORDS <= WINDOW);
 const USER: u64 = 3;
 const USER_32: u64 = 0x23;
 
+/// Whether user code was interrupted, and not the kernel.
+#[inline(always)]
+pub fn is_user(context: *const u64) -> bool {
+    // SAFETY: as below.
+    unsafe { context.add(CS).read_volatile() & USER == USER }
+}
+
 /// Where a thread of a process stands.
 pub struct Stand {
     pub registers: Registers,

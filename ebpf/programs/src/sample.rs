@@ -3,8 +3,8 @@
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_comm, bpf_get_current_task, bpf_get_smp_processor_id,
-    bpf_get_stack, bpf_ktime_get_boot_ns, bpf_ringbuf_output,
+    bpf_get_current_comm, bpf_get_current_task, bpf_get_smp_processor_id, bpf_get_stack,
+    bpf_ktime_get_boot_ns, bpf_ringbuf_output,
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
@@ -22,11 +22,12 @@ use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{KNOWN_CODES, Scratch};
-use crate::unwind::{self, GO_ON, NO_WINDOW};
-use crate::{names, process, registers, repeats, task};
+use crate::unwind::{self, CLIMB, GO_ON, NO_WINDOW, NO_WINDOW_BYTES};
+use crate::{names, process, registers, remembered, repeats, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
+const WAKEUP: u64 = 2;
 
 #[perf_event]
 pub fn sample(context: PerfEventContext) -> u32 {
@@ -41,9 +42,11 @@ pub fn sample(context: PerfEventContext) -> u32 {
     }
     // SAFETY: the helper has no conditions.
     let task = unsafe { bpf_get_current_task() };
-    scratch.mm = 0;
     describe(scratch, settings, task, ids);
-    if process::is_excluded(&scratch.sample.process) {
+    scratch.mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
+    scratch.epoch = remembered::epoch(&settings.layout, scratch.mm, &scratch.sample);
+    let known = process::known(scratch.epoch, &scratch.sample);
+    if known == known::EXCLUDED {
         maps::count(counter::EXCLUDED);
         return 0;
     }
@@ -54,7 +57,9 @@ pub fn sample(context: PerfEventContext) -> u32 {
     let end = walk(&context, scratch, settings, task);
     scratch.sample.end = end;
     maps::count(end);
-    announce(scratch, settings, task);
+    if known != known::ANNOUNCED {
+        announce(scratch, settings, task);
+    }
     if !repeats::is_repeat(scratch, settings.turn) && send(scratch) {
         repeats::was_sent(scratch);
     }
@@ -87,6 +92,9 @@ fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
 /// Writes the kernel's stack to the front of the frames and returns how many they are.
 #[inline(always)]
 fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
+    if registers::is_user(context.as_ptr() as *const u64) {
+        return 0;
+    }
     // SAFETY: the frames have room for all of it.
     let bytes = unsafe {
         bpf_get_stack(
@@ -107,7 +115,6 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     if flags & task::KERNEL_THREAD != 0 {
         return EndReason::KernelThread as u32;
     }
-    scratch.mm = kernel::word(task + layout.task_mm).unwrap_or(0);
     if scratch.mm == 0 {
         let exiting = flags & task::EXITING != 0;
         let reason = if exiting {
@@ -127,17 +134,14 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.walk = Walk {
         registers: stand.registers,
         exact: u32::from(stand.exact),
-        code: Code::default(),
     };
+    scratch.code = Code::default();
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;
     scratch.window_at = NO_WINDOW;
-    for frames in 0..MAX_USER_FRAMES as u32 {
-        if frames >= settings.max_frames {
-            break;
-        }
-        let found = unwind::locate(scratch);
-        let end = hide(u64::from(unwind::advance(scratch, found))) as u32;
+    scratch.window_bytes = NO_WINDOW_BYTES;
+    for _ in 0..MAX_USER_FRAMES as u32 / CLIMB {
+        let end = hide(u64::from(unwind::climb(scratch, settings.max_frames))) as u32;
         if end != GO_ON {
             return end;
         }
@@ -149,10 +153,6 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
 #[inline(always)]
 fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let key = scratch.sample.process;
-    // SAFETY: nothing is read but whether it is there.
-    if unsafe { PROCESSES.get(&key) }.is_some() {
-        return;
-    }
     let layout = &settings.layout;
     let leader = task::leader(layout, task);
     let executable = executable(scratch, settings);
@@ -184,6 +184,10 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     });
     if !names::send(scratch, NO_WAKEUP) {
         maps::count(counter::RING_FULL_PROCESS);
+        return;
+    }
+    // What is not known between two images is told with the next sample.
+    if scratch.sample.end == EndReason::Exec as u32 {
         return;
     }
     let announced = hide(u64::from(known::ANNOUNCED)) as u32;
@@ -231,13 +235,16 @@ fn send(scratch: &mut Scratch) -> bool {
         frames = most;
     }
     let bytes = size_of::<Sample>() as u64 + frames * 8;
+    // A page of a table is wanted.
+    let is_pending = scratch.sample.end == EndReason::TablePending as u32;
+    let flags = if is_pending { WAKEUP } else { NO_WAKEUP };
     // SAFETY: the frames stand right behind the sample, and there are no more than they have room for.
     let failed = unsafe {
         bpf_ringbuf_output(
             (&raw const RECORDS).cast_mut().cast(),
             (scratch as *mut Scratch).cast(),
             bytes,
-            NO_WAKEUP,
+            flags,
         )
     };
     if failed != 0 {

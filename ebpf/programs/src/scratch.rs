@@ -1,9 +1,11 @@
 //! What a program works with: a program's own stack has 512 bytes, so this is in a map, one per CPU.
 
+use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::record::{
     File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES,
     Process, Sample,
 };
+use profcol_ebpf_common::rule::Encoded;
 use profcol_ebpf_common::walk::{Code, Walk};
 
 use crate::kernel::Node;
@@ -15,8 +17,9 @@ const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_FRAMES <= FRAME_PLACES);
 /// Stretches of code that this stack went through already; most stacks go to and fro between few.
 pub const KNOWN_CODES: usize = 8;
 
-/// Words of the stack that are read at once.
-pub const WINDOW: usize = 64;
+/// Words of the stack that are read at once, at first and at most.
+pub const SMALL_WINDOW: usize = 64;
+pub const WINDOW: usize = 512;
 
 /// What is told of a process or a file.
 #[repr(C)]
@@ -32,12 +35,23 @@ pub struct Scratch {
     pub frames: [u64; FRAME_PLACES],
     pub node: Node,
     pub walk: Walk,
+    /// The frame that the walk stands in, and the way on from it.
+    pub frame: Frame,
+    pub rule: Encoded,
+    /// What the table has for the page of the frame.
+    pub page: u64,
+    /// The code that was found last.
+    pub code: Code,
     /// The address space of the process.
     pub mm: u64,
+    /// See [`crate::remembered::epoch`].
+    pub epoch: u64,
     pub known: [Code; KNOWN_CODES],
     pub known_next: u64,
     pub window: [u64; WINDOW],
     pub window_at: u64,
+    /// Bytes that are in the window.
+    pub window_bytes: u64,
     pub told: Told,
     /// Right behind what is told. Behind the last place at which a name may
     /// begin there is room for the longest one, and behind the longest names for the arguments.

@@ -8,62 +8,127 @@ use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Encoded;
 use profcol_ebpf_common::settings::Settings;
-use profcol_ebpf_common::table::Words;
-use profcol_ebpf_common::walk::{Code, World};
+use profcol_ebpf_common::table::{PAGE_SIZE, Page};
+use profcol_ebpf_common::walk::{self, Code, World};
 
 use crate::arena::Arena;
 use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps;
-use crate::scratch::{FRAME_PLACES, KNOWN_CODES, Scratch, WINDOW};
+use crate::remembered::{self, Key};
+use crate::scratch::{FRAME_PLACES, KNOWN_CODES, SMALL_WINDOW, Scratch, WINDOW};
 
-/// What [`advance`] and [`locate`] answer when the walk goes on; every other answer is a reason.
+/// What the functions here answer when the walk goes on; every other answer is a reason, or one of
+/// those below.
 pub const GO_ON: u32 = 0;
 
-/// Notes the frame that the walk stands in and goes on to its caller; `found` is what [`locate`]
-/// answered for it.
+/// What [`recall`] answers where it does not know the frame: nothing, or the page.
+const LOCATE: u32 = 1 << 30;
+const SEARCH: u32 = LOCATE + 1;
+
+/// Frames that [`climb`] goes up at most.
+pub const CLIMB: u32 = 32;
+
+/// Goes up some frames.
+///
+/// The verifier goes through a loop round by round, so one of a thousand rounds is made of two. And
+/// a kernel before 6.13 adds up the stacks of functions that call each other, to at most 512 bytes:
+/// hence the functions called here do not call each other.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn climb(scratch: *mut Scratch, most: u32) -> u32 {
+    if scratch.is_null() {
+        return EndReason::NoRegisters as u32;
+    }
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    for _ in 0..CLIMB {
+        if scratch.sample.user_frames >= most {
+            return EndReason::Truncated as u32;
+        }
+        let mut found = hide(u64::from(recall(scratch))) as u32;
+        if found == LOCATE {
+            found = hide(u64::from(locate(scratch))) as u32;
+        }
+        if found == SEARCH {
+            found = hide(u64::from(search(scratch))) as u32;
+        }
+        let end = hide(u64::from(advance(scratch, found))) as u32;
+        if end != GO_ON {
+            return end;
+        }
+    }
+    GO_ON
+}
+
+/// Notes the frame that the walk stands in and goes on to its caller; `found` is the reason why no
+/// rule was found to do so.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
-    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+    if scratch.is_null() {
         return EndReason::NoRegisters as u32;
-    };
+    }
     // SAFETY: the caller has the only reference.
     let scratch = unsafe { &mut *scratch };
-    let address = scratch.walk.address();
-    let code = &scratch.walk.code;
-    let frame = if found == GO_ON {
-        Frame::new(code.number, code.offset_of(address))
-    } else {
-        Frame::new(number::NOWHERE, address)
-    };
     let place = (scratch.sample.kernel_frames + scratch.sample.user_frames) as usize;
     // SAFETY: the mask bounds the place.
-    unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) = frame.0 };
+    unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) = scratch.frame.0 };
     scratch.sample.user_frames += 1;
-    scratch.sample.stack.add(frame.0);
+    scratch.sample.stack.add(scratch.frame.0);
     if found != GO_ON {
         return found;
     }
-
-    let mut walk = scratch.walk;
-    let mut world = Process {
-        arena: Arena::new(settings),
+    let mut stack = Stack {
         window: &mut scratch.window,
         window_at: &mut scratch.window_at,
+        window_bytes: &mut scratch.window_bytes,
     };
-    let step = walk.step(&mut world);
-    scratch.walk = walk;
+    let was_exact = scratch.walk.exact;
+    let step = scratch.walk.step(scratch.rule, &mut stack);
+    if scratch.walk.exact > was_exact {
+        // It returned from a signal, by code that no call leads to: its address is its first one.
+        // SAFETY: the mask bounds the place.
+        unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) += 1 };
+        scratch.sample.stack.add(1);
+    }
     match step {
         Ok(()) => GO_ON,
         Err(reason) => reason as u32,
     }
 }
 
-/// Finds the code that the walk stands in.
-///
-/// [`advance`] does not call it: a kernel before 6.13 adds up the stacks of functions that call each
-/// other, to at most 512 bytes.
+/// Remembers the frame that the walk stands in and the rule to leave it by, or its page.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn recall(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return EndReason::NoRegisters as u32;
+    }
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    let (epoch, cpu) = (scratch.epoch, scratch.sample.cpu);
+    let address = scratch.walk.address();
+    let key = Key::address(address);
+    if let Some(place) = remembered::place(epoch, cpu, key)
+        && place.is_of(epoch, key)
+    {
+        scratch.frame = place.frame;
+        scratch.rule = Encoded(place.more);
+        return GO_ON;
+    }
+    let key = Key::page_of(address);
+    if let Some(place) = remembered::place(epoch, cpu, key)
+        && place.is_of(epoch, key)
+    {
+        scratch.frame = Frame(place.frame.0 + (address & (PAGE_SIZE - 1)));
+        scratch.page = place.more;
+        return SEARCH;
+    }
+    LOCATE
+}
+
+/// Finds the code that the walk stands in, and what its table has for the page.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
@@ -73,26 +138,63 @@ pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
     // SAFETY: the caller has the only reference.
     let scratch = unsafe { &mut *scratch };
     let address = scratch.walk.address();
-    if scratch.walk.code.holds(address) {
-        return GO_ON;
+    scratch.frame = Frame::new(number::NOWHERE, address);
+    if let Err(reason) = enter(scratch, settings, address) {
+        return reason as u32;
+    }
+    let code = &scratch.code;
+    scratch.frame = Frame::new(code.number, code.offset_of(address));
+    let page = match code.page(&Arena::new(settings), address) {
+        Ok(page) => page.to_word(),
+        Err(reason) => return reason as u32,
+    };
+    scratch.page = page;
+    let key = Key::page_of(address);
+    if let Some(place) = remembered::place(scratch.epoch, scratch.sample.cpu, key) {
+        let frame = Frame::new(code.number, code.offset_of(address & !(PAGE_SIZE - 1)));
+        place.note(scratch.epoch, key, frame, page);
+    }
+    SEARCH
+}
+
+/// Finds the rule in the page.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn search(scratch: *mut Scratch) -> u32 {
+    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+        return EndReason::NoRegisters as u32;
+    };
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    let address = scratch.walk.address();
+    let page = Page::from_word(scratch.page);
+    scratch.rule = walk::rule_at(&Arena::new(settings), page, address);
+    let key = Key::address(address);
+    if let Some(place) = remembered::place(scratch.epoch, scratch.sample.cpu, key) {
+        place.note(scratch.epoch, key, scratch.frame, scratch.rule.0);
+    }
+    GO_ON
+}
+
+/// Makes the code that holds `address` the walk's.
+#[inline(always)]
+fn enter(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<(), EndReason> {
+    if scratch.code.holds(address) {
+        return Ok(());
     }
     for code in &scratch.known {
         if code.holds(address) {
-            scratch.walk.code = *code;
-            return GO_ON;
+            scratch.code = *code;
+            return Ok(());
         }
     }
-    match find(scratch, settings, address) {
-        Ok(code) => {
-            let place = hide(scratch.known_next) as usize & (KNOWN_CODES - 1);
-            // SAFETY: the mask bounds the place.
-            unsafe { *scratch.known.as_mut_ptr().add(place) = code };
-            scratch.known_next += 1;
-            scratch.walk.code = code;
-            GO_ON
-        }
-        Err(reason) => reason as u32,
-    }
+    let code = find(scratch, settings, address)?;
+    let place = hide(scratch.known_next) as usize & (KNOWN_CODES - 1);
+    // SAFETY: the mask bounds the place.
+    unsafe { *scratch.known.as_mut_ptr().add(place) = code };
+    scratch.known_next += 1;
+    scratch.code = code;
+    Ok(())
 }
 
 #[inline(always)]
@@ -135,49 +237,26 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
     Ok(code)
 }
 
-/// The process's memory and the tables.
-struct Process<'a> {
-    arena: Arena,
-    /// The stack is read in pieces: one call of the helper costs about as much as the copy.
+/// The stack of the process, read in pieces: one call of the helper costs as much as the copy.
+struct Stack<'a> {
     window: &'a mut [u64; WINDOW],
     window_at: &'a mut u64,
+    window_bytes: &'a mut u64,
 }
 
-impl Words for Process<'_> {
-    #[inline(always)]
-    fn word(&self, index: u32) -> u32 {
-        self.arena.word(index)
-    }
-}
+/// A function saves registers right below its return address, which is read first.
+const SAVED_REGISTERS: u64 = 56;
+const CACHE_LINE: u64 = 64;
 
-impl World for Process<'_> {
-    #[inline(always)]
-    fn rule(&self, index: u32) -> Encoded {
-        self.arena.rule(index)
-    }
-
+impl World for Stack<'_> {
     #[inline(always)]
     fn user_word(&mut self, address: u64) -> Option<u64> {
         let mut distance = address.wrapping_sub(*self.window_at);
         if distance & 7 != 0 {
             return read_user_word(address);
         }
-        if distance >= (WINDOW * 8) as u64 {
-            // SAFETY: the helper checks the address; the window is ours.
-            let failed = unsafe {
-                bpf_probe_read_user(
-                    self.window.as_mut_ptr().cast(),
-                    (WINDOW * 8) as u32,
-                    address as *const _,
-                )
-            };
-            if failed != 0 {
-                // The window reached into a page that is not there; the word itself may be.
-                *self.window_at = NO_WINDOW;
-                return read_user_word(address);
-            }
-            *self.window_at = address;
-            distance = 0;
+        if distance >= *self.window_bytes {
+            distance = self.read_on(address)?;
         }
         let place = hide(distance >> 3) as usize & (WINDOW - 1);
         // SAFETY: the mask bounds the place.
@@ -185,8 +264,42 @@ impl World for Process<'_> {
     }
 }
 
+impl Stack<'_> {
+    /// Moves the window to `address` and says how far in it that is. Each time the window is twice
+    /// as large: a stack that went on so far is likely to go on.
+    #[inline(always)]
+    fn read_on(&mut self, address: u64) -> Option<u64> {
+        let start = address.wrapping_sub(SAVED_REGISTERS) & !(CACHE_LINE - 1);
+        let mut bytes = hide(*self.window_bytes << 1);
+        if bytes > (WINDOW * 8) as u64 {
+            bytes = (WINDOW * 8) as u64;
+        }
+        *self.window_at = start;
+        // SAFETY: the helper checks the address; the window is ours and has room for as much.
+        let failed = unsafe {
+            bpf_probe_read_user(
+                self.window.as_mut_ptr().cast(),
+                bytes as u32,
+                start as *const _,
+            )
+        };
+        if failed == 0 {
+            *self.window_bytes = bytes;
+            return Some(address - start);
+        }
+        // The window reached into a page that is not there; the word itself may be.
+        *self.window_at = address;
+        *self.window_bytes = 8;
+        let word = read_user_word(address)?;
+        self.window[0] = word;
+        Some(0)
+    }
+}
+
 /// No address of a user is this close to it.
 pub const NO_WINDOW: u64 = 1 << 63;
+/// The window that is read next is twice as large.
+pub const NO_WINDOW_BYTES: u64 = SMALL_WINDOW as u64 * 4;
 
 #[inline(always)]
 fn read_user_word(address: u64) -> Option<u64> {

@@ -7,7 +7,7 @@
 static volatile unsigned long sink;
 
 SHOWN unsigned long leaf(unsigned long state) {
-  for (int i = 0; i < 100000; i++) {
+  for (int i = 0; i < 1000000; i++) {
     state ^= state << 13;
     state ^= state >> 7;
     state ^= state << 17;

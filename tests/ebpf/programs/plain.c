@@ -2,7 +2,6 @@
 // outer middle, middle inner and inner leaf.
 
 #include <alloca.h>
-#include <string.h>
 #include <unistd.h>
 
 #ifndef LEAF
@@ -43,7 +42,10 @@ SHOWN unsigned long outer(unsigned long state) {
   return result + large[state % 100];
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   alarm(300);
+#ifdef DELETES_ITSELF
+  unlink(argv[0]);
+#endif
   for (unsigned long state = 1;; state++) sink = outer(state);
 }

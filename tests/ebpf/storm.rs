@@ -1,0 +1,199 @@
+//! Processes that live for milliseconds: gone before anybody could look them up, and sampled a tick or two each.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::host::{Profiler, can_profile};
+use crate::profile::{Profile, Sample};
+use crate::toolchain::Workshop;
+
+/// Forks and runs one of two programs for as long as it is told, one after the other.
+const STORM: &str = r#"
+end=$(($(date +%s) + $1))
+while [ $(date +%s) -lt $end ]; do
+  i=0
+  while [ $i -lt 50 ]; do
+    "$2"
+    "$3" -c /etc/passwd > /dev/null
+    i=$((i + 1))
+  done
+done
+"#;
+
+/// The kernel cuts longer names.
+const NAMES: [&str; 2] = ["storm-true", "storm-gzip"];
+
+fn program(name: &str) -> PathBuf {
+    ["/usr/bin", "/bin"]
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.exists())
+        .map(|path| fs::canonicalize(path).unwrap())
+        .unwrap()
+}
+
+fn storm(seconds: u32, programs: [&Path; 2]) {
+    let ran = Command::new("sh")
+        .args(["-c", STORM, "storm", &seconds.to_string()])
+        .args(programs)
+        .status()
+        .unwrap();
+    assert!(ran.success());
+}
+
+fn is_user(kind: &str) -> bool {
+    !kind.is_empty() && kind != "kernel"
+}
+
+/// The shared objects of every process here, and none of them.
+fn is_library(file: &str) -> bool {
+    file.contains("/lib") || file == "[vdso]"
+}
+
+#[test]
+fn names_processes_that_live_for_milliseconds_and_walks_their_stacks() {
+    if !can_profile() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let programs = [program("true"), program("gzip")];
+    // Other names for the same files: what runs under them finds the tables built.
+    let [quick, busy] = [0, 1].map(|index| {
+        let link = folder.path().join(NAMES[index]);
+        symlink(&programs[index], &link).unwrap();
+        link
+    });
+    let profiler = Profiler::start(499);
+    storm(3, [&programs[0], &programs[1]]);
+    storm(5, [&quick, &busy]);
+    let profile = profiler.stop();
+
+    let of_storm: Vec<&Sample> = profile
+        .samples
+        .iter()
+        .filter(|sample| NAMES.contains(&sample.thread_name.as_str()))
+        .collect();
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for sample in &of_storm {
+        let index = usize::from(sample.thread_name == NAMES[1]);
+        let own = programs[index].to_str().unwrap();
+        let end = sample.end_reason.as_deref().unwrap_or("whole");
+        *reasons.entry(end).or_default() += sample.count;
+        let is_gone = matches!(end, "exec" | "exit");
+        // The first sample of a process may come when its image is gone; then the kernel's name is all there is.
+        assert!(
+            sample.executable == own || sample.executable.is_empty() && is_gone,
+            "{sample:#?} should be of {own}"
+        );
+        for frame in sample.frames.iter().filter(|frame| is_user(&frame.kind)) {
+            assert!(!is_gone, "{sample:#?} has no image and yet a user stack");
+            assert!(
+                frame.file == own || is_library(&frame.file),
+                "{sample:#?} has a frame of another program"
+            );
+        }
+    }
+    let all: usize = reasons.values().sum();
+    let gone: usize = ["exec", "exit"]
+        .iter()
+        .filter_map(|end| reasons.get(end))
+        .sum();
+    let whole = reasons.get("whole").copied().unwrap_or(0);
+    assert!(all >= 100, "only {all} samples: {reasons:?}");
+    assert!(
+        whole as f64 >= 0.95 * (all - gone) as f64,
+        "too few whole stacks: {reasons:?}"
+    );
+}
+
+#[test]
+fn keeps_programs_apart_that_share_the_few_places_that_there_are() {
+    if !can_profile() {
+        return;
+    }
+    const PROGRAMS: usize = 120;
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 busy.c") else {
+        return;
+    };
+    let profiler =
+        Profiler::start_with("frequency: 997, max_executables: 64, max_table_memory_mib: 2");
+    for number in 0..PROGRAMS {
+        let copy = workshop.path(&format!("copy-{number}"));
+        fs::copy(&busy, &copy).unwrap();
+        let ran = Command::new(&copy).arg("0.1").status().unwrap();
+        assert!(ran.success());
+    }
+    let profile = profiler.stop();
+
+    let mut met: HashMap<&str, (usize, usize)> = HashMap::new();
+    for sample in &profile.samples {
+        let Some(number) = sample.thread_name.strip_prefix("copy-") else {
+            continue;
+        };
+        let own = workshop.path(&sample.thread_name);
+        let own = own.to_str().unwrap();
+        let (whole, all) = met.entry(number).or_default();
+        *all += sample.count;
+        *whole += sample.count * usize::from(sample.end_reason.is_none());
+        for frame in sample.frames.iter().filter(|frame| is_user(&frame.kind)) {
+            let is_known = frame.file == own || is_library(&frame.file);
+            let is_nameless = frame.file.is_empty() || frame.file == "[unknown]";
+            assert!(
+                is_known || is_nameless,
+                "{sample:#?} has a frame of another program"
+            );
+        }
+    }
+    let with_whole = met.values().filter(|(whole, _)| *whole > 0).count();
+    // Twice as many programs as there are places, each for a short time: most find one.
+    assert!(
+        met.len() > PROGRAMS / 2 && with_whole * 4 >= met.len() * 3,
+        "{with_whole} of {} programs have whole stacks: {met:?}",
+        met.len()
+    );
+}
+
+/// How long it takes from a program that nobody knows to its first whole stack.
+#[test]
+fn walks_the_stack_of_a_new_program_soon() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 busy.c") else {
+        return;
+    };
+    let profiler = Profiler::start(499);
+    // All CPUs are busy.
+    let others: Vec<_> = (0..3)
+        .map(|_| Command::new(&busy).arg("3").spawn().unwrap())
+        .collect();
+    std::thread::sleep(Duration::from_secs(2));
+    let new = workshop.path("new");
+    fs::copy(&busy, &new).unwrap();
+    assert!(Command::new(&new).arg("2").status().unwrap().success());
+    for mut other in others {
+        other.wait().unwrap();
+    }
+    let profile = profiler.stop();
+    let (whole, all) = shares(&profile, "new");
+    assert!(all >= 50, "only {all} samples");
+    // A quarter of the two seconds that it runs is half a second.
+    assert!(whole * 4 >= all * 3, "{whole} of {all} stacks are whole");
+}
+
+fn shares(profile: &Profile, name: &str) -> (usize, usize) {
+    let (mut whole, mut all) = (0, 0);
+    for sample in &profile.samples {
+        if sample.thread_name == name {
+            all += sample.count;
+            whole += sample.count * usize::from(sample.end_reason.is_none());
+        }
+    }
+    (whole, all)
+}

@@ -1,0 +1,147 @@
+//! profcol on other kernels, each in a machine of its own under qemu: with no more than the capabilities that it asks
+//! for it has to show the whole chain of calls of a program, to follow CPUs that go and come, and to say what is in its
+//! way.
+//!
+//! `cargo xtask kernels` gets the kernels and runs this.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+mod guest;
+#[allow(dead_code, reason = "each test uses its part")]
+#[path = "../ebpf/profile.rs"]
+mod profile;
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::guest::{Guest, Run, run};
+use crate::profile::{Profile, Sample, Symbols};
+
+/// Set by `cargo xtask kernels`: a folder with a folder for each kernel.
+const KERNELS: &str = "PROFCOL_KERNELS";
+
+const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
+
+/// Of the stacks after the program's table is there.
+const WHOLE: f64 = 0.95;
+const ENOUGH: usize = 100;
+
+#[test]
+fn samples_on_linux_6_1() {
+    check("6.1", "blocks");
+}
+
+#[test]
+fn samples_on_linux_6_12() {
+    check("6.12", "arena");
+}
+
+#[expect(clippy::print_stdout, reason = "a skip is told, and what was measured")]
+fn check(version: &str, tables: &str) {
+    let Some(kernels) = std::env::var_os(KERNELS) else {
+        println!("skipped: `cargo xtask kernels` runs this");
+        return;
+    };
+    let kernel = Path::new(&kernels).join(version).join("vmlinuz");
+    let folder = tempfile::tempdir().unwrap();
+    let chain = folder.path().join("chain");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ebpf/programs/chain.cc");
+    run(Command::new("c++")
+        .args(["-O2", "-fomit-frame-pointer", "-static", "-o"])
+        .arg(&chain)
+        .arg(source));
+
+    let ran = Guest::new(&[
+        (Path::new(env!("CARGO_BIN_EXE_profcol")), "profcol"),
+        (Path::new("/usr/bin/setpriv"), "setpriv"),
+        (&chain, "chain"),
+        (&chain, "late"),
+    ])
+    .boot(&kernel);
+
+    assert!(ran.told("kernel").starts_with(&format!("{version}.")));
+    assert_eq!(ran.told("ended"), "0", "{}", ran.told("said"));
+    let said = ran.told("said");
+    assert!(said.contains(&format!("tables=\"{tables}\"")), "{said}");
+    assert!(!said.contains("is missing"), "{said}");
+    let mut profile = Profile::default();
+    profile.read_on(&ran.profiles);
+    for program in ["/bin/chain", "/bin/late"] {
+        let judged = Judged::of(&profile, program, &chain);
+        println!("{version} {program}: {judged:?}");
+        assert!(judged.whole >= ENOUGH, "{program}: {judged:?}; {said}");
+        let share = judged.whole as f64 / (judged.whole + judged.cut) as f64;
+        assert!(share >= WHOLE, "{program}: {judged:?}; {said}");
+    }
+    check_messages(&ran);
+}
+
+fn check_messages(ran: &Run) {
+    for (obstacle, expected) in [
+        ("paranoid", "`kernel.perf_event_paranoid` is 3; set it to 2"),
+        (
+            "capabilities",
+            "profiling needs CAP_PERFMON, which this process has not",
+        ),
+        ("lockdown", "the kernel is locked down for confidentiality"),
+    ] {
+        let said = ran.told(obstacle);
+        assert!(said.contains(expected), "{obstacle}: {said}");
+    }
+}
+
+/// The samples in the innermost function of the chain.
+#[derive(Debug, Default)]
+struct Judged {
+    whole: usize,
+    cut: usize,
+    /// Before the program's table was there.
+    pending: usize,
+}
+
+impl Judged {
+    fn of(profile: &Profile, program: &str, file: &Path) -> Self {
+        let mut symbols = Symbols::read(file);
+        let mut judged = Self::default();
+        for sample in profile
+            .samples
+            .iter()
+            .filter(|sample| sample.executable == program)
+        {
+            let names = names(sample, program, file, &mut symbols);
+            if names.first().map(String::as_str) != CHAIN.first().copied() {
+                continue;
+            }
+            let is_whole = names.len() > CHAIN.len()
+                && names
+                    .iter()
+                    .zip(CHAIN)
+                    .all(|(name, expected)| name == expected);
+            match sample.end_reason.as_deref() {
+                None if is_whole => judged.whole += sample.count,
+                Some("table_pending") => judged.pending += sample.count,
+                _ => judged.cut += sample.count,
+            }
+        }
+        judged
+    }
+}
+
+/// The names of the user's frames; there the program stood elsewhere.
+fn names(sample: &Sample, program: &str, file: &Path, symbols: &mut Symbols) -> Vec<String> {
+    sample
+        .frames
+        .iter()
+        .filter(|frame| frame.kind != "kernel")
+        .map(|frame| {
+            let mut frame = frame.clone();
+            if frame.file == program {
+                frame.file = file.to_str().unwrap().to_owned();
+            }
+            symbols.name(&frame).unwrap_or_default()
+        })
+        .collect()
+}
