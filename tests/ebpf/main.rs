@@ -11,6 +11,7 @@
 
 mod chains;
 mod choice;
+mod completeness;
 mod host;
 mod jit;
 #[path = "../peers/mod.rs"]

@@ -135,7 +135,7 @@ fn start_hidden_program(workshop: &Workshop) -> (PathBuf, Running) {
         .unwrap();
     let owner = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
     fs::set_permissions(&program, owner).unwrap();
-    let running = Running::start(&program, &[]);
+    let running = Running::start(&program, &[""; 0]);
     (program, running)
 }
 

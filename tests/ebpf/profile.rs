@@ -85,7 +85,10 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
                         .iter()
                         .map(|&location| frame(dictionary, location))
                         .collect(),
-                    count: sample.timestamps.len(),
+                    count: match sample.values {
+                        [count] => usize::try_from(*count).unwrap(),
+                        _ => sample.timestamps.len(),
+                    },
                 });
             }
         }

@@ -19,6 +19,12 @@ pub struct EbpfCpuConfig {
     pub include: Vec<RuleConfig>,
     /// Rules of which none may match. What is excluded costs almost nothing: its stacks are not followed.
     pub exclude: Vec<RuleConfig>,
+    /// `stream` sends each sample with its time and CPU; `count` counts equal ones in the kernel, and sends how often
+    /// each was there in an `interval`.
+    pub aggregation: Aggregation,
+    /// With `aggregation: count`, different samples that are counted at once; each takes about 100 bytes, twice. What
+    /// finds no room is sent by itself.
+    pub max_counted: u32,
     /// The share of one core that profcol may use, such as `0.01`, with what it uses inside the kernel. Where it
     /// would be more the frequency goes down, in steps, and up again later. 0 means no bound.
     pub cpu_budget: f64,
@@ -40,6 +46,14 @@ pub struct EbpfCpuConfig {
     pub max_processes: u32,
     /// Batches that wait while the pipelines do not take them. When there are more, the newest is dropped and counted.
     pub max_waiting_batches: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Aggregation {
+    #[default]
+    Stream,
+    Count,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -98,6 +112,8 @@ impl Default for EbpfCpuConfig {
             mode: Mode::Host,
             include: Vec::new(),
             exclude: Vec::new(),
+            aggregation: Aggregation::Stream,
+            max_counted: 16384,
             cpu_budget: 0.0,
             frequency: 19,
             interval: Duration::from_secs(5),
@@ -123,6 +139,10 @@ impl EbpfCpuConfig {
             processes: self.max_processes,
             ring_bytes: self.ring_size_kib.saturating_mul(1024),
             is_sidecar: self.mode == Mode::Sidecar,
+            repeats: match self.aggregation {
+                Aggregation::Stream => 0,
+                Aggregation::Count => self.max_counted,
+            },
         }
     }
 }
@@ -148,6 +168,7 @@ impl Config for EbpfCpuConfig {
             4095,
         );
         within("max_executables", self.max_executables.into(), 64, 65_000);
+        within("max_counted", self.max_counted.into(), 64, 1 << 20);
         within("max_processes", self.max_processes.into(), 64, 1 << 20);
         within(
             "max_waiting_batches",

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profcol_ebpf_host::{Frames, ProcessKey, Sample};
+use profcol_ebpf_host::{Frames, ProcessKey, Repeat, Sample};
 
 use super::{Now, now};
 
@@ -12,8 +12,17 @@ pub struct Interval {
     stacks: HashMap<Box<[u8]>, u32>,
     /// The number of kernel frames of each stack, whose bytes are the key above.
     kernel_frames: Vec<u32>,
-    /// Timestamps since boot.
-    seen: HashMap<Observation, Vec<u64>>,
+    seen: HashMap<Observation, Seen>,
+    /// Those that the kernel counts after it sent them.
+    counted: HashMap<Repeat, Observation>,
+}
+
+/// How often something was seen, and when.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub count: u64,
+    /// Since boot; none where samples are counted.
+    pub times: Vec<u64>,
 }
 
 /// What samples have in common that differ in time alone.
@@ -43,7 +52,14 @@ impl Interval {
         }
     }
 
-    pub fn add(&mut self, sample: &Sample, kernel: Frames<'_>, user: Frames<'_>) {
+    /// `repeat` is how the kernel will speak of samples that are equal.
+    pub fn add(
+        &mut self,
+        sample: &Sample,
+        repeat: Option<Repeat>,
+        kernel: Frames<'_>,
+        user: Frames<'_>,
+    ) {
         let stack = self.stack(kernel, user);
         let observation = Observation {
             process: sample.process,
@@ -53,7 +69,26 @@ impl Interval {
             end: sample.end,
             stack,
         };
-        self.seen.entry(observation).or_default().push(sample.time);
+        let seen = self.seen.entry(observation).or_default();
+        seen.count += 1;
+        match repeat {
+            Some(repeat) => {
+                self.counted.insert(repeat, observation);
+            }
+            None => seen.times.push(sample.time),
+        }
+    }
+
+    /// Adds samples that were counted. False where none like them was sent.
+    pub fn repeat(&mut self, repeat: &Repeat, count: u64) -> bool {
+        let observation = self.counted.get(repeat);
+        match observation.and_then(|observation| self.seen.get_mut(observation)) {
+            Some(seen) => {
+                seen.count += count;
+                true
+            }
+            None => count == 0,
+        }
     }
 
     fn stack(&mut self, kernel: Frames<'_>, user: Frames<'_>) -> u32 {
@@ -100,12 +135,8 @@ impl Interval {
     }
 
     /// What was seen, processes together.
-    pub fn observations(&self) -> Vec<(&Observation, &[u64])> {
-        let mut all: Vec<_> = self
-            .seen
-            .iter()
-            .map(|(seen, times)| (seen, times.as_slice()))
-            .collect();
+    pub fn observations(&self) -> Vec<(&Observation, &Seen)> {
+        let mut all: Vec<_> = self.seen.iter().collect();
         all.sort_unstable_by_key(|(seen, _)| {
             let process = seen.process;
             (

@@ -25,12 +25,12 @@ use profcol_component::{
 };
 use profcol_ebpf_host::{
     Executables, JitProcesses, KernelNames, Process, ProcessKey, Profiler, Record, number,
-    since_boot,
+    since_boot, turn,
 };
 
 use self::budget::{Budget, Meter};
 pub use self::config::EbpfCpuConfig;
-use self::config::Mode;
+use self::config::{Aggregation, Mode};
 use self::delivery::Waiting;
 use self::filter::{Facts, Filter};
 use self::interval::Interval;
@@ -58,6 +58,9 @@ struct Running {
     budget: Budget,
     meter: Meter,
     interval: Interval,
+    /// Samples of this turn are of the interval, others of the next one.
+    turn: u32,
+    next: Interval,
 }
 
 impl Factory for EbpfCpu {
@@ -70,8 +73,13 @@ impl Factory for EbpfCpu {
         config: &EbpfCpuConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Receiver>, BuildError> {
+        let mut config = config.clone();
+        if config.aggregation == Aggregation::Count {
+            // Samples that differ in it are counted as one.
+            config.attributes.cpu = false;
+        }
         Ok(Box::new(Self {
-            config: config.clone(),
+            config,
             metrics: Metrics::new(context),
             running: None,
         }))
@@ -100,6 +108,7 @@ impl Receiver for EbpfCpu {
         }
         let now = now();
         let run_time = profiler.counts().run_time;
+        let turn = profiler.turn();
         self.running = Some(Running {
             profiler,
             kernel,
@@ -110,6 +119,8 @@ impl Receiver for EbpfCpu {
             budget: Budget::new(self.config.cpu_budget, frequency),
             meter: Meter::start(Duration::from_nanos(now.since_boot), run_time),
             interval: Interval::starting_at(now),
+            turn,
+            next: Interval::starting_at(now),
         });
         Ok(())
     }
@@ -178,14 +189,48 @@ impl Running {
                     self.profiler.set_frequency(changed);
                     self.drain(config, metrics);
                 }
+                self.end_turn(config, metrics);
                 waiting.add(self.render(config, frequency));
                 metrics.update(&self.profiler, self.budget.frequency());
             }
         }
         self.profiler.stop();
         self.drain(config, metrics);
+        self.end_turn(config, metrics);
         waiting.add(self.render(config, self.budget.frequency()));
         metrics.update(&self.profiler, self.budget.frequency());
+        let counts = self.profiler.counts();
+        tracing::info!(
+            samples = counts.samples,
+            lost = counts.lost_samples,
+            "Profiling ended."
+        );
+    }
+
+    /// Completes the interval with what the kernel counted for it.
+    fn end_turn(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
+        if self.turn == turn::NONE {
+            return;
+        }
+        self.next = Interval::starting_at(now());
+        self.profiler.next_turn();
+        self.drain(config, metrics);
+        let Self {
+            profiler,
+            interval,
+            filter,
+            ..
+        } = self;
+        profiler.take_repeats(|repeat, count| {
+            if interval.repeat(&repeat, count) {
+                return;
+            }
+            if filter.decision(&repeat.process) == Some(false) {
+                metrics.excluded.inc_by(count);
+            } else {
+                metrics.dropped.inc_by(count);
+            }
+        });
     }
 
     /// Takes in everything that was sampled since the last time.
@@ -197,6 +242,8 @@ impl Running {
             filter,
             interval,
             is_sidecar,
+            turn,
+            next,
             ..
         } = self;
         let executables = profiler.executables().clone();
@@ -214,8 +261,14 @@ impl Running {
                 if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
                     jit.meet(sample.process);
                 }
+                let repeat = (sample.turn != turn::NONE).then(|| sample.repeat());
                 config.attributes.strip(&mut sample);
-                interval.add(&sample, kernel, user);
+                let interval = if sample.turn == *turn {
+                    &mut *interval
+                } else {
+                    &mut *next
+                };
+                interval.add(&sample, repeat, kernel, user);
             }
             Record::Process {
                 mut process,
@@ -244,7 +297,12 @@ impl Running {
 
     /// A batch of what was seen since the last one.
     fn render(&mut self, config: &EbpfCpuConfig, frequency: u64) -> profcol_profile::Profiles {
-        let seen = std::mem::replace(&mut self.interval, Interval::starting_at(now()));
+        let next = match self.turn {
+            turn::NONE => Interval::starting_at(now()),
+            _ => std::mem::take(&mut self.next),
+        };
+        let seen = std::mem::replace(&mut self.interval, next);
+        self.turn = self.profiler.turn();
         self.jit.refresh();
         self.kernel.keep_up();
         let model = render::render(

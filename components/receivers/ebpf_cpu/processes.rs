@@ -227,7 +227,7 @@ mod tests {
                     ..Default::default()
                 };
                 let none = profcol_ebpf_host::Frames::new(&[]);
-                interval.add(&sample, none, none);
+                interval.add(&sample, None, none, none);
             }
             interval
         };

@@ -54,16 +54,25 @@ pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
             rendering.enter(first);
         }
         let mut samples = Samples::default();
-        for &(observation, times) in of_process {
+        for &(observation, found) in of_process {
             let Some(stack) = stacks.get(observation.stack as usize) else {
                 continue;
             };
             let attributes = rendering.sample_attributes(observation);
-            let timestamps: Vec<u64> = times.iter().map(|&time| seen.unix_time(time)).collect();
+            let times = found.times.iter();
+            let timestamps: Vec<u64> = times.map(|&time| seen.unix_time(time)).collect();
+            // Without a value, each time stands for one.
+            let count = i64::try_from(found.count).unwrap_or(i64::MAX);
+            let values = if timestamps.is_empty() {
+                &[count][..]
+            } else {
+                &[]
+            };
             samples.push(SampleRef {
                 stack: rendering.stack(observation, stack),
                 attributes: &attributes,
                 timestamps: &timestamps,
+                values,
                 ..SampleRef::default()
             });
         }

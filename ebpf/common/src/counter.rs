@@ -17,3 +17,5 @@ pub const NO_FREE_NUMBER: u32 = 36;
 pub const EXCLUDED: u32 = 37;
 /// How long the program ran for all samples.
 pub const NANOSECONDS: u32 = 38;
+/// Samples that were counted instead of sent.
+pub const REPEATS: u32 = 39;

@@ -23,6 +23,7 @@ pub mod layout;
 pub mod mappings;
 pub mod reason;
 pub mod record;
+pub mod repeat;
 pub mod rule;
 pub mod settings;
 pub mod table;
@@ -57,7 +58,7 @@ pub fn hide_u32(value: u32) -> u32 {
 #[cfg(feature = "host")]
 #[allow(unsafe_code, reason = "each is plain data, as its derives prove")]
 mod host {
-    use crate::{file, identify, record, settings};
+    use crate::{file, identify, record, repeat, settings};
 
     // SAFETY: plain data of fixed layout, valid for any bytes.
     unsafe impl aya::Pod for file::FileId {}
@@ -69,4 +70,6 @@ mod host {
     unsafe impl aya::Pod for identify::Answer {}
     // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for repeat::Repeat {}
 }

@@ -1,6 +1,7 @@
 //! What the programs send through the ring buffer.
 
 use crate::file::FileId;
+use crate::repeat::{Repeat, StackHash};
 
 /// Frames of the kernel's stack, as many as it gives.
 pub const MAX_KERNEL_FRAMES: usize = 127;
@@ -51,6 +52,24 @@ pub struct Sample {
     pub kernel_frames: u32,
     pub user_frames: u32,
     pub thread_name: [u8; 16],
+    /// Stands for the frames, where equal samples are counted.
+    pub stack: StackHash,
+    /// One of [`turn`](crate::repeat::turn).
+    pub turn: u32,
+    pub unused: u32,
+}
+
+impl Sample {
+    /// What it has in common with samples that are equal.
+    #[inline(always)]
+    pub fn repeat(&self) -> Repeat {
+        Repeat {
+            process: self.process,
+            thread: self.thread,
+            end: self.end,
+            stack: self.stack,
+        }
+    }
 }
 
 /// A process at its first sample; it may be gone by the time that this is read. Behind it stand the

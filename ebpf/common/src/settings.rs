@@ -17,6 +17,9 @@ pub struct Settings {
     /// The only PID namespace that is sampled, by its file in /proc; zero is every one.
     pub namespace_inode: u64,
     pub namespace_device: u64,
+    /// One of [`turn`](crate::repeat::turn): how equal samples are counted.
+    pub turn: u32,
+    pub unused: u32,
 }
 
 /// Places for what samples remember on each CPU, as a power of two.

@@ -7,6 +7,7 @@ use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::{ProcessKey, known};
+use profcol_ebpf_common::repeat::{Repeat, turn};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
@@ -18,6 +19,7 @@ use crate::namespace::Namespace;
 use crate::programs::{LoadError, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
+use crate::repeats::Repeats;
 use crate::surroundings::{self, SurroundingsError};
 use crate::sys;
 use crate::tables::{TableCounts, Tables};
@@ -41,6 +43,8 @@ pub struct Settings {
     pub ring_bytes: u32,
     /// Sample the processes of this process's PID namespace alone, with their numbers in it.
     pub is_sidecar: bool,
+    /// Different samples that are counted in the kernel at once; 0 has each sample sent.
+    pub repeats: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +70,7 @@ pub struct Profiler {
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     processes: HashMap<MapData, ProcessKey, u32>,
+    repeats: Repeats,
     tables: Tables,
     executables: Executables,
 }
@@ -113,6 +118,7 @@ impl Profiler {
                 max_frames: settings.max_frames,
                 with_arguments: settings.with_arguments,
                 namespace,
+                repeats: settings.repeats,
             },
         )?;
         let sampler = programs.sampler_fd()?;
@@ -143,6 +149,7 @@ impl Profiler {
             records: programs.records,
             counters: programs.counters,
             processes: programs.processes,
+            repeats: programs.repeats,
             tables,
             executables,
         })
@@ -189,6 +196,28 @@ impl Profiler {
     pub fn exclude(&mut self, process: &ProcessKey) {
         if let Err(error) = self.processes.insert(process, known::EXCLUDED, 0) {
             tracing::debug!(pid = process.pid, %error, "a process cannot be excluded in the kernel");
+        }
+    }
+
+    /// In which turn samples are counted now; each says to which it belongs.
+    pub fn turn(&self) -> u32 {
+        self.repeats.turn()
+    }
+
+    /// Begins the next turn, where samples are counted. All that belongs to the one before can be
+    /// drained and taken when this returns.
+    pub fn next_turn(&mut self) {
+        if self.repeats.turn() != turn::NONE
+            && let Err(error) = self.repeats.next_turn()
+        {
+            tracing::error!(%error, "The programs cannot be told to count anew.");
+        }
+    }
+
+    /// Hands out how often samples of the last turn were there again after they were sent.
+    pub fn take_repeats(&self, take: impl FnMut(Repeat, u64)) {
+        if let Err(error) = self.repeats.take(take) {
+            tracing::error!(%error, "Counts of samples cannot be read.");
         }
     }
 

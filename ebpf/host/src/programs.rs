@@ -11,6 +11,7 @@ use profcol_ebpf_common::file::{FileEntry, FileId, number};
 use profcol_ebpf_common::identify::Answer;
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::ProcessKey;
+use profcol_ebpf_common::repeat::turn;
 use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings};
 
 use crate::arena::Arena;
@@ -18,6 +19,7 @@ use crate::btf::BtfError;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::refusal::Refusal;
+use crate::repeats::Repeats;
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
@@ -100,6 +102,7 @@ pub struct Programs {
     pub free_numbers: Queue<MapData, u32>,
     pub processes: HashMap<MapData, ProcessKey, u32>,
     pub answer: Array<MapData, Answer>,
+    pub repeats: Repeats,
     pub arena: Arena,
     pub table_memory: TableMemory,
 }
@@ -115,12 +118,16 @@ pub struct Sizes {
     /// Whether processes are told with their arguments.
     pub with_arguments: bool,
     pub namespace: Option<Namespace>,
+    /// Samples that are counted at once; 0 sends each.
+    pub repeats: u32,
 }
 
 const PAGE: u64 = 4096;
 
 const ARENA: &str = "arena";
 const BLOCKS: &str = "blocks";
+const FIRST_REPEATS: &str = "first_repeats";
+const SECOND_REPEATS: &str = "second_repeats";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
 
@@ -157,6 +164,8 @@ impl Programs {
             .map_max_entries("processes", sizes.processes)
             .map_max_entries("remembered", remembered)
             .map_max_entries("records", sizes.ring_bytes)
+            .map_max_entries(FIRST_REPEATS, sizes.repeats.max(1))
+            .map_max_entries(SECOND_REPEATS, sizes.repeats.max(1))
             .load(bytes)
             .map_err(|error| LoadError::Object(error.into()))?;
 
@@ -179,6 +188,12 @@ impl Programs {
             with_arguments: sizes.with_arguments.into(),
             namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
             namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
+            turn: if sizes.repeats > 0 {
+                turn::FIRST
+            } else {
+                turn::NONE
+            },
+            unused: 0,
         };
         settings.set(0, told, 0).map_err(|error| LoadError::Map {
             name: "settings",
@@ -202,6 +217,12 @@ impl Programs {
             free_numbers: numbers,
             processes: take(&mut object, "processes")?,
             answer: take(&mut object, "answer")?,
+            repeats: Repeats::new(
+                settings,
+                told,
+                hash_map(&mut object, FIRST_REPEATS)?,
+                hash_map(&mut object, SECOND_REPEATS)?,
+            ),
             arena,
             table_memory: memory,
             object,
@@ -246,6 +267,14 @@ fn take<T: TryFrom<Map, Error = aya::maps::MapError>>(
 ) -> Result<T, LoadError> {
     let map = object.take_map(name).ok_or(LoadError::Missing(name))?;
     T::try_from(map).map_err(|error| LoadError::Map { name, error })
+}
+
+/// One that is read in batches.
+fn hash_map(object: &mut Ebpf, name: &'static str) -> Result<MapData, LoadError> {
+    match object.take_map(name) {
+        Some(Map::HashMap(map)) => Ok(map),
+        _ => Err(LoadError::Missing(name)),
+    }
 }
 
 fn program<'a, T>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut T, LoadError>

@@ -234,6 +234,68 @@ pub fn next_bpf_program(after: u32) -> Option<u32> {
     }
 }
 
+/// Returns when every program that ran at the call has ended.
+pub fn wait_for_programs() {
+    // SAFETY: the call takes numbers. It waits until each CPU was outside of what the kernel must not
+    // change under it, such as a program.
+    let answer = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if answer != 0 {
+        // Where CPUs are kept free of the kernel it is refused; a program runs for microseconds.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What [`take_batch`] found.
+pub struct Batch {
+    pub taken: usize,
+    pub was_last: bool,
+}
+
+/// Takes entries out of a hash map of the kernel, as many as there is room for. `place` is where to
+/// go on, none at the beginning.
+pub fn take_batch<K: aya::Pod, V: aya::Pod>(
+    map: BorrowedFd<'_>,
+    place: &mut Option<u32>,
+    keys: &mut [K],
+    values: &mut [V],
+) -> io::Result<Batch> {
+    let mut next = 0u32;
+    let room = keys.len().min(values.len());
+    // SAFETY: every field of the union may be zero.
+    let mut attributes: aya_obj::generated::bpf_attr = unsafe { std::mem::zeroed() };
+    attributes.batch = aya_obj::generated::bpf_attr__bindgen_ty_3 {
+        in_batch: place.as_mut().map_or(0, |place| &raw mut *place as u64),
+        out_batch: &raw mut next as u64,
+        keys: keys.as_mut_ptr() as u64,
+        values: values.as_mut_ptr() as u64,
+        count: u32::try_from(room).unwrap_or(u32::MAX),
+        map_fd: map.as_raw_fd() as u32,
+        elem_flags: 0,
+        flags: 0,
+    };
+    // SAFETY: all of it outlives the call, which is told how much room there is and checks the sizes
+    // of neither keys nor values: those are the map's, as the caller's types were checked at load.
+    let answer = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            aya_obj::generated::bpf_cmd::BPF_MAP_LOOKUP_AND_DELETE_BATCH as libc::c_int,
+            &raw mut attributes,
+            size_of_val(&attributes),
+        )
+    };
+    // SAFETY: the field was written above and by the call.
+    let taken = unsafe { attributes.batch.count } as usize;
+    let was_last = answer < 0;
+    if was_last {
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ENOENT) {
+            return Err(error);
+        }
+    }
+    *place = Some(next);
+    Ok(Batch { taken, was_last })
+}
+
 /// Makes the calling thread yield to others.
 pub fn lower_priority(nice: i32) {
     // SAFETY: a thread's own number; a failure changes nothing.

@@ -10,7 +10,7 @@
 
 #![no_std]
 #![no_main]
-#![cfg_attr(not(feature = "blocks"), feature(asm_experimental_arch))]
+#![feature(asm_experimental_arch)]
 
 #[cfg_attr(feature = "blocks", path = "blocks.rs")]
 mod arena;
@@ -22,6 +22,7 @@ mod names;
 mod process;
 mod registers;
 mod remembered;
+mod repeats;
 mod sample;
 mod scratch;
 mod task;

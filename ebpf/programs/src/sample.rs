@@ -23,7 +23,7 @@ use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{KNOWN_CODES, Scratch};
 use crate::unwind::{self, CLIMB, GO_ON, NO_WINDOW, NO_WINDOW_BYTES};
-use crate::{names, process, registers, remembered, task};
+use crate::{names, process, registers, remembered, repeats, task};
 
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
@@ -53,13 +53,16 @@ pub fn sample(context: PerfEventContext) -> u32 {
     maps::count(counter::SAMPLES);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
+    repeats::begin_hash(scratch);
     let end = hide(u64::from(walk(&context, scratch, settings, task))) as u32;
     scratch.sample.end = end;
     maps::count(end);
     if known != known::ANNOUNCED {
         announce(scratch, settings, task);
     }
-    send(scratch);
+    if !repeats::is_repeat(scratch, settings.turn) && send(scratch) {
+        repeats::was_sent(scratch);
+    }
     // SAFETY: the helper has no conditions.
     let now = unsafe { bpf_ktime_get_boot_ns() };
     maps::add(counter::NANOSECONDS, now.wrapping_sub(scratch.sample.time));
@@ -227,7 +230,7 @@ fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
 }
 
 #[inline(always)]
-fn send(scratch: &mut Scratch) {
+fn send(scratch: &mut Scratch) -> bool {
     let frames = scratch.sample.kernel_frames + scratch.sample.user_frames;
     let mut frames = hide(u64::from(frames));
     let most = (MAX_KERNEL_FRAMES + MAX_USER_FRAMES) as u64;
@@ -250,4 +253,5 @@ fn send(scratch: &mut Scratch) {
     if failed != 0 {
         maps::count(counter::RING_FULL_SAMPLE);
     }
+    failed == 0
 }

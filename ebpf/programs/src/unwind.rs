@@ -75,6 +75,7 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
     // SAFETY: the mask bounds the place.
     unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) = scratch.frame.0 };
     scratch.sample.user_frames += 1;
+    scratch.sample.stack.add(scratch.frame.0);
     if found != GO_ON {
         return found;
     }
@@ -86,6 +87,7 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
         // It returned from a signal, by code that no call leads to: its address is its first one.
         // SAFETY: the mask bounds the place.
         unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) += 1 };
+        scratch.sample.stack.add(1);
     }
     match step {
         Ok(()) => GO_ON,

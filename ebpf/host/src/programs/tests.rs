@@ -10,6 +10,7 @@ use aya::programs::ProgramType;
 use aya_obj::Object;
 use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::record::{File, Process, ProcessKey, Sample};
+use profcol_ebpf_common::repeat::Repeat;
 use profcol_ebpf_common::walk::{Code, Registers, Walk};
 
 use super::*;
@@ -23,14 +24,15 @@ const SIZES: Sizes = Sizes {
     max_frames: 128,
     with_arguments: false,
     namespace: None,
+    repeats: 64,
 };
 
 /// Instructions that the kernel may look at before it trusts a program, a fifth above what Linux 6.18 took. It looks
 /// at a function again at each call where it was given no types for it, and that is a hundred times as many.
 const MOST_VERIFIED: [(TableMemory, &str, u32); 4] = [
-    (TableMemory::Arena, SAMPLE, 40_000),
+    (TableMemory::Arena, SAMPLE, 33_000),
     (TableMemory::Arena, IDENTIFY, 3_400),
-    (TableMemory::Blocks, SAMPLE, 40_000),
+    (TableMemory::Blocks, SAMPLE, 33_000),
     (TableMemory::Blocks, IDENTIFY, 3_400),
 ];
 
@@ -123,6 +125,8 @@ fn check_maps(object: &Object) {
     check("files", size_of::<FileId>(), size_of::<FileEntry>());
     check("free_numbers", 0, 4);
     check("processes", size_of::<ProcessKey>(), 4);
+    check(FIRST_REPEATS, size_of::<Repeat>(), 8);
+    check(SECOND_REPEATS, size_of::<Repeat>(), 8);
 }
 
 fn object(memory: TableMemory) -> Object {

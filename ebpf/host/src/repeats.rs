@@ -1,0 +1,80 @@
+//! The counts of samples that were not sent, since one like them was.
+
+use std::os::fd::AsFd;
+
+use aya::maps::{Array, MapData, MapError};
+use profcol_ebpf_common::repeat::{Repeat, turn};
+use profcol_ebpf_common::settings::Settings;
+
+use crate::sys;
+
+/// Taken out of a map at once; no bucket of its hash table holds more.
+const BATCH: usize = 4096;
+
+/// Two maps that take turns.
+pub struct Repeats {
+    settings: Array<MapData, Settings>,
+    told: Settings,
+    first: MapData,
+    second: MapData,
+}
+
+impl Repeats {
+    pub fn new(
+        settings: Array<MapData, Settings>,
+        told: Settings,
+        first: MapData,
+        second: MapData,
+    ) -> Self {
+        Self {
+            settings,
+            told,
+            first,
+            second,
+        }
+    }
+
+    /// The turn in which samples are counted.
+    pub fn turn(&self) -> u32 {
+        self.told.turn
+    }
+
+    /// Begins the next turn. What was counted before stands still when this returns.
+    pub fn next_turn(&mut self) -> Result<(), MapError> {
+        let next = if self.told.turn == turn::FIRST {
+            turn::SECOND
+        } else {
+            turn::FIRST
+        };
+        let told = Settings {
+            turn: next,
+            ..self.told
+        };
+        // Nothing else in it changes, so a program may read it meanwhile.
+        self.settings.set(0, told, 0)?;
+        self.told = told;
+        sys::wait_for_programs();
+        Ok(())
+    }
+
+    /// Takes out what was counted in the turn before this one.
+    pub fn take(&self, mut take: impl FnMut(Repeat, u64)) -> std::io::Result<()> {
+        let ended = match self.told.turn {
+            turn::FIRST => &self.second,
+            turn::SECOND => &self.first,
+            _ => return Ok(()),
+        };
+        let mut keys = vec![Repeat::default(); BATCH];
+        let mut counts = vec![0u64; BATCH];
+        let mut place = None;
+        loop {
+            let batch = sys::take_batch(ended.fd().as_fd(), &mut place, &mut keys, &mut counts)?;
+            for (key, count) in keys.iter().zip(&counts).take(batch.taken) {
+                take(*key, *count);
+            }
+            if batch.was_last {
+                return Ok(());
+            }
+        }
+    }
+}
