@@ -235,7 +235,28 @@ fn check(subjects: &mut [Subject], profiler: Profiler) {
             failed += &text;
         }
     }
-    assert!(failed.is_empty(), "\n{failed}");
+    assert!(
+        failed.is_empty(),
+        "\n{failed}programs seen, by path and build id: {:#?}",
+        seen(subjects, &profile)
+    );
+}
+
+/// How often the programs at the subjects' paths were seen.
+fn seen<'p>(subjects: &[Subject], profile: &'p Profile) -> BTreeMap<(&'p str, &'p str), usize> {
+    let mut seen = BTreeMap::new();
+    for sample in &profile.samples {
+        let is_path = |path: &PathBuf| path.as_os_str() == sample.executable.as_str();
+        if subjects
+            .iter()
+            .any(|subject| subject.files.iter().any(is_path))
+        {
+            *seen
+                .entry((&*sample.executable, &*sample.build_id))
+                .or_default() += sample.count;
+        }
+    }
+    seen
 }
 
 /// One profile of all programs at once, since most of its time goes into waiting for samples.

@@ -16,6 +16,7 @@ mod host;
 mod jit;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod privileges;
 mod profile;
 mod programs;
 mod storm;

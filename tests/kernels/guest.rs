@@ -29,6 +29,8 @@ pub struct Guest {
 pub struct Run {
     console: String,
     pub profiles: PathBuf,
+    /// Holds the profiles.
+    _folder: tempfile::TempDir,
 }
 
 impl Guest {
@@ -50,7 +52,7 @@ impl Guest {
         Self { folder }
     }
 
-    pub fn boot(&self, kernel: &Path) -> Run {
+    pub fn boot(self, kernel: &Path) -> Run {
         let console = self.folder.path().join("console");
         let profiles = self.folder.path().join("profiles.jsonl");
         let serial = |path: &Path| format!("file:{}", path.display());
@@ -69,7 +71,11 @@ impl Guest {
         let ended = qemu.status().unwrap();
         let console = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();
         assert!(ended.success(), "qemu: {ended}; the console:\n{console}");
-        Run { console, profiles }
+        Run {
+            console,
+            profiles,
+            _folder: self.folder,
+        }
     }
 }
 

@@ -72,3 +72,34 @@ impl Attributes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_out_what_is_switched_off() {
+        let taken = || Sample {
+            thread: 7,
+            thread_name: [b'x'; 16],
+            cpu: 1,
+            ..Sample::default()
+        };
+        for (off, expected) in [
+            ("", (7, [b'x'; 16], 1)),
+            (key::thread_id, (0, [b'x'; 16], 1)),
+            (key::thread_name, (7, [0; 16], 1)),
+            (key::cpu, (7, [b'x'; 16], 0)),
+        ] {
+            let mut switches = serde_json::Map::new();
+            if !off.is_empty() {
+                switches.insert(off.into(), false.into());
+            }
+            let attributes: Attributes = serde_json::from_value(switches.into()).expect("is right");
+            let mut sample = taken();
+            attributes.strip(&mut sample);
+            let left = (sample.thread, sample.thread_name, sample.cpu);
+            assert_eq!(left, expected, "without {off:?}");
+        }
+    }
+}

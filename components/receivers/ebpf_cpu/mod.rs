@@ -281,7 +281,10 @@ impl Running {
                 }
                 let created = interval.unix_time(process.process.started);
                 processes.add(&process, cgroup, arguments, created);
-                if !filter.takes_all() && !decide(filter, &process, processes, &executables) {
+                if !filter.takes_all()
+                    && !decide(filter, &process, processes, &executables)
+                    && process.executable != number::REPLACED
+                {
                     unwanted.push(process.process);
                 }
             }
@@ -332,6 +335,7 @@ fn decide(
     let executable = executables.get(process.executable);
     let path = match &executable {
         Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
+        _ if process.executable == number::REPLACED => None,
         // It is not opened yet.
         _ => processes::executable_path(process.process.pid),
     };

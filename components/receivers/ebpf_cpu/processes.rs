@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use jiff::Timestamp;
-use profcol_ebpf_host::{Names, Process, ProcessKey};
+use profcol_ebpf_host::{Names, Process, ProcessKey, number};
 
 use super::container;
 use super::interval::Interval;
@@ -48,6 +48,9 @@ impl Processes {
 
     /// `created` is the time of the world.
     pub fn add(&mut self, process: &Process, cgroup: Names<'_>, arguments: &[u8], created: u64) {
+        if process.executable == number::REPLACED && self.known.contains_key(&process.process) {
+            return;
+        }
         let cgroup = cgroup.path().to_string_lossy().into_owned();
         let known = Known {
             name: text(&process.name),

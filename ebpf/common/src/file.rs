@@ -84,6 +84,8 @@ pub mod number {
     pub const VDSO: u32 = 2;
     /// A file that found no place in the full map of files.
     pub const UNNUMBERED: u32 = 3;
+    /// The executable of a process between two images: it will be told again.
+    pub const REPLACED: u32 = 4;
     pub const FIRST_FILE: u32 = 16;
     /// Frames have sixteen bits for the number.
     pub const LIMIT: u32 = 1 << 16;

@@ -83,7 +83,7 @@ pub struct Process {
     pub parent: u32,
     pub process: ProcessKey,
     pub user: u32,
-    /// The number of the executable's file; 0 where it could not be told.
+    /// The number of the executable's file, or why it has none.
     pub executable: u32,
     pub name: [u8; 16],
     /// Its number in its own namespace, and which one that is.

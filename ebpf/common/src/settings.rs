@@ -24,3 +24,7 @@ pub struct Settings {
 
 /// Places for what samples remember on each CPU, as a power of two.
 pub const REMEMBERED_SHIFT: u32 = 11;
+
+/// How long samples remember something at most, in nanoseconds as a power of two: nine seconds. The
+/// number of a file, and the memory of a table, rest for longer before they are used again.
+pub const REMEMBERED_FOR_SHIFT: u32 = 33;

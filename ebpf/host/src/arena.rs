@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::rule::Rule;
+use profcol_ebpf_common::settings::REMEMBERED_FOR_SHIFT;
 use profcol_ebpf_common::table::{MAX_RULES, Page, Row};
 use profcol_ebpf_unwind::Table;
 
@@ -22,7 +23,8 @@ const _: () = assert!(RULES <= MAX_RULES);
 const WORDS_OF_RULES: u32 = RULES * 2;
 
 /// Longer than programs remember where a page's rows are, which is nine seconds.
-const REST: Duration = Duration::from_secs(20);
+const REST: Duration = Duration::from_secs(10);
+const _: () = assert!(REST.as_nanos() > 1 << REMEMBERED_FOR_SHIFT);
 
 pub struct Arena {
     memory: Memory,
@@ -143,6 +145,16 @@ impl Arena {
     pub fn remove(&mut self, piece: Piece) {
         self.used_words -= u64::from(piece.words);
         self.resting.push_back((Instant::now(), piece));
+    }
+
+    /// What will be free soon.
+    pub fn resting_bytes(&self) -> u64 {
+        let words: u64 = self
+            .resting
+            .iter()
+            .map(|(_, piece)| u64::from(piece.words))
+            .sum();
+        words * 4
     }
 
     /// Gives back the memory of a table that was built page by page.

@@ -24,6 +24,9 @@ const NICE: i32 = 5;
 /// Bytes of code from which on a table is built page by page.
 const GIANT: u64 = 16 << 20;
 
+/// Bytes of code from which on building takes megabytes that are not needed afterwards.
+const LARGE: u64 = 1 << 20;
+
 /// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
 const NEIGHBOURS: u64 = 64;
 
@@ -81,6 +84,7 @@ impl Builder {
     }
 
     fn build(&mut self, job: Job) {
+        let is_large = job.size() >= LARGE;
         let built = if job.size() >= GIANT && self.giants.len() < MOST_GIANTS {
             self.begin_giant(job)
         } else {
@@ -91,10 +95,13 @@ impl Builder {
             if matches!(error, NotBuilt::NoRoom(NoRoom::Full)) && self.make_room(job.size()) {
                 // What was freed rests for a while.
                 self.files.retry_later(&job.announced.file);
-                return;
+            } else {
+                self.report(&job.path, &error);
+                self.files.publish(&job.announced.file, TableRef::REFUSED);
             }
-            self.report(&job.path, &error);
-            self.files.publish(&job.announced.file, TableRef::REFUSED);
+        }
+        if is_large {
+            sys::give_back_memory();
         }
     }
 
@@ -222,6 +229,9 @@ impl Builder {
     /// Frees about the memory that a table for this much code takes, of tables that nobody uses.
     /// False where there is none.
     fn make_room(&mut self, code_bytes: u64) -> bool {
+        if self.arena.resting_bytes() >= code_bytes {
+            return true;
+        }
         let before = self.arena.used_bytes();
         let files = Arc::clone(&self.files);
         files.evict(IN_USE, |number| {

@@ -138,9 +138,12 @@ impl Known {
     fn read(state: State) -> io::Result<Self> {
         let notes = fs::read("/sys/kernel/notes").unwrap_or_default();
         let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
+        let symbols = KernelSymbols::read()?;
+        // What reading took stands beside what the loader took for the kernel's types.
+        sys::give_back_memory();
         Ok(Self {
             state,
-            symbols: KernelSymbols::read()?,
+            symbols,
             build_id: build_id(&notes).map(|id| crate::opener::hex(&id)),
             modules: modules.lines().filter_map(parse_module).collect(),
         })

@@ -43,7 +43,8 @@ const USEFUL: [(u32, &str, &str); 3] = [
     (
         capability::SYS_PTRACE,
         "CAP_SYS_PTRACE",
-        "the executables of other users' processes cannot be opened: their stacks are cut off",
+        "executables of other users' processes are found by their path alone: \
+         stacks are cut off in containers and in files that are deleted or replaced",
     ),
     (
         capability::DAC_READ_SEARCH,

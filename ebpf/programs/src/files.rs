@@ -93,22 +93,23 @@ fn announce(scratch: &mut Scratch, met: &Met, number: u32) -> bool {
         time: now(),
         ..record::File::default()
     };
-    hide(u64::from(tell(scratch, met.file))) != 0
+    scratch.names_bytes = 0;
+    // Not called by what tells of it: the stacks of functions that call each other add up.
+    if met.file != 0 {
+        names::note_path(scratch, met.file);
+    }
+    hide(u64::from(tell(scratch))) != 0
 }
 
-/// Adds to what is told of a file what is known of its process and path, and sends it.
+/// Adds to what is told of a file and its path what is known of its process, and sends it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn tell(scratch: *mut Scratch, file: u64) -> u32 {
+pub extern "C" fn tell(scratch: *mut Scratch) -> u32 {
     let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
         return 0;
     };
     // SAFETY: the caller has the only reference.
     let scratch = unsafe { &mut *scratch };
-    scratch.names_bytes = 0;
-    if file != 0 {
-        names::note_path(scratch, file);
-    }
     let ids = process::ids().unwrap_or(0);
     // SAFETY: the helper has no conditions.
     let current = unsafe { bpf_get_current_task() };

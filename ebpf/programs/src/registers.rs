@@ -10,9 +10,9 @@ use crate::scratch::WINDOW;
 
 /// Where x86-64's `pt_regs` has what a walk needs, in words.
 const BP: usize = 4;
+/// Where the instruction `syscall` keeps the address behind it.
+const CX: usize = 11;
 const DI: usize = 14;
-/// The number of the system call; -1 where it was none that led into the kernel.
-const ORIG_AX: usize = 15;
 const IP: usize = 16;
 const CS: usize = 17;
 const SP: usize = 19;
@@ -77,7 +77,7 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, 
             fp: saved[BP],
             link: saved[DI],
         },
-        (saved[ORIG_AX] as i64) < 0,
+        saved[CX] != saved[IP],
     )
 }
 

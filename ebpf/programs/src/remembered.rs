@@ -9,14 +9,11 @@
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::layout::{ABSENT, Layout};
 use profcol_ebpf_common::record::Sample;
-use profcol_ebpf_common::settings::REMEMBERED_SHIFT;
+use profcol_ebpf_common::settings::{REMEMBERED_FOR_SHIFT, REMEMBERED_SHIFT};
 use profcol_ebpf_common::table::PAGE_SIZE;
 
 use crate::kernel;
 use crate::maps;
-
-/// The time of an epoch as a power of two, in nanoseconds.
-const LONGEST_SHIFT: u32 = 33;
 
 /// None: nothing is remembered.
 pub const NO_EPOCH: u64 = 0;
@@ -67,7 +64,7 @@ pub fn epoch(layout: &Layout, mm: u64, sample: &Sample) -> u64 {
     let process = &sample.process;
     let mut epoch = mix(mm ^ process.started.rotate_left(32));
     epoch = mix(epoch ^ u64::from(changes) << 32 ^ u64::from(process.exec));
-    mix(epoch ^ sample.time >> LONGEST_SHIFT) | EPOCH
+    mix(epoch ^ sample.time >> REMEMBERED_FOR_SHIFT) | EPOCH
 }
 
 impl Remembered {

@@ -54,7 +54,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
     repeats::begin_hash(scratch);
-    let end = walk(&context, scratch, settings, task);
+    let end = hide(u64::from(walk(&context, scratch, settings, task))) as u32;
     scratch.sample.end = end;
     maps::count(end);
     if known != known::ANNOUNCED {
@@ -160,7 +160,7 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let (own_pid, pid_namespace) = task::own_pid(layout, leader);
     let names_bytes = scratch.names_bytes as u16;
     let mut arguments_bytes = 0;
-    if settings.with_arguments != 0 && has_own_image(scratch) {
+    if settings.with_arguments != 0 && scratch.mm != 0 && !is_between_images(scratch) {
         arguments_bytes = hide(u64::from(names::note_arguments(scratch))) as u16;
     }
     scratch.told.process = record::Process {
@@ -187,7 +187,7 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         return;
     }
     // What is not known between two images is told with the next sample.
-    if scratch.sample.end == EndReason::Exec as u32 {
+    if executable == number::REPLACED {
         return;
     }
     let announced = hide(u64::from(known::ANNOUNCED)) as u32;
@@ -195,16 +195,19 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
 }
 
-/// Between two images the name is still the old one's and the memory already the new one's.
-fn has_own_image(scratch: &Scratch) -> bool {
-    scratch.mm != 0 && scratch.sample.end != EndReason::Exec as u32
+/// The name may still be the old one's while the memory is already the new one's.
+fn is_between_images(scratch: &Scratch) -> bool {
+    scratch.sample.end == EndReason::Exec as u32
 }
 
 /// The number of the executable's file.
 #[inline(always)]
 fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
     let layout = &settings.layout;
-    if !has_own_image(scratch) {
+    if is_between_images(scratch) {
+        return number::REPLACED;
+    }
+    if scratch.mm == 0 {
         return number::NOWHERE;
     }
     let mut kernel = Kernel {

@@ -52,6 +52,8 @@ pub struct Scratch {
     pub window_at: u64,
     /// Bytes that are in the window.
     pub window_bytes: u64,
+    /// The word that was read last.
+    pub word: u64,
     pub told: Told,
     /// Right behind what is told. Behind the last place at which a name may
     /// begin there is room for the longest one, and behind the longest names for the arguments.

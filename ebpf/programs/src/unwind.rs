@@ -79,14 +79,11 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
     if found != GO_ON {
         return found;
     }
-    let mut stack = Stack {
-        window: &mut scratch.window,
-        window_at: &mut scratch.window_at,
-        window_bytes: &mut scratch.window_bytes,
-    };
-    let was_exact = scratch.walk.exact;
-    let step = scratch.walk.step(scratch.rule, &mut stack);
-    if scratch.walk.exact > was_exact {
+    let mut walk = scratch.walk;
+    let was_exact = walk.exact;
+    let step = walk.step(scratch.rule, scratch);
+    scratch.walk = walk;
+    if walk.exact > was_exact {
         // It returned from a signal, by code that no call leads to: its address is its first one.
         // SAFETY: the mask bounds the place.
         unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) += 1 };
@@ -237,63 +234,68 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
     Ok(code)
 }
 
-/// The stack of the process, read in pieces: one call of the helper costs as much as the copy.
-struct Stack<'a> {
-    window: &'a mut [u64; WINDOW],
-    window_at: &'a mut u64,
-    window_bytes: &'a mut u64,
+impl World for Scratch {
+    #[inline(always)]
+    fn user_word(&mut self, address: u64) -> Option<u64> {
+        (hide(u64::from(fetch(self, address))) == 0).then_some(self.word)
+    }
 }
 
 /// A function saves registers right below its return address, which is read first.
 const SAVED_REGISTERS: u64 = 56;
 const CACHE_LINE: u64 = 64;
 
-impl World for Stack<'_> {
-    #[inline(always)]
-    fn user_word(&mut self, address: u64) -> Option<u64> {
-        let mut distance = address.wrapping_sub(*self.window_at);
-        if distance & 7 != 0 {
-            return read_user_word(address);
-        }
-        if distance >= *self.window_bytes {
-            distance = self.read_on(address)?;
-        }
-        let place = hide(distance >> 3) as usize & (WINDOW - 1);
-        // SAFETY: the mask bounds the place.
-        Some(unsafe { *self.window.as_ptr().add(place) })
+/// Reads a word of the process's stack; 0 says that it is there. The stack is read in pieces: one
+/// call of the helper costs as much as the copy.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn fetch(scratch: *mut Scratch, address: u64) -> u32 {
+    if scratch.is_null() {
+        return 1;
     }
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    let mut distance = address.wrapping_sub(scratch.window_at);
+    if distance & 7 != 0 {
+        return read_word(scratch, address);
+    }
+    if distance >= scratch.window_bytes {
+        if !move_window(scratch, address) {
+            // It reached into a page that is not there; the word itself may be.
+            return read_word(scratch, address);
+        }
+        distance = address.wrapping_sub(scratch.window_at);
+    }
+    let place = hide(distance >> 3) as usize & (WINDOW - 1);
+    // SAFETY: the mask bounds the place.
+    scratch.word = unsafe { *scratch.window.as_ptr().add(place) };
+    0
 }
 
-impl Stack<'_> {
-    /// Moves the window to `address` and says how far in it that is. Each time the window is twice
-    /// as large: a stack that went on so far is likely to go on.
-    #[inline(always)]
-    fn read_on(&mut self, address: u64) -> Option<u64> {
-        let start = address.wrapping_sub(SAVED_REGISTERS) & !(CACHE_LINE - 1);
-        let mut bytes = hide(*self.window_bytes << 1);
-        if bytes > (WINDOW * 8) as u64 {
-            bytes = (WINDOW * 8) as u64;
-        }
-        *self.window_at = start;
-        // SAFETY: the helper checks the address; the window is ours and has room for as much.
-        let failed = unsafe {
-            bpf_probe_read_user(
-                self.window.as_mut_ptr().cast(),
-                bytes as u32,
-                start as *const _,
-            )
-        };
-        if failed == 0 {
-            *self.window_bytes = bytes;
-            return Some(address - start);
-        }
-        // The window reached into a page that is not there; the word itself may be.
-        *self.window_at = address;
-        *self.window_bytes = 8;
-        let word = read_user_word(address)?;
-        self.window[0] = word;
-        Some(0)
+/// Each time the window is twice as large: a stack that went on so far is likely to go on.
+#[inline(always)]
+fn move_window(scratch: &mut Scratch, address: u64) -> bool {
+    let start = address.wrapping_sub(SAVED_REGISTERS) & !(CACHE_LINE - 1);
+    let mut bytes = hide(scratch.window_bytes << 1);
+    if bytes > (WINDOW * 8) as u64 {
+        bytes = (WINDOW * 8) as u64;
     }
+    // SAFETY: the helper checks the address; the window is ours and has room for as much.
+    let failed = unsafe {
+        bpf_probe_read_user(
+            scratch.window.as_mut_ptr().cast(),
+            bytes as u32,
+            start as *const _,
+        )
+    };
+    if failed != 0 {
+        scratch.window_at = NO_WINDOW;
+        scratch.window_bytes = NO_WINDOW_BYTES;
+        return false;
+    }
+    scratch.window_at = start;
+    scratch.window_bytes = bytes;
+    true
 }
 
 /// No address of a user is this close to it.
@@ -302,9 +304,9 @@ pub const NO_WINDOW: u64 = 1 << 63;
 pub const NO_WINDOW_BYTES: u64 = SMALL_WINDOW as u64 * 4;
 
 #[inline(always)]
-fn read_user_word(address: u64) -> Option<u64> {
-    let mut word = 0u64;
-    // SAFETY: the helper checks the address.
-    let failed = unsafe { bpf_probe_read_user((&raw mut word).cast(), 8, address as *const _) };
-    (failed == 0).then_some(word)
+fn read_word(scratch: &mut Scratch, address: u64) -> u32 {
+    // SAFETY: the helper checks the address; the word is ours.
+    let failed =
+        unsafe { bpf_probe_read_user((&raw mut scratch.word).cast(), 8, address as *const _) };
+    u32::from(failed != 0)
 }

@@ -1,5 +1,7 @@
 // Two processes of one program, without exec.
 
+#include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define SHOWN __attribute__((noipa))
@@ -28,6 +30,7 @@ SHOWN unsigned long child(unsigned long state) {
 
 int main(void) {
   int is_child = fork() == 0;
+  if (is_child) prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(300);
   for (unsigned long state = 1;; state++) sink = is_child ? child(state) : parent(state);
 }

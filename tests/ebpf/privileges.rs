@@ -1,0 +1,250 @@
+//! What the profiler may do, and what it says where that is not enough.
+//!
+//! It is started as a user who has nothing but some capabilities, or inside of something that is in its way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::host::{Running, can_profile, config};
+use crate::peers::Process;
+use crate::profile::{Profile, Symbols};
+use crate::toolchain::Workshop;
+
+/// All that it asks for.
+const ALL: [&str; 6] = [
+    "bpf",
+    "perfmon",
+    "sys_ptrace",
+    "syslog",
+    "dac_read_search",
+    "checkpoint_restore",
+];
+
+const READY: &str = "Everything is ready";
+const PATIENCE: Duration = Duration::from_secs(60);
+const ENOUGH: usize = 50;
+
+/// A place where anybody may start the program under test and leave a profile.
+struct Place {
+    folder: tempfile::TempDir,
+    profcol: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let anybody = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+        fs::set_permissions(folder.path(), anybody).unwrap();
+        let profcol = folder.path().join("profcol");
+        fs::copy(env!("CARGO_BIN_EXE_profcol"), &profcol).unwrap();
+        Self { folder, profcol }
+    }
+
+    fn profile(&self) -> PathBuf {
+        self.folder.path().join("profiles.jsonl")
+    }
+
+    fn config(&self) -> PathBuf {
+        let file = self.folder.path().join("config.yaml");
+        fs::write(&file, config("frequency: 199", &self.profile())).unwrap();
+        file
+    }
+
+    /// Runs `wrapper profcol …` until it is ready or ends; what it said.
+    fn start(&self, wrapper: &[String]) -> Process {
+        let (program, arguments) = wrapper.split_first().unwrap();
+        let mut command = Command::new(program);
+        command.args(arguments).arg(&self.profcol);
+        let said = config("frequency: 199", &self.profile());
+        Process::start_as(&mut command, &[], &said)
+    }
+}
+
+/// `setpriv` to a user who is not root and has these capabilities.
+fn with(capabilities: &[&str]) -> Vec<String> {
+    let mut set = "-all".to_owned();
+    for capability in capabilities {
+        set.push_str(",+");
+        set.push_str(capability);
+    }
+    vec![
+        "setpriv".into(),
+        "--reuid=65534".into(),
+        "--regid=65534".into(),
+        "--clear-groups".into(),
+        format!("--inh-caps={set}"),
+        format!("--ambient-caps={set}"),
+        format!("--bounding-set={set}"),
+    ]
+}
+
+/// Runs it where it cannot start, and returns what it said.
+fn refusal(wrapper: &[String]) -> String {
+    let place = Place::new();
+    let (program, arguments) = wrapper.split_first().unwrap();
+    let config = place.config();
+    let output = Command::new("timeout")
+        .args(["60", program])
+        .args(arguments)
+        .arg(&place.profcol)
+        .arg("--config")
+        .arg(&config)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    said
+}
+
+/// Waits until the profile has whole stacks of the program.
+fn wait_for_chain(profile: &Path, program: &Path) -> usize {
+    let mut symbols = Symbols::read(program);
+    let mut read = Profile::default();
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        read.read_on(profile);
+        let whole = read
+            .samples
+            .iter()
+            .filter(|sample| Path::new(&sample.executable) == program)
+            .filter(|sample| sample.end_reason.is_none())
+            .filter(|sample| {
+                let names: Vec<_> = sample
+                    .frames
+                    .iter()
+                    .map(|frame| symbols.name(frame))
+                    .collect();
+                let chain = ["leaf", "inner", "outer", "main"].map(|name| Some(name.to_owned()));
+                chain.iter().all(|name| names.contains(name))
+            })
+            .map(|sample| sample.count)
+            .sum();
+        if whole >= ENOUGH || Instant::now() > give_up {
+            return whole;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// A program of another user whose file nobody else may read.
+fn start_hidden_program(workshop: &Workshop) -> (PathBuf, Running) {
+    let program = workshop
+        .build("hidden", "cc -O2 -fomit-frame-pointer plain.c")
+        .unwrap();
+    let owner = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+    fs::set_permissions(&program, owner).unwrap();
+    let running = Running::start(&program, &[""; 0]);
+    (program, running)
+}
+
+#[test]
+fn needs_no_more_than_six_capabilities() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let (program, _running) = start_hidden_program(&workshop);
+    let place = Place::new();
+    let mut process = place.start(&with(&ALL));
+    process.wait_for_output("to be ready", |said| said.contains(READY));
+    let whole = wait_for_chain(&place.profile(), &program);
+    let (_, said) = process.stop();
+    assert!(whole >= ENOUGH, "{whole} whole stacks; {said}");
+    assert!(!said.contains("WARN"), "{said}");
+}
+
+#[test]
+fn says_what_a_missing_capability_costs_and_goes_on() {
+    if !can_profile() {
+        return;
+    }
+    let check = |missing: &str, expected: &str| {
+        let rest: Vec<&str> = ALL.into_iter().filter(|name| *name != missing).collect();
+        let place = Place::new();
+        let mut process = place.start(&with(&rest));
+        process.wait_for_output("to be ready", |said| said.contains(READY));
+        let (_, said) = process.stop();
+        let warnings = said.lines().filter(|line| line.contains("WARN"));
+        assert_eq!(warnings.count(), 1, "without {missing}: {said}");
+        assert!(said.contains(expected), "without {missing}: {said}");
+    };
+    check("sys_ptrace", "CAP_SYS_PTRACE is missing: ");
+    check("dac_read_search", "CAP_DAC_READ_SEARCH is missing: ");
+    check("checkpoint_restore", "CAP_CHECKPOINT_RESTORE is missing: ");
+    check("syslog", "Add CAP_SYSLOG");
+}
+
+#[test]
+fn says_which_capability_it_cannot_do_without() {
+    if !can_profile() {
+        return;
+    }
+    let check = |held: &[&str], missing: &str| {
+        let said = refusal(&with(held));
+        let expected = format!("profiling needs {missing}, which this process has not");
+        assert!(said.contains(&expected), "{held:?}: {said}");
+    };
+    check(&[], "CAP_BPF and CAP_PERFMON");
+    check(&["bpf"], "CAP_PERFMON");
+    check(&["perfmon"], "CAP_BPF");
+}
+
+#[test]
+fn says_that_the_kernels_types_are_hidden() {
+    if !can_profile() {
+        return;
+    }
+    let hide = "mount -t tmpfs none /sys/kernel/btf && exec \"$@\"";
+    let wrapper = ["unshare", "--mount", "sh", "-c", hide, "sh"].map(str::to_owned);
+    let said = refusal(&wrapper);
+    let expected = "cannot read the kernel's type information at /sys/kernel/btf/vmlinux";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn says_that_it_sees_the_processes_of_a_pid_namespace_only() {
+    if !can_profile() {
+        return;
+    }
+    let place = Place::new();
+    let wrapper = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"].map(str::to_owned);
+    let mut process = place.start(&wrapper);
+    process.wait_for_output("to be ready", |said| said.contains(READY));
+    let said = process.output();
+    assert!(said.contains("in a PID namespace of its own"), "{said}");
+}
+
+#[test]
+fn needs_no_locked_memory() {
+    if !can_profile() {
+        return;
+    }
+    let place = Place::new();
+    let mut process = place.start(&["prlimit", "--memlock=0:0"].map(str::to_owned));
+    process.wait_for_output("to be ready", |said| said.contains(READY));
+}
+
+#[test]
+fn two_profilers_do_not_disturb_each_other() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let (program, _running) = start_hidden_program(&workshop);
+    let places = [Place::new(), Place::new()];
+    let profilers: Vec<Process> = places
+        .iter()
+        .map(|place| {
+            let mut process = place.start(&["env".to_owned()]);
+            process.wait_for_output("to be ready", |said| said.contains(READY));
+            process
+        })
+        .collect();
+    for place in &places {
+        let whole = wait_for_chain(&place.profile(), &program);
+        assert!(whole >= ENOUGH, "{whole} whole stacks");
+    }
+    drop(profilers);
+}
