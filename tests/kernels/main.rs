@@ -27,7 +27,7 @@ const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
 /// Of the stacks after the program's table is there.
 const WHOLE: f64 = 0.95;
-const ENOUGH: usize = 100;
+const ENOUGH: usize = 20;
 
 #[test]
 fn samples_on_linux_6_1() {
