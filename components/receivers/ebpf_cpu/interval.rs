@@ -10,6 +10,7 @@ use super::{Now, now};
 pub struct Interval {
     pub start: Now,
     stacks: HashMap<Box<[u8]>, u32>,
+    stack_bytes: usize,
     /// The number of kernel frames of each stack, whose bytes are the key above.
     kernel_frames: Vec<u32>,
     seen: HashMap<Observation, Seen>,
@@ -43,6 +44,11 @@ pub struct SeenStack<'a> {
     pub kernel: Frames<'a>,
     pub user: Frames<'a>,
 }
+
+/// Bytes of stacks, and observations, with which an interval ends before its time: at 99 samples a
+/// second it takes a hundred busy CPUs and minutes to get there.
+const MOST_STACK_BYTES: usize = 64 << 20;
+const MOST_OBSERVATIONS: usize = 1 << 18;
 
 impl Interval {
     pub fn starting_at(start: Now) -> Self {
@@ -79,6 +85,10 @@ impl Interval {
         }
     }
 
+    pub fn is_full(&self) -> bool {
+        self.stack_bytes > MOST_STACK_BYTES || self.seen.len() > MOST_OBSERVATIONS
+    }
+
     /// Adds samples that were counted. False where none like them was sent.
     pub fn repeat(&mut self, repeat: &Repeat, count: u64) -> bool {
         let observation = self.counted.get(repeat);
@@ -102,6 +112,7 @@ impl Interval {
             return known;
         }
         let number = self.kernel_frames.len() as u32;
+        self.stack_bytes += key.len();
         self.stacks.insert(key.into_boxed_slice(), number);
         self.kernel_frames.push(split);
         number

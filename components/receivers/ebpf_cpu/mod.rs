@@ -177,8 +177,8 @@ impl Running {
         while !stop.is_cancelled() {
             self.profiler.wait(POLL);
             self.drain(config, metrics);
-            if Instant::now() >= due {
-                due += length;
+            if Instant::now() >= due || self.interval.is_full() {
+                due = (due + length).max(Instant::now());
                 // What is sampled at another frequency is another interval.
                 let frequency = self.budget.frequency();
                 let now = Duration::from_nanos(since_boot());
