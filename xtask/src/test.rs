@@ -14,6 +14,9 @@ use crate::{peers, process};
 /// Recordings of real programs, handed on beside the repository; the tests that read them skip themselves without.
 const RECORDINGS: &str = "../shared/golden";
 
+/// Ignored for another reason than the peers: it takes minutes.
+const LONG: &str = "every_row_of_every_file_is_what_readelf_says";
+
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     if !workspace.root.join(RECORDINGS).is_dir() {
         report.skip(
@@ -30,7 +33,16 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
             .map_err(|_| anyhow!("the thread that builds the peers panicked"))?
     })?;
     if ready {
-        process::run(&mut workspace.cargo(&["test", "--workspace", "--tests", "--", "--ignored"]))?;
+        let ignored = [
+            "test",
+            "--workspace",
+            "--tests",
+            "--",
+            "--ignored",
+            "--skip",
+            LONG,
+        ];
+        process::run(&mut workspace.cargo(&ignored))?;
     }
     Ok(())
 }
