@@ -323,6 +323,7 @@ impl Running {
         self.turn = self.profiler.turn();
         self.jit.refresh();
         self.kernel.keep_up();
+        let clock = self.profiler.clock();
         let model = render::render(
             &seen,
             &Names {
@@ -332,6 +333,7 @@ impl Running {
                 attributes: &config.attributes,
                 jit: &self.jit,
             },
+            clock,
             frequency,
         );
         let profiler = &mut self.profiler;
