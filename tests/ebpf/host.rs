@@ -75,14 +75,14 @@ pub struct Profiler {
 
 /// A configuration that writes to this file.
 pub fn config(options: &str, file: &Path) -> String {
-    config_with_filter(options, "", file)
+    config_with(options, "", "info", file)
 }
 
-/// One with a processor `filter`, where it has options.
-fn config_with_filter(options: &str, filter: &str, file: &Path) -> String {
-    let (processors, named, level) = match filter {
-        "" => (String::new(), "", "info"),
-        options => (format!("filter: {{{options}}}"), "filter", "debug"),
+/// One with a processor `filter`, where it has options, and logs of this level.
+fn config_with(options: &str, filter: &str, level: &str, file: &Path) -> String {
+    let (processors, named) = match filter {
+        "" => (String::new(), ""),
+        options => (format!("filter: {{{options}}}"), "filter"),
     };
     format!(
         "\
@@ -107,14 +107,23 @@ impl Profiler {
 
     /// With these options of the receiver.
     pub fn start_with(options: &str) -> Self {
-        Self::start_with_filter(options, "")
+        Self::start_as(options, "", "info")
+    }
+
+    /// With logs of everything.
+    pub fn start_talkative(options: &str) -> Self {
+        Self::start_as(options, "", "debug")
     }
 
     /// With these options of the receiver and of a processor `filter`, and logs of everything.
     pub fn start_with_filter(options: &str, filter: &str) -> Self {
+        Self::start_as(options, filter, "debug")
+    }
+
+    fn start_as(options: &str, filter: &str, level: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("profiles.jsonl");
-        let mut process = profcol(&config_with_filter(options, filter, &file));
+        let mut process = profcol(&config_with(options, filter, level, &file));
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         Self {
             process,
