@@ -54,5 +54,5 @@ pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Samp
 pub use profcol_ebpf_common::repeat::{Repeat, turn};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
-pub use sys::{own_cpu_time, since_boot};
+pub use sys::{give_back_memory, own_cpu_time, since_boot};
 pub use tables::TableCounts;
