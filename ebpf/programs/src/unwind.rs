@@ -276,6 +276,11 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
         end: mapping.end,
     };
     let entry = files::entry(scratch, &met);
+    if entry.table.is_generated() {
+        code.number = number::ANONYMOUS;
+        code.to_offset = 0;
+        return Ok(code);
+    }
     code.number = entry.number;
     code.table = entry.table;
     Ok(code)
