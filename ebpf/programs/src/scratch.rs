@@ -1,6 +1,7 @@
 //! What a program works with: a program's own stack has 512 bytes, so this is in a map, one per CPU.
 
 use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
     File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES,
     Process, Sample,
@@ -42,6 +43,10 @@ pub struct Scratch {
     pub page: u64,
     /// The code that was found last.
     pub code: Code,
+    /// Code without a file, and the mapping whose file it is of, or none: see
+    /// [`crate::unwind::look_around`].
+    pub gap: Mapping,
+    pub beside: Mapping,
     /// The address space of the process.
     pub mm: u64,
     /// See [`crate::remembered::epoch`].

@@ -26,6 +26,9 @@ pub const GO_ON: u32 = 0;
 const LOCATE: u32 = 1 << 30;
 const SEARCH: u32 = LOCATE + 1;
 
+/// What [`locate`] answers about code without a file before [`look_around`] looked around it.
+const BESIDE: u32 = SEARCH + 1;
+
 /// Frames that [`climb`] goes up at most.
 pub const CLIMB: u32 = 32;
 
@@ -48,6 +51,10 @@ pub extern "C" fn climb(scratch: *mut Scratch, most: u32) -> u32 {
         }
         let mut found = hide(u64::from(recall(scratch))) as u32;
         if found == LOCATE {
+            found = hide(u64::from(locate(scratch))) as u32;
+        }
+        if found == BESIDE {
+            look_around(scratch);
             found = hide(u64::from(locate(scratch))) as u32;
         }
         if found == SEARCH {
@@ -136,8 +143,8 @@ pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
     let scratch = unsafe { &mut *scratch };
     let address = scratch.walk.address();
     scratch.frame = Frame::new(number::NOWHERE, address);
-    if let Err(reason) = enter(scratch, settings, address) {
-        return reason as u32;
+    if let Err(answer) = enter(scratch, settings, address) {
+        return answer;
     }
     let code = &scratch.code;
     scratch.frame = Frame::new(code.number, code.offset_of(address));
@@ -152,6 +159,40 @@ pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
         place.note(scratch.epoch, key, frame, page);
     }
     SEARCH
+}
+
+/// Looks which file the code without a file may be of, by what lies around it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look_around(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    look(scratch, hide(scratch.gap.start.wrapping_sub(1)));
+    let below = scratch.beside;
+    look(scratch, hide(scratch.gap.end));
+    let rest = mappings::replaced(&scratch.gap, &below, &scratch.beside);
+    scratch.beside = rest.unwrap_or_default();
+    0
+}
+
+/// Finds the mapping that holds the address; one without a file stands for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look(scratch: *mut Scratch, address: u64) -> u32 {
+    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+        return 0;
+    };
+    // SAFETY: the caller has the only reference.
+    let scratch = unsafe { &mut *scratch };
+    let mut kernel = Kernel {
+        node: &mut scratch.node,
+    };
+    let found = mappings::find(&mut kernel, &settings.layout, scratch.mm, address);
+    scratch.beside = found.unwrap_or_default();
+    0
 }
 
 /// Finds the rule in the page.
@@ -173,9 +214,9 @@ pub extern "C" fn search(scratch: *mut Scratch) -> u32 {
     GO_ON
 }
 
-/// Makes the code that holds `address` the walk's.
+/// Makes the code that holds `address` the walk's, or says what [`locate`] answers.
 #[inline(always)]
-fn enter(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<(), EndReason> {
+fn enter(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<(), u32> {
     if scratch.code.holds(address) {
         return Ok(());
     }
@@ -195,15 +236,15 @@ fn enter(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<(),
 }
 
 #[inline(always)]
-fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code, EndReason> {
+fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code, u32> {
     let mut kernel = Kernel {
         node: &mut scratch.node,
     };
     let layout = &settings.layout;
-    let mapping =
-        mappings::find(&mut kernel, layout, scratch.mm, address).map_err(|miss| miss.reason())?;
+    let mut mapping = mappings::find(&mut kernel, layout, scratch.mm, address)
+        .map_err(|miss| miss.reason() as u32)?;
     if !mapping.has_code {
-        return Err(EndReason::NoMapping);
+        return Err(EndReason::NoMapping as u32);
     }
     let mut code = Code {
         start: mapping.start,
@@ -211,19 +252,25 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
         to_offset: mapping.to_offset,
         ..Code::default()
     };
-    let mut id = mapping.id;
     if mapping.file == 0 {
-        if kernel::word(scratch.mm + layout.mm_vdso) != Some(mapping.start) {
+        if kernel::word(scratch.mm + layout.mm_vdso) == Some(mapping.start) {
+            // Its mapping counts pages from its own address.
+            code.to_offset = 0u64.wrapping_sub(mapping.start);
+            mapping.id = file::VDSO;
+        } else if scratch.gap.start != mapping.start {
+            scratch.gap = mapping;
+            return Err(BESIDE);
+        } else if scratch.beside.file == 0 {
             code.number = number::ANONYMOUS;
             code.to_offset = 0;
             return Ok(code);
+        } else {
+            mapping = scratch.beside;
+            code.to_offset = mapping.to_offset;
         }
-        // Its mapping counts pages from its own address.
-        code.to_offset = 0u64.wrapping_sub(mapping.start);
-        id = file::VDSO;
     }
     let met = Met {
-        id,
+        id: mapping.id,
         file: mapping.file,
         start: mapping.start,
         end: mapping.end,
