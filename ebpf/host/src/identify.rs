@@ -35,12 +35,7 @@ impl Identifier {
     /// The mapping that holds the address.
     pub fn ask(&mut self, address: u64) -> Result<Option<Answer>, IdentifyError> {
         for _ in 0..TRIES {
-            self.answer.set(0, Answer::default(), 0)?;
-            let program: &mut RawTracePoint = identifier(&mut self.object)?;
-            let mut options = RawTracePointRunOptions::new();
-            options.args[0] = address;
-            program.test_run(options)?;
-            let answer = self.answer.get(&0, 0)?;
+            let answer = self.run([address, 0])?;
             match answer.found {
                 found::MAPPING => return Ok(Some(answer)),
                 found::CHANGING => {}
@@ -48,5 +43,22 @@ impl Identifier {
             }
         }
         Ok(None)
+    }
+
+    /// The system call that this thread is in, if its registers are so far up its stack.
+    pub fn system_call(&mut self, registers_at: u64) -> Result<Option<u64>, IdentifyError> {
+        let answer = self.run([0, registers_at])?;
+        Ok((answer.found == found::REGISTERS).then_some(answer.start))
+    }
+
+    fn run(&mut self, question: [u64; 2]) -> Result<Answer, IdentifyError> {
+        self.answer.set(0, Answer::default(), 0)?;
+        let program: &mut RawTracePoint = identifier(&mut self.object)?;
+        let mut options = RawTracePointRunOptions::new();
+        for (argument, word) in options.args.iter_mut().zip(question) {
+            *argument = word;
+        }
+        program.test_run(options)?;
+        Ok(self.answer.get(&0, 0)?)
     }
 }

@@ -15,6 +15,7 @@
 //!
 //! Unsafe code is in [`sys`] and [`memory`] alone.
 
+mod areas;
 mod arena;
 mod btf;
 mod builder;
@@ -36,6 +37,7 @@ mod programs;
 mod proof;
 mod records;
 mod refusal;
+mod registers;
 mod repeats;
 mod surroundings;
 mod sys;

@@ -14,9 +14,8 @@ use crate::btf::{self, BtfError};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
 use crate::files::{Announced, Files};
-use crate::identify::Identifier;
 use crate::namespace::Namespace;
-use crate::programs::{LoadError, Programs, Sizes};
+use crate::programs::{LoadError, Mappings, Programs, Sizes};
 use crate::proof::{self, ProofError};
 use crate::records::{self, Record};
 use crate::repeats::Repeats;
@@ -110,6 +109,7 @@ impl Profiler {
         let layout = btf::kernel_layout()?;
         let mut programs = Programs::load(
             layout,
+            Mappings::Tree,
             &Sizes {
                 table_bytes: settings.table_bytes,
                 files: settings.files,
@@ -122,11 +122,7 @@ impl Profiler {
             },
         )?;
         let sampler = programs.sampler_fd()?;
-        let mut identifier = Identifier {
-            object: programs.object,
-            answer: programs.answer,
-        };
-        let proved = proof::prove(&mut identifier)?;
+        let proved = proof::prove(&mut programs.identifier)?;
         tracing::info!(
             kernel = sys::kernel_release(),
             tables = programs.table_memory.name(),
@@ -141,8 +137,8 @@ impl Profiler {
             executables.clone(),
             settings.files as usize,
         );
-        let tables =
-            Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
+        let tables = Tables::start(programs.arena, files, programs.identifier)
+            .map_err(StartError::Thread)?;
         let events = Events::open(settings.frequency, sampler)?;
         Ok(Self {
             events,

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use aya_obj::generated::{
@@ -159,16 +160,28 @@ impl Mapped {
         Ok(Self { start, length })
     }
 
-    pub fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
     pub fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// A word of it, which others may read and write at the same time.
+    pub fn word(&self, index: usize) -> &AtomicU32 {
+        let words = self.length / 4;
+        assert!(index < words, "word {index} of {words}");
+        // SAFETY: inside the mapping and aligned.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().cast::<u32>().add(index)) }
+    }
+
+    /// A word of eight bytes.
+    pub fn long(&self, index: usize) -> &AtomicU64 {
+        let longs = self.length / 8;
+        assert!(index < longs, "long word {index} of {longs}");
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().cast::<u64>().add(index)) }
     }
 }
 
@@ -294,6 +307,26 @@ pub fn take_batch<K: aya::Pod, V: aya::Pod>(
     }
     *place = Some(next);
     Ok(Batch { taken, was_last })
+}
+
+/// Lets this process lock as much memory as it may, and returns how much that is; None is any.
+pub fn raise_locked_memory() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the structure is ours; only who may raise the upper limit succeeds.
+    unsafe {
+        if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) == 0 {
+            return None;
+        }
+        if libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) != 0 {
+            return None;
+        }
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit);
+    }
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Makes the calling thread yield to others.
