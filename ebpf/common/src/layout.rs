@@ -128,6 +128,14 @@ impl Layout {
             .map(|(_, name)| name)
     }
 
+    /// The same, with nothing that tells of changed mappings.
+    pub fn without_changes(self) -> Self {
+        Self {
+            mm_changes: ABSENT,
+            ..self
+        }
+    }
+
     pub fn has_maple_tree(&self) -> bool {
         self.mm_tree != ABSENT
     }

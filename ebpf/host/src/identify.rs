@@ -1,5 +1,8 @@
 //! Asks the kernel which file is behind an address of this process.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+
 use aya::Ebpf;
 use aya::maps::{Array, MapData, MapError};
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun};
@@ -7,6 +10,8 @@ use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::identify::{Answer, found};
 
 use crate::programs::{LoadError, identifier};
+use crate::sideband::EventIdentifier;
+use crate::sys::Mapped;
 
 /// Holds the loaded programs: what is not asked any more is unloaded with it.
 pub struct Identifier {
@@ -22,6 +27,29 @@ pub enum IdentifyError {
     Answer(#[from] MapError),
     #[error(transparent)]
     Load(#[from] LoadError),
+}
+
+/// Tells what a file is that was opened here, in the way that the programs tell files apart.
+pub enum FileIdentifier {
+    Kernel(Identifier),
+    Events(EventIdentifier),
+}
+
+impl FileIdentifier {
+    pub fn is_it(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
+        match self {
+            Self::Kernel(identifier) => {
+                let Ok(mapped) = Mapped::first_page(opened.as_fd()) else {
+                    return Ok(false);
+                };
+                Ok(identifier.identify(mapped.address())? == Some(id))
+            }
+            Self::Events(identifier) => {
+                let found = identifier.identify(opened);
+                Ok(found.is_ok_and(|found| found == Some(id)))
+            }
+        }
+    }
 }
 
 /// A tree that changes under the program is read again, up to this often.

@@ -10,6 +10,7 @@
 //!   out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
+//! * [`sideband`] tells the programs of mappings, where they cannot read the kernel's own tree.
 //! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
 //!   code, [`jit`] that which runtimes generate.
 //!
@@ -22,6 +23,7 @@ mod builder;
 mod events;
 mod executables;
 mod files;
+mod finding;
 mod identify;
 mod jit;
 mod jobs;
@@ -39,6 +41,7 @@ mod records;
 mod refusal;
 mod registers;
 mod repeats;
+mod sideband;
 mod surroundings;
 mod sys;
 mod tables;
@@ -54,5 +57,6 @@ pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Samp
 pub use profcol_ebpf_common::repeat::{Repeat, turn};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
+pub use sideband::MappingCounts;
 pub use sys::{own_cpu_time, since_boot};
 pub use tables::TableCounts;

@@ -101,10 +101,7 @@ pub enum LoadError {
     #[error("the BPF object has no `{0}`")]
     Missing(&'static str),
     #[error("the BPF map `{name}` cannot be used: {error}")]
-    Map {
-        name: &'static str,
-        error: aya::maps::MapError,
-    },
+    Map { name: &'static str, error: MapError },
     #[error("the number of CPUs cannot be read: {0}")]
     Cpus(std::io::Error),
     #[error("memory that the programs read cannot be mapped: {0}")]

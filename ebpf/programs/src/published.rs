@@ -8,8 +8,7 @@ use crate::maps::{AREAS, STRETCHES};
 use crate::scratch::{Lent, Scratch};
 
 const FOUND: u32 = 0;
-const NONE: u32 = 1;
-const PENDING: u32 = 2;
+const NOT_FOUND: u32 = 1;
 
 struct Published;
 
@@ -22,10 +21,12 @@ impl Areas for Published {
 
 #[inline(always)]
 pub fn find(scratch: &mut Scratch, address: u64) -> Result<(), Miss> {
-    match hide(u64::from(look_up(scratch.lend(), address))) as u32 {
-        FOUND => Ok(()),
-        NONE => Err(Miss::None),
-        _ => Err(Miss::Pending),
+    let found = hide(u64::from(look_up(scratch.lend(), address))) as u32;
+    // Whether there is no such mapping or it is not published yet, the loader knows later.
+    if found == FOUND {
+        Ok(())
+    } else {
+        Err(Miss::Pending)
     }
 }
 
@@ -34,7 +35,7 @@ pub fn find(scratch: &mut Scratch, address: u64) -> Result<(), Miss> {
 #[inline(never)]
 pub extern "C" fn look_up(lent: Lent, address: u64) -> u32 {
     let Some(scratch) = Scratch::borrow(lent) else {
-        return PENDING;
+        return NOT_FOUND;
     };
     let process = &scratch.sample.process;
     let image = Image {
@@ -43,11 +44,11 @@ pub extern "C" fn look_up(lent: Lent, address: u64) -> u32 {
     };
     // SAFETY: an entry that is written over meanwhile leads to another stretch of the same image.
     let Some(stretch) = (unsafe { STRETCHES.get(&image) }) else {
-        return PENDING;
+        return NOT_FOUND;
     };
     let stretch = *stretch;
     if stretch.born < process.started {
-        return PENDING;
+        return NOT_FOUND;
     }
     match published::search(&Published, &stretch, address) {
         Ok(area) => {
@@ -61,6 +62,6 @@ pub extern "C" fn look_up(lent: Lent, address: u64) -> u32 {
             };
             FOUND
         }
-        Err(_) => NONE,
+        Err(_) => NOT_FOUND,
     }
 }
