@@ -24,8 +24,8 @@ use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
 use profcol_ebpf_host::{
-    Executables, JitProcesses, KernelNames, Process, ProcessKey, Profiler, Record, number,
-    since_boot, turn,
+    Executables, JitProcesses, KernelNames, Process, ProcessKey, Profiler, Record,
+    give_back_memory, number, since_boot, turn,
 };
 
 use self::budget::{Budget, Meter};
@@ -320,6 +320,9 @@ impl Running {
         profiler.named();
         self.processes
             .keep_seen(&seen, |process| profiler.forget(process));
+        drop(seen);
+        // An interval takes megabytes, and the next one is seconds away.
+        give_back_memory();
         profcol_profile::Profiles::from_model(model)
     }
 }

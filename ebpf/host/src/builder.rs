@@ -24,8 +24,8 @@ const NICE: i32 = 5;
 /// Bytes of code from which on a table is built page by page.
 const GIANT: u64 = 16 << 20;
 
-/// Bytes of code from which on building takes megabytes that are not needed afterwards.
-const LARGE: u64 = 1 << 20;
+/// Bytes of code after which building has taken megabytes that are not needed afterwards.
+const MUCH: u64 = 1 << 20;
 
 /// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
 const NEIGHBOURS: u64 = 64;
@@ -71,20 +71,27 @@ impl Builder {
     pub fn run(mut self) {
         sys::lower_priority(NICE);
         let jobs = Arc::clone(&self.jobs);
+        let mut read = 0;
         while let Some(next) = jobs.next() {
             match next {
-                Next::Build(job) => self.build(*job),
+                Next::Build(job) => {
+                    read += job.size();
+                    self.build(*job);
+                }
                 Next::Page { number, page } => self.build_pages(number, page),
                 Next::Evict => self.evict_surplus(),
             }
             self.stats
                 .table_bytes
                 .store(self.arena.used_bytes(), Ordering::Relaxed);
+            if read >= MUCH && jobs.is_idle() {
+                read = 0;
+                sys::give_back_memory();
+            }
         }
     }
 
     fn build(&mut self, job: Job) {
-        let is_large = job.size() >= LARGE;
         let built = if job.size() >= GIANT && self.giants.len() < MOST_GIANTS {
             self.begin_giant(job)
         } else {
@@ -99,9 +106,6 @@ impl Builder {
                 self.report(&job.path, &error);
                 self.files.publish(&job.announced.file, TableRef::REFUSED);
             }
-        }
-        if is_large {
-            sys::give_back_memory();
         }
     }
 

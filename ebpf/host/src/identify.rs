@@ -31,7 +31,7 @@ pub enum IdentifyError {
 
 /// Tells what a file is that was opened here, in the way that the programs tell files apart.
 pub enum FileIdentifier {
-    Kernel(Identifier),
+    Kernel(Box<Identifier>),
     Events(EventIdentifier),
 }
 

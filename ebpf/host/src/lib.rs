@@ -58,5 +58,5 @@ pub use profcol_ebpf_common::repeat::{Repeat, turn};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
 pub use sideband::MappingCounts;
-pub use sys::{own_cpu_time, since_boot};
+pub use sys::{give_back_memory, own_cpu_time, since_boot};
 pub use tables::TableCounts;

@@ -173,7 +173,7 @@ impl Profiler {
         };
         let identifier = match &sideband {
             Some(sideband) => FileIdentifier::Events(sideband.identifier()),
-            None => FileIdentifier::Kernel(programs.identifier),
+            None => FileIdentifier::Kernel(Box::new(programs.identifier)),
         };
 
         let executables = Executables::default();

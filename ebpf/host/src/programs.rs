@@ -329,7 +329,7 @@ fn set(settings: &mut Array<MapData, Settings>, told: Settings) -> Result<(), Lo
     })
 }
 
-fn take<T: TryFrom<Map, Error = aya::maps::MapError>>(
+fn take<T: TryFrom<Map, Error = MapError>>(
     object: &mut Ebpf,
     name: &'static str,
 ) -> Result<T, LoadError> {

@@ -43,10 +43,9 @@ impl Origins {
         }
         let seen = metadata(pid, mapped, &origin).map(|found| written(&found));
         let id = self.note(origin, seen);
-        let paths = bounded(&mut self.paths);
-        if !paths.contains_key(&id) {
-            paths.insert(id, mapped.path.clone());
-        }
+        bounded(&mut self.paths)
+            .entry(id)
+            .or_insert_with(|| mapped.path.clone());
         id
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData};
-use profcol_ebpf_common::published::{Area, Image, Stretch};
+use profcol_ebpf_common::published::{Image, Stretch};
 
 use super::processes::Process;
 use crate::areas::AreaMemory;
@@ -118,5 +118,3 @@ impl Publisher {
         self.free.take(count)
     }
 }
-
-const _: () = assert!(size_of::<Area>() % 8 == 0);

@@ -133,7 +133,7 @@ nonsense
     #[test]
     fn finds_the_code_of_this_process() {
         let code = code(std::process::id()).expect("its own mappings are readable");
-        let own = super::code as usize as u64;
+        let own = super::code as *const () as u64;
         let holds = |mapped: &Mapped| mapped.start <= own && own < mapped.end;
         let found = code.iter().find(|mapped| holds(mapped));
         assert!(found.is_some_and(|mapped| mapped.origin.is_some()));
