@@ -125,7 +125,10 @@ impl Subject {
                     verdict.of_chain[chain] += sample.count;
                 }
             }
-            _ if reason == Some("table_pending") => verdict.pending += sample.count,
+            // The second where mappings are followed by events, which come a little later.
+            _ if matches!(reason, Some("table_pending" | "mappings_pending")) => {
+                verdict.pending += sample.count;
+            }
             _ => {
                 let line = format!("{} ({})", names.join(" "), reason.unwrap_or("complete"));
                 let kind = if reason == self.program.end {
