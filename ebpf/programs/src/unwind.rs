@@ -117,6 +117,9 @@ pub extern "C" fn recall(lent: Lent) -> u32 {
     };
     let (epoch, cpu) = (scratch.epoch, scratch.sample.cpu);
     let address = scratch.walk.address();
+    if !Key::is_address(address) {
+        return LOCATE;
+    }
     let key = Key::address(address);
     if let Some(place) = remembered::place(epoch, cpu, key)
         && place.is_of(epoch, key)
