@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(180);
 const EXACT: f64 = 0.99;
 
 /// A program under way.
-struct Subject {
+pub struct Subject {
     program: Program,
     files: Vec<PathBuf>,
     /// Of its files; the executable's are the last.
@@ -45,7 +45,7 @@ struct Verdict {
 }
 
 impl Subject {
-    fn start(workshop: &Workshop, program: Program) -> Option<Self> {
+    pub fn start(workshop: &Workshop, program: Program) -> Option<Self> {
         let mut files = Vec::new();
         for (name, command) in &program.parts {
             files.push(workshop.build(name, command)?);
@@ -61,6 +61,11 @@ impl Subject {
         let running = Running::start_nicely(&executable, &arguments);
         files.push(executable);
         Some(Self::new(program, files, symbols, running))
+    }
+
+    /// Its name and process.
+    pub fn running(&self) -> (&'static str, u32) {
+        (self.program.name, self.running.pid())
     }
 
     /// Starts what is at `path`.
@@ -125,7 +130,10 @@ impl Subject {
                     verdict.of_chain[chain] += sample.count;
                 }
             }
-            _ if reason == Some("table_pending") => verdict.pending += sample.count,
+            // The second where mappings are followed by events, which come a little later.
+            _ if matches!(reason, Some("table_pending" | "mappings_pending")) => {
+                verdict.pending += sample.count;
+            }
             _ => {
                 let line = format!("{} ({})", names.join(" "), reason.unwrap_or("complete"));
                 let kind = if reason == self.program.end {

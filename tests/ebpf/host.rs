@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,17 @@ pub struct Running(Child);
 impl Running {
     pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         Self(Command::new(program).args(arguments).spawn().unwrap())
+    }
+
+    /// Starts a program of which nothing is heard.
+    pub fn start_quietly(program: &Path, arguments: &[&str]) -> Self {
+        let started = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(started.unwrap())
     }
 
     /// Starts a program that takes what others leave of the CPUs, so that many do not starve the host.

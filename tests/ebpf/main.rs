@@ -20,6 +20,7 @@ mod peers;
 mod privileges;
 mod profile;
 mod programs;
+mod snapshot;
 mod storm;
 #[path = "../support/mod.rs"]
 mod support;

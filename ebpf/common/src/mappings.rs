@@ -1,10 +1,11 @@
 //! Finds the mapping behind a user address in the kernel's own tree, without a lock.
 //!
-//! Processes need no registration: at the sample the task's maple tree is walked to the mapping of
-//! the address. The tree may change meanwhile, so what is read is checked: a node that is dead, a
-//! mapping of another process or range, or a file that changed is a miss with its reason, never an
-//! answer. How nodes encode themselves is not in BTF; the loader proves it at start on its own
-//! mappings.
+//! Processes need no registration: at the sample the task's tree is walked to the mapping of the
+//! address: a maple tree since Linux 6.1, a red-black tree before. The tree may change meanwhile, so
+//! what is read is checked: a node that is dead, a mapping of another process or range, or a file
+//! that changed is a miss with its reason, never an answer. How nodes encode themselves is not in
+//! BTF; the loader proves it at start on its own mappings. Where it cannot, [`crate::published`] has
+//! the mappings.
 
 use crate::file::FileId;
 use crate::layout::Layout;
@@ -12,6 +13,9 @@ use crate::{hide, reason::EndReason};
 
 /// Reads the kernel's memory.
 pub trait KernelMemory {
+    /// Whether the kernel may be older than its maple trees.
+    const BEFORE_MAPLE_TREES: bool;
+
     /// Loads 256 bytes, as much as a node has; false where they cannot be read.
     fn load_node(&mut self, address: u64) -> bool;
     /// A word of what was loaded last; `index` is below 32.
@@ -41,6 +45,8 @@ pub enum Miss {
     Changing,
     /// The tree is not as it should be, or its memory cannot be read.
     Unreadable,
+    /// The loader did not publish them yet.
+    Pending,
 }
 
 impl Miss {
@@ -48,6 +54,7 @@ impl Miss {
         match self {
             Self::None | Self::Unreadable => EndReason::NoMapping,
             Self::Changing => EndReason::MappingsChanging,
+            Self::Pending => EndReason::MappingsPending,
         }
     }
 }
@@ -57,6 +64,8 @@ const PAGE_SHIFT: u64 = 12;
 
 /// Levels of a tree; five hold more mappings than a process may have.
 const MAX_DEPTH: u32 = 6;
+/// The same of a red-black tree: twice the logarithm of what it holds.
+const MOST_LEVELS: u32 = 34;
 const MOST_PIVOTS: u64 = 15;
 const NODE_MASK: u64 = 255;
 const LEAF: u64 = 1;
@@ -65,13 +74,17 @@ const ALLOCATING_RANGE: u64 = 3;
 
 /// The mapping that holds `address`.
 #[inline(always)]
-pub fn find(
-    kernel: &mut impl KernelMemory,
+pub fn find<K: KernelMemory>(
+    kernel: &mut K,
     layout: &Layout,
     mm: u64,
     address: u64,
 ) -> Result<Mapping, Miss> {
-    let area = find_area(kernel, layout, mm, address)?;
+    let area = if K::BEFORE_MAPLE_TREES && !layout.has_maple_tree() {
+        find_in_red_black_tree(kernel, layout, mm, address)?
+    } else {
+        find_in_maple_tree(kernel, layout, mm, address)?
+    };
     // All that is asked for stands in its first 256 bytes.
     if !kernel.load_node(area) {
         return Err(Miss::Unreadable);
@@ -154,8 +167,45 @@ pub fn identity(
 }
 
 /// The address of the `vm_area_struct` that the tree has for `address`.
+///
+/// Nothing tells whether the tree was turned while it was walked; then the address may seem to
+/// belong to no mapping.
 #[inline(always)]
-fn find_area(
+fn find_in_red_black_tree(
+    kernel: &mut impl KernelMemory,
+    layout: &Layout,
+    mm: u64,
+    address: u64,
+) -> Result<u64, Miss> {
+    let word_at = |offset: u64| hide(offset >> 3) & 31;
+    let (start, end) = (word_at(layout.vma_start), word_at(layout.vma_end));
+    // A node has its parent, right and left.
+    let right = word_at(layout.vma_node + 8);
+    let left = word_at(layout.vma_node + 16);
+    let mut node = kernel
+        .word(mm.wrapping_add(layout.mm_areas))
+        .ok_or(Miss::Unreadable)?;
+    for _ in 0..MOST_LEVELS {
+        if node == 0 {
+            return Err(Miss::None);
+        }
+        // Nodes are part of what they stand for.
+        let area = node.wrapping_sub(layout.vma_node);
+        if !kernel.load_node(area) {
+            return Err(Miss::Unreadable);
+        }
+        let is_below = address < kernel.node_word(start);
+        if !is_below && address < kernel.node_word(end) {
+            return Ok(area);
+        }
+        node = kernel.node_word(if is_below { left } else { right });
+    }
+    Err(Miss::Changing)
+}
+
+/// The address of the `vm_area_struct` that the tree has for `address`.
+#[inline(always)]
+fn find_in_maple_tree(
     kernel: &mut impl KernelMemory,
     layout: &Layout,
     mm: u64,

@@ -231,12 +231,12 @@ impl Arena {
 }
 
 /// The free stretches, by where they begin; neighbours are joined.
-struct FreeList {
+pub struct FreeList {
     by_start: BTreeMap<u32, u32>,
 }
 
 impl FreeList {
-    fn new(start: u32, words: u32) -> Self {
+    pub fn new(start: u32, words: u32) -> Self {
         Self {
             by_start: BTreeMap::from([(start, words)]),
         }
@@ -244,7 +244,7 @@ impl FreeList {
 
     /// The first stretch that is long enough: there are few, and what is at the end stays untouched
     /// for longest.
-    fn take(&mut self, words: u32) -> Option<u32> {
+    pub fn take(&mut self, words: u32) -> Option<u32> {
         let (&start, &length) = self.by_start.iter().find(|&(_, &length)| length >= words)?;
         self.by_start.remove(&start);
         if length > words {
@@ -253,7 +253,7 @@ impl FreeList {
         Some(start)
     }
 
-    fn give(&mut self, piece: Piece) {
+    pub fn give(&mut self, piece: Piece) {
         let Piece {
             mut start,
             mut words,

@@ -203,7 +203,7 @@ fn online() -> Result<Vec<u32>, EventsError> {
 }
 
 /// Whether the CPU is not there any more.
-fn is_gone(error: &io::Error) -> bool {
+pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
 }
 
