@@ -134,7 +134,7 @@ impl Process {
                 .ok(),
             3 => Executable::read(&content)
                 .and_then(|elf| Index::open(&elf, &content))
-                .and_then(|index| index.page(&content, bytes.below(16) as u64))
+                .and_then(|index| index.pages(&content, bytes.below(16) as u64, 1))
                 .ok(),
             _ => Some(any_table(bytes)),
         };

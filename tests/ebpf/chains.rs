@@ -335,7 +335,7 @@ fn programs_that_replace_others_are_not_taken_for_them() {
 
 /// Stack by stack each would ask for the page of the next frame.
 #[test]
-fn a_giant_that_is_run_through_is_built_at_once() {
+fn a_giant_that_is_run_through_is_built_to_its_end() {
     if !can_profile() {
         return;
     }

@@ -34,8 +34,10 @@ pub struct Frame {
     pub kind: String,
     pub file: String,
     pub address: u64,
-    /// Of the kernel's frames and of markers.
+    /// Of the kernel's frames, of generated code and of markers.
     pub function: Option<String>,
+    /// Source file and line, of generated code.
+    pub source: (String, i64),
 }
 
 impl Profile {
@@ -111,15 +113,18 @@ fn frame(dictionary: &Dictionary, location: LocationIdx) -> Frame {
         let is_it = dictionary.strings.get(attribute.key) == "profile.frame.type";
         is_it.then(|| attribute.value.as_str().unwrap_or_default().to_owned())
     });
-    let function = found
-        .lines
-        .first()
-        .and_then(|line| dictionary.functions.get(line.function));
+    let line = found.lines.first();
+    let function = line.and_then(|line| dictionary.functions.get(line.function));
+    let text = |index| dictionary.strings.get(index).to_owned();
     Frame {
         kind: kind.unwrap_or_default(),
         file: dictionary.strings.get(mapping.filename).to_owned(),
         address: found.location.address,
-        function: function.map(|function| dictionary.strings.get(function.name).to_owned()),
+        function: function.map(|function| text(function.name)),
+        source: (
+            function.map_or(String::new(), |function| text(function.filename)),
+            line.map_or(0, |line| line.line),
+        ),
     }
 }
 
