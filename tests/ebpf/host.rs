@@ -7,7 +7,7 @@ use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::peers::{Process, profcol};
+use crate::peers::Process;
 use crate::profile::Profile;
 
 /// Whether this machine can load BPF programs. A test that needs it ends where it says no.
@@ -32,6 +32,8 @@ pub fn skip(why: &str) -> bool {
     println!("skipped: {why}");
     false
 }
+
+const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
 
 /// A running program, ended with the value.
 pub struct Running(Child);
@@ -97,14 +99,41 @@ impl Profiler {
 
     /// With these options of the receiver.
     pub fn start_with(options: &str) -> Self {
+        Self::start_as(&mut Command::new(PROFCOL), options)
+    }
+
+    /// As where the kernel's own mappings cannot be read.
+    pub fn start_by_events(frequency: u32) -> Self {
+        let mut command = Command::new(PROFCOL);
+        command.env("PROFCOL_EBPF_MAPPINGS", "events");
+        let profiler = Self::start_as(&mut command, &format!("frequency: {frequency}"));
+        let said = profiler.process.output();
+        assert!(said.contains("mappings=events: "), "{said}");
+        profiler
+    }
+
+    fn start_as(command: &mut Command, options: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut process = profcol(&config(options, &folder.path().join("profiles.jsonl")));
+        let config = config(options, &folder.path().join("profiles.jsonl"));
+        let mut process = Process::start_as(command, &[], &config);
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         Self {
             process,
             folder,
             profile: Profile::default(),
         }
+    }
+
+    /// Sends the process a signal of this name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.process.pid().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// What it said up to now.
+    pub fn output(&self) -> String {
+        self.process.output()
     }
 
     /// What was profiled up to now.

@@ -13,6 +13,7 @@ pub struct Metrics {
     frequency: Gauge,
     samples: IntCounter,
     lost_samples: IntCounter,
+    lost_mapping_events: IntCounter,
     by_reason: Vec<(EndReason, IntCounter)>,
     tables: Vec<(&'static str, IntCounter)>,
     table_bytes: Gauge,
@@ -62,6 +63,10 @@ impl Metrics {
                 "profcol_ebpf_cpu_lost_samples",
                 "Samples that found no room in the ring.",
             ),
+            lost_mapping_events: counter(
+                "profcol_ebpf_cpu_lost_mapping_events",
+                "Events of mappings that found no room, where mappings are followed by events.",
+            ),
             by_reason: EndReason::ALL
                 .iter()
                 .map(|&reason| {
@@ -96,6 +101,9 @@ impl Metrics {
             u64::try_from(counts.run_time.as_nanos()).unwrap_or(u64::MAX),
         );
         raise(&self.lost_samples, counts.lost_samples);
+        if let Some(mappings) = profiler.mapping_counts() {
+            raise(&self.lost_mapping_events, mappings.lost_events);
+        }
         for (reason, counter) in &self.by_reason {
             let found = counts
                 .by_reason

@@ -9,10 +9,10 @@
 //! told apart here whether there was nothing. What it finds may not be there any more: a sample that
 //! was taken between a change and its publication is doubted, and its stack is not believed.
 
-mod events;
 mod origins;
 mod processes;
 mod publisher;
+mod records;
 mod rings;
 mod scan;
 
@@ -30,11 +30,12 @@ use profcol_ebpf_common::published::Area;
 use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::Sample;
 
-use self::events::{Event, Kind, Mapped};
 use self::origins::Origins;
 use self::processes::{Processes, Unmapped};
 pub use self::publisher::Publisher;
+use self::records::{Event, Kind, Mapped, Origin};
 use self::rings::{Drained, Rings};
+use crate::events::{self, EventsError};
 use crate::sys;
 
 /// An event is in its ring this long after its time at the latest.
@@ -46,15 +47,13 @@ const LOOK: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SideBandError {
-    #[error("the kernel does not tell this process of mappings: {0}")]
-    Rings(io::Error),
+    #[error("mappings cannot be followed by events: {0}")]
+    Events(#[from] EventsError),
     #[error(
-        "the kernel gives no more memory for events ({0}): raise `kernel.perf_event_mlock_kb` to 1024, \
-         or the limit of locked memory"
+        "the kernel gives no memory for the events of mappings ({0}): \
+         raise `kernel.perf_event_mlock_kb`, or the limit of locked memory"
     )]
     Memory(io::Error),
-    #[error("cannot tell which CPUs there are: {0}")]
-    Cpus(io::Error),
     #[error("cannot start the thread that follows mappings: {0}")]
     Thread(io::Error),
 }
@@ -105,11 +104,7 @@ fn lock(tracker: &Mutex<Tracker>) -> MutexGuard<'_, Tracker> {
 impl SideBand {
     /// Listens, and then looks at the processes that are there.
     pub fn start(publisher: Publisher) -> Result<Self, SideBandError> {
-        let online = online().map_err(SideBandError::Cpus)?;
-        let rings = Rings::open(&online).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM) => SideBandError::Memory(error),
-            _ => SideBandError::Rings(error),
-        })?;
+        let rings = Rings::open(&events::online()?)?;
         let tracker = Arc::new(Mutex::new(Tracker {
             rings,
             waiting: Vec::new(),
@@ -219,7 +214,7 @@ impl Tracker {
     fn follow(&mut self) {
         if self.looked.elapsed() >= LOOK {
             self.looked = Instant::now();
-            if let Ok(online) = online() {
+            if let Ok(online) = events::online() {
                 let mut drained = Drained::default();
                 self.must_look_at_all |= self.rings.follow(&online, &mut drained);
                 self.take(drained);
@@ -240,6 +235,10 @@ impl Tracker {
     fn take(&mut self, drained: Drained) {
         self.waiting.extend(drained.events);
         if drained.lost > 0 {
+            tracing::warn!(
+                lost = drained.lost,
+                "Events of mappings were lost. All processes are looked at again."
+            );
             self.counts.lost_events += drained.lost;
             self.must_look_at_all = true;
         }
@@ -362,7 +361,7 @@ impl Tracker {
     }
 
     /// What an event tells of a file that is open here.
-    fn origin(&mut self, file: &File) -> io::Result<Option<events::Origin>> {
+    fn origin(&mut self, file: &File) -> io::Result<Option<Origin>> {
         let mapped = sys::Mapped::first_page_of_code(file.as_fd())?;
         self.drain();
         let (own, start) = (std::process::id(), mapped.address());
@@ -424,10 +423,4 @@ impl Tracker {
             }
         }
     }
-}
-
-fn online() -> io::Result<Vec<u32>> {
-    aya::util::online_cpus().map_err(|(path, error)| {
-        io::Error::new(error.kind(), format!("cannot read {path}: {error}"))
-    })
 }

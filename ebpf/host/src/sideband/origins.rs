@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use profcol_ebpf_common::file::FileId;
 
-use super::events::{Mapped, Origin};
+use super::records::{Mapped, Origin};
 
 /// What is remembered of files; when there are more, it begins anew.
 const MOST: usize = 1 << 16;

@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
-use super::events::{self, Event, Record};
+use super::SideBandError;
+use super::records::{self, Event, Record};
+use crate::events;
 use crate::sys::{self, Mapped};
 
 /// Pages of a ring: what a user may lock without asking is for half a MiB on each CPU.
@@ -23,6 +25,11 @@ struct Ring {
     mapped: Mapped,
 }
 
+enum Unopened {
+    Event(io::Error),
+    Memory(io::Error),
+}
+
 pub struct Rings {
     by_cpu: BTreeMap<u32, Ring>,
 }
@@ -35,7 +42,7 @@ pub struct Drained {
 }
 
 impl Rings {
-    pub fn open(cpus: &[u32]) -> io::Result<Self> {
+    pub fn open(cpus: &[u32]) -> Result<Self, SideBandError> {
         let mut rings = Self {
             by_cpu: BTreeMap::new(),
         };
@@ -44,8 +51,11 @@ impl Rings {
                 Ok(ring) => {
                     rings.by_cpu.insert(cpu, ring);
                 }
-                Err(error) if crate::events::is_gone(&error) => {}
-                Err(error) => return Err(error),
+                Err(Unopened::Event(error)) if events::is_gone(&error) => {}
+                Err(Unopened::Event(error)) => {
+                    return Err(events::explain(cpu, error, cpus.len()).into());
+                }
+                Err(Unopened::Memory(error)) => return Err(SideBandError::Memory(error)),
             }
         }
         Ok(rings)
@@ -84,10 +94,10 @@ impl Rings {
 }
 
 impl Ring {
-    fn open(cpu: u32) -> io::Result<Self> {
-        let event = sys::open_process_events(cpu)?;
-        let mapped = Mapped::shared(event.as_fd(), PAGE + BYTES)?;
-        sys::enable(event.as_fd())?;
+    fn open(cpu: u32) -> Result<Self, Unopened> {
+        let event = sys::open_process_events(cpu).map_err(Unopened::Event)?;
+        let mapped = Mapped::shared(event.as_fd(), PAGE + BYTES).map_err(Unopened::Memory)?;
+        sys::enable(event.as_fd()).map_err(Unopened::Event)?;
         Ok(Self { event, mapped })
     }
 
@@ -112,7 +122,7 @@ impl Ring {
                 bytes.extend(word(at).to_le_bytes());
             }
             tail += size;
-            match events::parse(&bytes) {
+            match records::parse(&bytes) {
                 Some(Record::Event(event)) => drained.events.push(event),
                 Some(Record::Lost(count)) => drained.lost += count,
                 Some(Record::Other) => {}
