@@ -13,7 +13,8 @@ pub struct Metrics {
     frequency: Gauge,
     samples: IntCounter,
     lost_samples: IntCounter,
-    lost_mapping_events: IntCounter,
+    lost_events: IntCounter,
+    unpublished: IntCounter,
     by_reason: Vec<(EndReason, IntCounter)>,
     tables: Vec<(&'static str, IntCounter)>,
     table_bytes: Gauge,
@@ -21,6 +22,10 @@ pub struct Metrics {
 
 /// What became of an executable that was met.
 const TABLE_OUTCOMES: [&str; 5] = ["built", "refused", "vanished", "no_room", "evicted"];
+
+const LOST_MAPPINGS: &str = "profcol_ebpf_cpu_lost_mappings";
+const LOST_MAPPINGS_HELP: &str =
+    "What found no room where mappings are followed by events: events, or mappings.";
 
 impl Metrics {
     pub fn new(context: &BuildContext) -> Self {
@@ -63,9 +68,12 @@ impl Metrics {
                 "profcol_ebpf_cpu_lost_samples",
                 "Samples that found no room in the ring.",
             ),
-            lost_mapping_events: counter(
-                "profcol_ebpf_cpu_lost_mapping_events",
-                "Events of mappings that found no room, where mappings are followed by events.",
+            lost_events: labelled(LOST_MAPPINGS, LOST_MAPPINGS_HELP, "found_no_room", "event"),
+            unpublished: labelled(
+                LOST_MAPPINGS,
+                LOST_MAPPINGS_HELP,
+                "found_no_room",
+                "mapping",
             ),
             by_reason: EndReason::ALL
                 .iter()
@@ -102,7 +110,8 @@ impl Metrics {
         );
         raise(&self.lost_samples, counts.lost_samples);
         if let Some(mappings) = profiler.mapping_counts() {
-            raise(&self.lost_mapping_events, mappings.lost_events);
+            raise(&self.lost_events, mappings.lost_events);
+            raise(&self.unpublished, mappings.no_room);
         }
         for (reason, counter) in &self.by_reason {
             let found = counts
