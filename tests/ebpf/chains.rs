@@ -69,7 +69,7 @@ impl Subject {
     }
 
     /// Starts what is at `path`.
-    fn start_at(path: &Path, name: &'static str, chain: &'static str) -> Self {
+    pub fn start_at(path: &Path, name: &'static str, chain: &'static str) -> Self {
         let symbols = Symbols::read(path);
         let running = Running::start_nicely(path, &[]);
         let program = program(name, "", chain);
@@ -230,7 +230,7 @@ fn judge_all(subjects: &mut [Subject], profile: &Profile) -> Vec<Verdict> {
 
 /// Profiles until each program has shown enough, and holds its stacks against its chains.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
-fn check(subjects: &mut [Subject], profiler: Profiler) {
+pub fn check(subjects: &mut [Subject], profiler: Profiler) {
     let profile = profiler.until(PATIENCE, |profile| {
         judge_all(subjects, profile).iter().all(Verdict::is_enough)
     });
@@ -287,6 +287,10 @@ fn shows_exactly_the_known_chains() {
 /// ended.
 #[test]
 fn programs_that_replace_others_are_not_taken_for_them() {
+    replace_programs(Profiler::start);
+}
+
+pub fn replace_programs(start_profiler: fn(u32) -> Profiler) {
     if !can_profile() {
         return;
     }
@@ -296,7 +300,7 @@ fn programs_that_replace_others_are_not_taken_for_them() {
     let second = build("second", "cc -O2 -DLEAF=second plain.c");
     let third = build("third", "cc -O2 -static -DLEAF=third plain.c");
 
-    let mut profiler = Profiler::start(499);
+    let mut profiler = start_profiler(499);
     let (named, file) = (workshop.path("named"), workshop.path("file"));
     fs::copy(&third, &named).unwrap();
     fs::copy(&first, &file).unwrap();

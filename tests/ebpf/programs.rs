@@ -108,6 +108,10 @@ pub fn programs() -> Vec<Program> {
             .and("leaf two use main .. _start")
             .with("one.so", "cc -O2 -shared -fPIC -DNAME=one -DWORDS=10 plugin.c")
             .with("two.so", "cc -O2 -shared -fPIC -DNAME=two -DWORDS=100 plugin.c"),
+        program("plugins-slowly", "cc -O2 -DCALLS=20000 plugins.c", "leaf one use main .. _start")
+            .and("leaf two use main .. _start")
+            .with("one.so", "cc -O2 -shared -fPIC -DNAME=one -DWORDS=10 plugin.c")
+            .with("two.so", "cc -O2 -shared -fPIC -DNAME=two -DWORDS=100 plugin.c"),
         program("execs", "cc -O2 -DNAME=one -DWORDS=10 execs.c", "leaf one main .. _start").and("leaf two main .. _start")
             .with("execs-two", "cc -O2 -DNAME=two -DWORDS=100 execs.c"),
         program("deleted", "cc -O2 -DDELETES_ITSELF plain.c", PLAIN),

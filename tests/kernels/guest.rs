@@ -52,7 +52,8 @@ impl Guest {
         Self { folder }
     }
 
-    pub fn boot(self, kernel: &Path) -> Run {
+    /// `environment` is that of all programs there.
+    pub fn boot(self, kernel: &Path, environment: &str) -> Run {
         let console = self.folder.path().join("console");
         let profiles = self.folder.path().join("profiles.jsonl");
         let serial = |path: &Path| format!("file:{}", path.display());
@@ -66,7 +67,9 @@ impl Guest {
             .arg(kernel)
             .arg("-initrd")
             .arg(self.folder.path().join("disk.cpio"))
-            .args(["-append", "console=ttyS0 quiet panic=-1"])
+            // The kernel gives its first program what it does not know itself.
+            .arg("-append")
+            .arg(format!("console=ttyS0 quiet panic=-1 {environment}"))
             .stdin(Stdio::null());
         let ended = qemu.status().unwrap();
         let console = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();

@@ -175,7 +175,7 @@ impl Profiler {
             Finding::MapleTree { .. } | Finding::RedBlackTree { .. } => None,
         };
         let identifier = match &sideband {
-            Some(sideband) => FileIdentifier::Events(sideband.identifier()),
+            Some(_) => FileIdentifier::Events,
             None => FileIdentifier::Kernel(Box::new(programs.identifier)),
         };
 
