@@ -11,6 +11,7 @@
 
 mod chains;
 mod choice;
+mod clock;
 mod completeness;
 mod host;
 mod jit;

@@ -30,6 +30,11 @@ const WHOLE: f64 = 0.95;
 const ENOUGH: usize = 20;
 
 #[test]
+fn samples_on_linux_5_10() {
+    check("5.10", "blocks");
+}
+
+#[test]
 fn samples_on_linux_6_1() {
     check("6.1", "blocks");
 }
@@ -77,6 +82,10 @@ fn check(version: &str, tables: &str) {
         assert!(share >= WHOLE, "{program}: {judged:?}; {said}");
     }
     check_messages(&ran);
+    if version == "5.10" {
+        let said = ran.told("memory");
+        assert!(said.contains("they count as locked memory"), "{said}");
+    }
 }
 
 fn check_messages(ran: &Run) {

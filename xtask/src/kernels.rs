@@ -15,10 +15,31 @@ use crate::workspace::Workspace;
 
 const WHAT: &str = "the tests on other kernels";
 
-/// What the tests call a kernel, and the package that depends on its newest one.
-const KERNELS: [(&str, &str); 2] = [
-    ("6.1", "linux-image-cloud-amd64"),
-    ("6.12", "linux-image-6.12-cloud-amd64"),
+struct Kernel {
+    /// What the tests call it.
+    name: &'static str,
+    /// The package that depends on the newest one.
+    package: &'static str,
+    /// The release of Debian that has it, where that is not this machine's.
+    release: Option<&'static str>,
+}
+
+const KERNELS: [Kernel; 3] = [
+    Kernel {
+        name: "5.10",
+        package: "linux-image-cloud-amd64",
+        release: Some("bullseye"),
+    },
+    Kernel {
+        name: "6.1",
+        package: "linux-image-cloud-amd64",
+        release: None,
+    },
+    Kernel {
+        name: "6.12",
+        package: "linux-image-6.12-cloud-amd64",
+        release: None,
+    },
 ];
 
 /// Programs that the tests run, and the packages that have them.
@@ -42,8 +63,9 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let folder = workspace.target.join("kernels");
-    for (name, package) in KERNELS {
-        if let Err(error) = fetch(&folder.join(name), package) {
+    for kernel in KERNELS {
+        let name = kernel.name;
+        if let Err(error) = fetch(&folder.join(name), &kernel) {
             report.skip(WHAT, &format!("no Linux {name}: {error:#}"));
             return Ok(());
         }
@@ -60,14 +82,21 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
 }
 
 /// Puts the kernel's image into the folder.
-fn fetch(folder: &Path, package: &str) -> Result<()> {
-    let depends = process::output(Command::new("apt-cache").args(["depends", package]))?;
+fn fetch(folder: &Path, kernel: &Kernel) -> Result<()> {
+    let stamp = folder.join("package");
+    let apt = match kernel.release {
+        // It does not change any more.
+        Some(_) if stamp.exists() => return Ok(()),
+        Some(release) => Apt::of_release(&folder.with_extension("apt"), release)?,
+        None => Apt::default(),
+    };
+    let package = kernel.package;
+    let depends = process::output(apt.command("apt-cache").args(["depends", package]))?;
     let newest = depends
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
         .find(|name| name.starts_with("linux-image-"))
         .with_context(|| format!("apt knows no {package}"))?;
-    let stamp = folder.join("package");
     if fs::read_to_string(&stamp).is_ok_and(|kept| kept == newest) {
         return Ok(());
     }
@@ -77,7 +106,7 @@ fn fetch(folder: &Path, package: &str) -> Result<()> {
     }
     fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
     process::run(
-        Command::new("apt-get")
+        apt.command("apt-get")
             .args(["download", "--quiet", newest])
             .current_dir(folder),
     )?;
@@ -96,6 +125,53 @@ fn fetch(folder: &Path, package: &str) -> Result<()> {
     }
     fs::remove_file(fetched).context("failed to remove the package")?;
     fs::write(&stamp, newest).with_context(|| format!("failed to write {}", stamp.display()))
+}
+
+/// This machine's apt, or one with lists of its own.
+#[derive(Default)]
+struct Apt {
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// With the packages of another release, from where this machine has those of its own.
+    fn of_release(folder: &Path, release: &str) -> Result<Self> {
+        let fields = "$(ORIGIN) $(RELEASE) $(REPO_URI)";
+        let known =
+            process::output(Command::new("apt-get").args(["indextargets", "--format", fields]))?;
+        let archive = known
+            .lines()
+            .filter_map(|line| line.strip_prefix("Debian ")?.split_once(' '))
+            .find(|(release, _)| !release.contains('-'))
+            .map(|(_, archive)| archive)
+            .context("apt knows no archive of Debian")?;
+        for part in ["lists/partial", "cache/archives/partial"] {
+            let part = folder.join(part);
+            fs::create_dir_all(&part)
+                .with_context(|| format!("failed to create {}", part.display()))?;
+        }
+        let sources = folder.join("sources.list");
+        fs::write(&sources, format!("deb {archive} {release} main\n"))
+            .with_context(|| format!("failed to write {}", sources.display()))?;
+        let option = |name: &str, path: &Path| format!("-oDir::{name}={}", path.display());
+        let apt = Self {
+            options: vec![
+                option("Etc::SourceList", &sources),
+                option("Etc::SourceParts", Path::new("/dev/null")),
+                option("State::Lists", &folder.join("lists")),
+                option("Cache", &folder.join("cache")),
+                "-oAPT::Architectures=amd64".into(),
+            ],
+        };
+        process::run(apt.command("apt-get").args(["update", "--quiet"]))?;
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.options);
+        command
+    }
 }
 
 fn find(folder: &Path, begin: &str) -> Result<PathBuf> {

@@ -10,17 +10,21 @@
 //!   out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
+//! * [`sideband`] tells the programs of mappings, where they cannot read the kernel's own tree.
 //! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
 //!   code, [`jit`] that which runtimes generate.
 //!
 //! Unsafe code is in [`sys`] and [`memory`] alone.
 
+mod areas;
 mod arena;
 mod btf;
 mod builder;
+mod clock;
 mod events;
 mod executables;
 mod files;
+mod finding;
 mod identify;
 mod jit;
 mod jobs;
@@ -36,11 +40,14 @@ mod programs;
 mod proof;
 mod records;
 mod refusal;
+mod registers;
 mod repeats;
+mod sideband;
 mod surroundings;
 mod sys;
 mod tables;
 
+pub use clock::{Clock, Event};
 pub use executables::{Executable, Executables};
 pub use jit::{JitNames, JitProcesses};
 pub use kernel_names::{KernelFrame, KernelNames};
@@ -52,5 +59,6 @@ pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Samp
 pub use profcol_ebpf_common::repeat::{Repeat, turn};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
-pub use sys::{own_cpu_time, since_boot};
+pub use sideband::MappingCounts;
+pub use sys::{give_back_memory, own_cpu_time, since_boot};
 pub use tables::TableCounts;

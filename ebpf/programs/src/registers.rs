@@ -1,11 +1,10 @@
 //! The user's registers at a sample.
 
-use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
-};
 use profcol_ebpf_common::reason::EndReason;
+use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::Registers;
 
+use crate::kernel;
 use crate::scratch::WINDOW;
 
 /// Where x86-64's `pt_regs` has what a walk needs, in words.
@@ -13,6 +12,8 @@ const BP: usize = 4;
 /// Where the instruction `syscall` keeps the address behind it.
 const CX: usize = 11;
 const DI: usize = 14;
+/// The system call by which the thread came into the kernel.
+const ORIGINAL_AX: usize = 15;
 const IP: usize = 16;
 const CS: usize = 17;
 const SP: usize = 19;
@@ -41,7 +42,12 @@ pub struct Stand {
 /// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
 /// for use here.
 #[inline(always)]
-pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, EndReason> {
+pub fn of_user(
+    context: *const u64,
+    settings: &Settings,
+    task: u64,
+    space: &mut [u64; WINDOW],
+) -> Result<Stand, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
     let (cs, interrupted) = unsafe {
         let interrupted = Registers {
@@ -55,18 +61,12 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, 
     if cs & USER == USER {
         return of_code_segment(cs, interrupted, true);
     }
-    // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
-    // the thread's kernel stack.
-    let read = unsafe {
-        let at = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel(
-            space.as_mut_ptr().cast(),
-            (WORDS * 8) as u32,
-            at as *const _,
-        )
-    };
+    // The kernel keeps these registers at the top of the thread's stack in it.
+    let stack = kernel::word(task + settings.layout.task_stack).unwrap_or(0);
+    let at = stack + settings.registers_at;
     let saved = space;
-    if read != 0 || saved[CS] & USER != USER {
+    let is_read = kernel::read(at, saved.as_mut_ptr().cast::<[u64; WORDS]>());
+    if settings.registers_at == 0 || !is_read || saved[CS] & USER != USER {
         return Err(EndReason::NoRegisters);
     }
     of_code_segment(
@@ -87,4 +87,13 @@ fn of_code_segment(cs: u64, registers: Registers, exact: bool) -> Result<Stand, 
         return Err(EndReason::Bits32);
     }
     Ok(Stand { registers, exact })
+}
+
+/// The system call that the thread is in, if its user's registers are so far above the lowest address
+/// of its stack; with that the loader finds out where they are.
+#[inline(always)]
+pub fn system_call(settings: &Settings, task: u64, registers_at: u64) -> Option<u64> {
+    let stack = kernel::word(task + settings.layout.task_stack)?;
+    let word = |place: usize| kernel::word(stack + registers_at + place as u64 * 8);
+    (word(CS)? & USER == USER).then_some(word(ORIGINAL_AX)?)
 }
