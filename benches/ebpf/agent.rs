@@ -18,6 +18,8 @@ pub struct Agent {
     metrics: SocketAddr,
     /// From the start to readiness.
     pub start: Duration,
+    /// Milliseconds in which the kernel took the programs, as the agent says.
+    pub load: f64,
     /// Holds the configuration and the log as long as the process.
     _folder: tempfile::TempDir,
 }
@@ -45,6 +47,7 @@ impl Agent {
             child,
             metrics,
             start: Duration::ZERO,
+            load: f64::NAN,
             _folder: folder,
         };
         agent.wait_until_ready(&log, started)?;
@@ -56,10 +59,19 @@ impl Agent {
         self.child.id()
     }
 
+    /// Ends it when all that it sampled is delivered.
+    pub fn finish(mut self) -> Result<()> {
+        let pid = self.pid().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     fn wait_until_ready(&mut self, log: &PathBuf, started: Instant) -> Result<()> {
         loop {
             let said = fs::read_to_string(log).unwrap_or_default();
             if said.contains("Everything is ready") {
+                self.load = load(&said).unwrap_or(f64::NAN);
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -87,6 +99,17 @@ impl Agent {
         };
         Ok(Metrics(text.lines().filter_map(value).collect()))
     }
+}
+
+fn load(said: &str) -> Option<f64> {
+    let line = said
+        .lines()
+        .find(|line| line.contains("took the BPF programs"))?;
+    let mut words = line.split_whitespace();
+    words
+        .find_map(|word| word.strip_prefix("milliseconds="))?
+        .parse()
+        .ok()
 }
 
 impl Drop for Agent {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use profcol_benches::procfs;
 
 use crate::agent::{Agent, Metrics};
-use crate::bpf::Facts;
+use crate::bpf::{Facts, RunTimes};
 use crate::floor::{Floor, FloorCounts};
 use crate::options::Options;
 
@@ -25,12 +25,16 @@ pub struct Trial {
     pub delivered: f64,
     /// Nanoseconds per sample, without what the kernel's counting adds.
     pub program: f64,
+    /// Of the single samples: half take no longer than the one, nine of ten no longer than the other.
+    pub median: f64,
+    pub ninth_decile: f64,
     pub frame_pointers: f64,
     pub empty: f64,
     /// Shares of user stacks by the reason why they end, the largest first.
     pub reasons: Vec<(String, f64)>,
     /// From the process's start to readiness, and CPU from there to the end of the warm-up.
     pub start: f64,
+    pub load: f64,
     pub start_cpu: f64,
     pub verified: u64,
 }
@@ -60,9 +64,11 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
     let agent = Agent::start(&options.profcol, frequency, "nop: {}")?;
     thread::sleep(options.warm_up());
     let floor = Floor::start(frequency)?;
+    let times = RunTimes::start(agent.pid())?;
     let before = Look::at(&agent, &floor)?;
     thread::sleep(options.window());
     let after = Look::at(&agent, &floor)?;
+    let times = times.end();
     // Counters follow at the end of an interval: what was counted last belongs to the whole run.
     let counted = |name: &str| after.metrics.sum(name);
     let empty = after.floor.empty.since(before.floor.empty);
@@ -72,8 +78,9 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
         .since(before.floor.frame_pointers);
     let runs = (after.facts.runs - before.facts.runs) as f64;
     let nanoseconds = (after.facts.nanoseconds - before.facts.nanoseconds) as f64;
-    // The program ends at once where its CPU is idle.
-    let busy = counted("samples") / after.facts.runs as f64;
+    // The program ends at once where it does not want the process.
+    let sampled = counted("samples") / after.facts.runs as f64;
+    let due = (after.floor.busy - before.floor.busy) as f64;
     let lost = (counted("lost_samples") + counted("dropped_samples")) / counted("samples");
     Ok(Trial {
         cpu: (after.cpu.saturating_sub(before.cpu)).as_secs_f64()
@@ -81,16 +88,25 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
         resident: procfs::resident(agent.pid())?,
         peak: procfs::peak_resident(agent.pid())?,
         map_bytes: after.facts.map_bytes,
-        samples: runs * busy,
-        delivered: runs / empty.count as f64 * (1.0 - lost),
-        program: (nanoseconds / runs - empty.mean()) / busy,
-        frame_pointers: (frame_pointers.mean() - empty.mean()) / busy,
+        samples: runs * sampled,
+        delivered: runs * sampled / due * (1.0 - lost),
+        program: (nanoseconds / runs - empty.mean()) / sampled,
+        median: at_share(&times, 0.5) - empty.mean(),
+        ninth_decile: at_share(&times, 0.9) - empty.mean(),
+        // On idle CPUs it runs too, but has nothing to walk.
+        frame_pointers: (frame_pointers.mean() - empty.mean()) * frame_pointers.count as f64 / due,
         empty: empty.mean(),
         reasons: reasons(&before.metrics, &after.metrics),
         start: agent.start.as_secs_f64(),
+        load: agent.load,
         start_cpu: before.cpu.as_secs_f64(),
         verified: after.facts.verified,
     })
+}
+
+fn at_share(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len() as f64 * share) as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
 fn reasons(before: &Metrics, after: &Metrics) -> Vec<(String, f64)> {

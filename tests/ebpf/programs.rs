@@ -30,8 +30,8 @@ const PLT_HEADER: [&str; 3] = [
 ];
 /// Go's stack, then the thread's, on which C runs, then Go's again.
 const CGO: [&str; 2] = [
-    "c_leaf c_inner ? runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_inner.abi0 main.outer main.main runtime.main runtime.goexit.abi0",
-    "main.leaf main.fromC .. main.outer main.main runtime.main runtime.goexit.abi0",
+    "c_leaf c_inner .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_inner.abi0 main.outer main.main runtime.main runtime.goexit.abi0",
+    "main.leaf .. crosscall2 fromC c_back .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_back.abi0 main.outer main.main runtime.main runtime.goexit.abi0",
 ];
 const LIBRARY: (&str, &str) = ("library.so", "cc -O2 -shared -fPIC library.c");
 

@@ -1,0 +1,42 @@
+//! The stacks of a workload's own processes: beside them the host runs others, with reasons of their own.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::agent::Agent;
+use crate::options::Options;
+use crate::recording::{self, WHOLE};
+
+/// Records the host for a while and says how many stacks of these processes are whole.
+pub fn run(frequency: u64, pids: &[u32], options: &Options) -> Result<String> {
+    let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
+    let path = folder.path().join("profiles.jsonl");
+    record(&options.profcol, frequency, &path, options)?;
+    let recorded = recording::read(&path)?;
+    let own = recording::of_processes(&recorded, pids);
+    let reasons = recording::reasons(&own);
+    let all: usize = reasons.values().sum();
+    let share = |count: usize| count as f64 * 100.0 / all.max(1) as f64;
+    let whole = reasons.get(WHOLE).copied().unwrap_or_default();
+    let mut text = format!("{:.1} % of {all}", share(whole));
+    let mut others: Vec<_> = reasons.iter().filter(|(end, _)| *end != WHOLE).collect();
+    others.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    for (end, &count) in others.into_iter().take(3) {
+        let _ = write!(text, ", {end} {:.1} %", share(count));
+    }
+    Ok(text)
+}
+
+fn record(profcol: &Path, frequency: u64, path: &Path, options: &Options) -> Result<()> {
+    let agent = Agent::start(
+        profcol,
+        frequency,
+        &format!("file: {{path: {}}}", path.display()),
+    )?;
+    thread::sleep(options.window().max(Duration::from_secs(3)));
+    agent.finish()
+}
