@@ -53,7 +53,8 @@ fn main() -> Result<()> {
     let mut report = Report::default();
     for &workload in &options.workloads {
         let runs = options.frequencies.len() as u32 + 1;
-        let longest = runs * (options.window() * 3 + options.warm_up() + Duration::from_secs(60));
+        let longest =
+            runs * (options.window() * 3 + options.warm_up() * 2 + Duration::from_secs(60));
         let running = programs.start(workload, longest)?;
         for &frequency in &options.frequencies {
             let trial = trial::run(frequency, &options)?;

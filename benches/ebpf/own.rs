@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
@@ -15,8 +15,11 @@ use crate::recording::{self, WHOLE};
 pub fn run(frequency: u64, pids: &[u32], options: &Options) -> Result<String> {
     let folder = tempfile::tempdir().context("failed to make a temporary folder")?;
     let path = folder.path().join("profiles.jsonl");
-    record(&options.profcol, frequency, &path, options)?;
-    let recorded = recording::read(&path)?;
+    let from = record(&options.profcol, frequency, &path, options)?;
+    let mut recorded = recording::read(&path)?;
+    for sample in &mut recorded {
+        sample.times.retain(|&time| time >= from);
+    }
     let own = recording::of_processes(&recorded, pids);
     let reasons = recording::reasons(&own);
     let all: usize = reasons.values().sum();
@@ -31,12 +34,13 @@ pub fn run(frequency: u64, pids: &[u32], options: &Options) -> Result<String> {
     Ok(text)
 }
 
-fn record(profcol: &Path, frequency: u64, path: &Path, options: &Options) -> Result<()> {
-    let agent = Agent::start(
-        profcol,
-        frequency,
-        &format!("file: {{path: {}}}", path.display()),
-    )?;
-    thread::sleep(options.window().max(Duration::from_secs(3)));
-    agent.finish()
+/// Returns when the warm-up was over, in nanoseconds of the world's time.
+fn record(profcol: &Path, frequency: u64, path: &Path, options: &Options) -> Result<u64> {
+    let exporter = format!("file: {{path: {}}}", path.display());
+    let agent = Agent::start(profcol, frequency, &exporter)?;
+    thread::sleep(options.warm_up());
+    let from = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64;
+    thread::sleep(options.window());
+    agent.finish()?;
+    Ok(from)
 }

@@ -69,8 +69,6 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
     thread::sleep(options.window());
     let after = Look::at(&agent, &floor)?;
     let times = times.end();
-    // Counters follow at the end of an interval: what was counted last belongs to the whole run.
-    let counted = |name: &str| after.metrics.sum(name);
     let empty = after.floor.empty.since(before.floor.empty);
     let frame_pointers = after
         .floor
@@ -78,15 +76,20 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
         .since(before.floor.frame_pointers);
     let runs = (after.facts.runs - before.facts.runs) as f64;
     let nanoseconds = (after.facts.nanoseconds - before.facts.nanoseconds) as f64;
-    // The program ends at once where it does not want the process.
-    let sampled = counted("samples") / after.facts.runs as f64;
     let due = (after.floor.busy - before.floor.busy) as f64;
-    let lost = (counted("lost_samples") + counted("dropped_samples")) / counted("samples");
+    let resident = procfs::resident(agent.pid())?;
+    let peak = procfs::peak_resident(agent.pid())?;
+    let (start, load) = (agent.start, agent.load);
+    let all_runs = Facts::of(agent.pid())?.runs as f64;
+    let ended = agent.finish()?;
+    // The program ends at once where it does not want the process. Both numbers are of the whole time, up to a moment.
+    let sampled = (ended.samples / all_runs).min(1.0);
+    let lost = ended.lost / ended.samples;
     Ok(Trial {
         cpu: (after.cpu.saturating_sub(before.cpu)).as_secs_f64()
             / (after.at - before.at).as_secs_f64(),
-        resident: procfs::resident(agent.pid())?,
-        peak: procfs::peak_resident(agent.pid())?,
+        resident,
+        peak,
         map_bytes: after.facts.map_bytes,
         samples: runs * sampled,
         delivered: runs * sampled / due * (1.0 - lost),
@@ -97,8 +100,8 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
         frame_pointers: (frame_pointers.mean() - empty.mean()) * frame_pointers.count as f64 / due,
         empty: empty.mean(),
         reasons: reasons(&before.metrics, &after.metrics),
-        start: agent.start.as_secs_f64(),
-        load: agent.load,
+        start: start.as_secs_f64(),
+        load,
         start_cpu: before.cpu.as_secs_f64(),
         verified: after.facts.verified,
     })
