@@ -181,6 +181,13 @@ impl Symbols {
         self.cache.get(&frame.address).cloned()
     }
 
+    /// The one name of a function that has several, by any of them.
+    pub fn alias(&self, name: &str) -> String {
+        let name = name.strip_suffix(".cold").unwrap_or(name);
+        let named = self.functions.iter().find(|(.., known)| known == name);
+        named.map_or_else(|| name.to_owned(), |&(start, ..)| self.find(start))
+    }
+
     fn find(&self, address: u64) -> String {
         let mut linkage = self.linkage.iter();
         if let Some((start, _, header)) =
