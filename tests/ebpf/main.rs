@@ -14,6 +14,7 @@ mod chains;
 mod choice;
 mod clock;
 mod completeness;
+mod distribution;
 mod host;
 mod jit;
 #[path = "../peers/mod.rs"]
