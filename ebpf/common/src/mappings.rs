@@ -8,6 +8,7 @@
 
 use crate::file::FileId;
 use crate::layout::Layout;
+use crate::settings::Settings;
 use crate::{hide, reason::EndReason};
 
 /// Reads the kernel's memory.
@@ -53,7 +54,6 @@ impl Miss {
 }
 
 const EXECUTABLE: u64 = 4;
-const PAGE_SHIFT: u64 = 12;
 
 /// Levels of a tree; five hold more mappings than a process may have.
 const MAX_DEPTH: u32 = 6;
@@ -67,10 +67,11 @@ const ALLOCATING_RANGE: u64 = 3;
 #[inline(always)]
 pub fn find(
     kernel: &mut impl KernelMemory,
-    layout: &Layout,
+    settings: &Settings,
     mm: u64,
     address: u64,
 ) -> Result<Mapping, Miss> {
+    let layout = &settings.layout;
     let area = find_area(kernel, layout, mm, address)?;
     // All that is asked for stands in its first 256 bytes.
     if !kernel.load_node(area) {
@@ -100,7 +101,7 @@ pub fn find(
     Ok(Mapping {
         start,
         end,
-        to_offset: (page << PAGE_SHIFT).wrapping_sub(start),
+        to_offset: (page << (settings.page_shift & 63)).wrapping_sub(start),
         file,
         id,
         has_code,

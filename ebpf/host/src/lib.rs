@@ -16,6 +16,7 @@
 //! Unsafe code is in [`sys`] and [`memory`] alone.
 
 mod arena;
+mod auxiliary;
 mod btf;
 mod builder;
 mod events;

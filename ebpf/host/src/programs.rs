@@ -15,13 +15,14 @@ use profcol_ebpf_common::repeat::turn;
 use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings};
 
 use crate::arena::Arena;
+use crate::auxiliary::Auxiliary;
 use crate::btf::BtfError;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::refusal::Refusal;
 use crate::repeats::Repeats;
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests;
 
 /// Where the programs find the unwind tables. The step machine is the same: the sources are
@@ -47,21 +48,30 @@ impl TableMemory {
             .find(|memory| name == memory.name())
     }
 
-    /// Built by `cargo xtask bpf`.
-    #[cfg(target_arch = "x86_64")]
-    fn object(self) -> Option<&'static [u8]> {
-        static ARENA: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
-        static BLOCKS: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64-blocks.o");
-        Some(match self {
-            Self::Arena => ARENA,
-            Self::Blocks => BLOCKS,
-        })
+    fn object(self) -> &'static [u8] {
+        match self {
+            Self::Arena => objects::ARENA,
+            Self::Blocks => objects::BLOCKS,
+        }
     }
+}
 
-    #[cfg(not(target_arch = "x86_64"))]
-    fn object(self) -> Option<&'static [u8]> {
-        None
-    }
+/// Built by `cargo xtask bpf`.
+mod objects {
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    compile_error!(
+        "there are no BPF programs for this machine; build without the feature `ebpf_cpu`"
+    );
+
+    #[cfg(target_arch = "x86_64")]
+    pub static ARENA: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
+    #[cfg(target_arch = "x86_64")]
+    pub static BLOCKS: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64-blocks.o");
+
+    #[cfg(target_arch = "aarch64")]
+    pub static ARENA: &[u8] = aya::include_bytes_aligned!("../../objects/aarch64.o");
+    #[cfg(target_arch = "aarch64")]
+    pub static BLOCKS: &[u8] = aya::include_bytes_aligned!("../../objects/aarch64-blocks.o");
 }
 
 /// Names the only table memory to try, for tests.
@@ -71,11 +81,6 @@ const FORCED: &str = "PROFCOL_EBPF_TABLES";
 pub enum LoadError {
     #[error(transparent)]
     Btf(#[from] BtfError),
-    #[error(
-        "there are no BPF programs for {}; profcol has them for x86_64",
-        std::env::consts::ARCH
-    )]
-    Architecture,
     #[error("the kernel does not take the BPF maps: {0}")]
     Object(Refusal),
     #[error("the kernel does not take the BPF program `{name}`: {error}")]
@@ -91,6 +96,8 @@ pub enum LoadError {
     Cpus(std::io::Error),
     #[error("the memory of the unwind tables cannot be mapped: {0}")]
     Memory(std::io::Error),
+    #[error("cannot tell how large pages are: {0}; mount /proc")]
+    Auxiliary(std::io::Error),
 }
 
 /// The loaded programs and their maps.
@@ -122,8 +129,6 @@ pub struct Sizes {
     pub repeats: u32,
 }
 
-const PAGE: u64 = 4096;
-
 const ARENA: &str = "arena";
 const BLOCKS: &str = "blocks";
 const FIRST_REPEATS: &str = "first_repeats";
@@ -149,10 +154,11 @@ impl Programs {
         layout: Layout,
         sizes: &Sizes,
     ) -> Result<Self, LoadError> {
-        let bytes = memory.object().ok_or(LoadError::Architecture)?;
+        let bytes = memory.object();
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| LoadError::Cpus(error))?;
         let remembered = u32::try_from(cpus << REMEMBERED_SHIFT).unwrap_or(u32::MAX);
-        let pages = u32::try_from(sizes.table_bytes.div_ceil(PAGE)).unwrap_or(u32::MAX);
+        let host = Auxiliary::read().map_err(LoadError::Auxiliary)?;
+        let pages = u32::try_from(sizes.table_bytes.div_ceil(host.page_size)).unwrap_or(u32::MAX);
         let mut object = EbpfLoader::new()
             // The object has no relocations by type, and reading the kernel's types is not cheap.
             .btf(None)
@@ -174,7 +180,7 @@ impl Programs {
                 let Some(Map::Unsupported(data)) = object.map(ARENA) else {
                     return Err(LoadError::Missing(ARENA));
                 };
-                Memory::of_arena(data.fd().as_fd(), pages as usize * PAGE as usize)
+                Memory::of_arena(data.fd().as_fd(), pages as usize * host.page_size as usize)
             }
             TableMemory::Blocks => Memory::of_blocks(take(&mut object, BLOCKS)?),
         };
@@ -188,6 +194,8 @@ impl Programs {
             with_arguments: sizes.with_arguments.into(),
             namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
             namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
+            address_bits: host.address_bits,
+            page_shift: u64::from(host.page_size.trailing_zeros()),
             turn: if sizes.repeats > 0 {
                 turn::FIRST
             } else {

@@ -45,7 +45,7 @@ pub extern "C" fn find_own(node: *mut Node, address: u64) -> u32 {
     let task = unsafe { bpf_get_current_task() };
     let mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
     let mut kernel = Kernel { node };
-    match mappings::find(&mut kernel, &settings.layout, mm, address) {
+    match mappings::find(&mut kernel, settings, mm, address) {
         Ok(mapping) => {
             answer.start = mapping.start;
             answer.end = mapping.end;

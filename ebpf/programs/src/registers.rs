@@ -3,31 +3,21 @@
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
 };
+use profcol_ebpf_common::architecture::{Architecture, Mode, Places};
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::walk::Registers;
 
+use crate::Target;
 use crate::scratch::WINDOW;
 
-/// Where x86-64's `pt_regs` has what a walk needs, in words.
-const BP: usize = 4;
-/// Where the instruction `syscall` keeps the address behind it.
-const CX: usize = 11;
-const DI: usize = 14;
-const IP: usize = 16;
-const CS: usize = 17;
-const SP: usize = 19;
-const WORDS: usize = 21;
-const _: () = assert!(WORDS <= WINDOW);
-
-/// The code segments of user code: the lowest two bits are set, and the rest tells 64 from 32 bits.
-const USER: u64 = 3;
-const USER_32: u64 = 0x23;
+const PLACES: Places<usize> = Target::INTERRUPTED;
+const _: () = assert!(Target::WORDS <= WINDOW);
 
 /// Whether user code was interrupted, and not the kernel.
 #[inline(always)]
 pub fn is_user(context: *const u64) -> bool {
     // SAFETY: as below.
-    unsafe { context.add(CS).read_volatile() & USER == USER }
+    Target::mode(unsafe { context.add(Target::MODE).read_volatile() }) != Mode::Kernel
 }
 
 /// Where a thread of a process stands.
@@ -43,17 +33,18 @@ pub struct Stand {
 #[inline(always)]
 pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
-    let (cs, interrupted) = unsafe {
+    let (mode, interrupted) = unsafe {
         let interrupted = Registers {
-            ip: context.add(IP).read_volatile(),
-            sp: context.add(SP).read_volatile(),
-            fp: context.add(BP).read_volatile(),
-            link: context.add(DI).read_volatile(),
+            ip: context.add(PLACES.ip).read_volatile(),
+            sp: context.add(PLACES.sp).read_volatile(),
+            fp: context.add(PLACES.fp).read_volatile(),
+            link: context.add(PLACES.link).read_volatile(),
         };
-        (context.add(CS).read_volatile(), interrupted)
+        (context.add(Target::MODE).read_volatile(), interrupted)
     };
-    if cs & USER == USER {
-        return of_code_segment(cs, interrupted, true);
+    let mode = Target::mode(mode);
+    if mode != Mode::Kernel {
+        return of_mode(mode, interrupted, true);
     }
     // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
     // the thread's kernel stack.
@@ -61,30 +52,29 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, 
         let at = bpf_task_pt_regs(bpf_get_current_task_btf());
         bpf_probe_read_kernel(
             space.as_mut_ptr().cast(),
-            (WORDS * 8) as u32,
+            (Target::WORDS * 8) as u32,
             at as *const _,
         )
     };
-    let saved = space;
-    if read != 0 || saved[CS] & USER != USER {
+    if read != 0 {
         return Err(EndReason::NoRegisters);
     }
-    of_code_segment(
-        saved[CS],
-        Registers {
-            ip: saved[IP],
-            sp: saved[SP],
-            fp: saved[BP],
-            link: saved[DI],
-        },
-        saved[CX] != saved[IP],
-    )
+    let saved = space;
+    let registers = Registers {
+        ip: saved[PLACES.ip],
+        sp: saved[PLACES.sp],
+        fp: saved[PLACES.fp],
+        link: saved[PLACES.link],
+    };
+    let exact = !Target::is_in_system_call(&saved[..]);
+    of_mode(Target::mode(saved[Target::MODE]), registers, exact)
 }
 
 #[inline(always)]
-fn of_code_segment(cs: u64, registers: Registers, exact: bool) -> Result<Stand, EndReason> {
-    if cs & 0xffff == USER_32 {
-        return Err(EndReason::Bits32);
+fn of_mode(mode: Mode, registers: Registers, exact: bool) -> Result<Stand, EndReason> {
+    match mode {
+        Mode::User => Ok(Stand { registers, exact }),
+        Mode::User32 => Err(EndReason::Bits32),
+        Mode::Kernel => Err(EndReason::NoRegisters),
     }
-    Ok(Stand { registers, exact })
 }

@@ -11,6 +11,7 @@ use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::table::{PAGE_SIZE, Page};
 use profcol_ebpf_common::walk::{self, Code, World};
 
+use crate::Target;
 use crate::arena::Arena;
 use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
@@ -81,7 +82,7 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
     }
     let mut walk = scratch.walk;
     let was_exact = walk.exact;
-    let step = walk.step(scratch.rule, scratch);
+    let step = walk.step::<Target>(scratch.rule, scratch);
     scratch.walk = walk;
     if walk.exact > was_exact {
         // It returned from a signal, by code that no call leads to: its address is its first one.
@@ -199,9 +200,8 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
     let mut kernel = Kernel {
         node: &mut scratch.node,
     };
-    let layout = &settings.layout;
     let mapping =
-        mappings::find(&mut kernel, layout, scratch.mm, address).map_err(|miss| miss.reason())?;
+        mappings::find(&mut kernel, settings, scratch.mm, address).map_err(|miss| miss.reason())?;
     if !mapping.has_code {
         return Err(EndReason::NoMapping);
     }
@@ -213,7 +213,7 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
     };
     let mut id = mapping.id;
     if mapping.file == 0 {
-        if kernel::word(scratch.mm + layout.mm_vdso) != Some(mapping.start) {
+        if kernel::word(scratch.mm + settings.layout.mm_vdso) != Some(mapping.start) {
             code.number = number::ANONYMOUS;
             code.to_offset = 0;
             return Ok(code);
@@ -238,6 +238,11 @@ impl World for Scratch {
     #[inline(always)]
     fn user_word(&mut self, address: u64) -> Option<u64> {
         (hide(u64::from(fetch(self, address))) == 0).then_some(self.word)
+    }
+
+    #[inline(always)]
+    fn address_bits(&self) -> u64 {
+        self.address_bits
     }
 }
 

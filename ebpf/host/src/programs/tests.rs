@@ -130,5 +130,5 @@ fn check_maps(object: &Object) {
 }
 
 fn object(memory: TableMemory) -> Object {
-    Object::parse(memory.object().expect("is x86-64")).expect("is a BPF object")
+    Object::parse(memory.object()).expect("is a BPF object")
 }
