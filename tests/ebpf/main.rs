@@ -14,6 +14,7 @@ mod choice;
 mod completeness;
 mod host;
 mod jit;
+mod judge;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod privileges;

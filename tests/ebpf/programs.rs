@@ -19,7 +19,6 @@ const PLT: [&str; 2] = [
     "plt spin outer main .. _start",
     "step spin outer main .. _start",
 ];
-const LIBRARY: (&str, &str) = ("library.so", "cc -O2 -shared -fPIC library.c");
 
 pub fn program(name: &'static str, command: &'static str, chain: &'static str) -> Program {
     Program {
@@ -33,7 +32,7 @@ pub fn program(name: &'static str, command: &'static str, chain: &'static str) -
 }
 
 impl Program {
-    fn and(mut self, chain: &'static str) -> Self {
+    pub fn and(mut self, chain: &'static str) -> Self {
         self.chains.push(chain);
         self
     }
@@ -49,15 +48,18 @@ impl Program {
         self
     }
 
-    fn with_library(mut self) -> Self {
-        self.parts.push(LIBRARY);
+    /// A part that it does not ask for by an argument.
+    pub fn needs(mut self, name: &'static str, command: &'static str) -> Self {
+        self.parts.push((name, command));
         self
     }
 }
 
 /// Calls through a linkage table.
 fn linked(name: &'static str, command: &'static str) -> Program {
-    program(name, command, PLT[0]).and(PLT[1]).with_library()
+    program(name, command, PLT[0])
+        .and(PLT[1])
+        .needs("library.so", "cc -O2 -shared -fPIC library.c")
 }
 
 #[rustfmt::skip]

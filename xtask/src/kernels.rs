@@ -9,44 +9,68 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process;
 use crate::report::Report;
 use crate::workspace::Workspace;
+use crate::{cross, process};
 
-const WHAT: &str = "the tests on other kernels";
+/// Kernels of one architecture, and what it takes to run them.
+struct Machines {
+    what: &'static str,
+    /// In `target/kernels`.
+    folder: &'static str,
+    /// What the tests call a file, the package that depends on its newest one or has it, and where in that it is.
+    files: &'static [(&'static str, &'static str, &'static str)],
+    /// Programs that the tests run, and the packages that have them.
+    tools: &'static [(&'static str, &'static str)],
+}
 
-/// What the tests call a kernel, and the package that depends on its newest one.
-const KERNELS: [(&str, &str); 2] = [
-    ("6.1", "linux-image-cloud-amd64"),
-    ("6.12", "linux-image-6.12-cloud-amd64"),
-];
+const OWN: Machines = Machines {
+    what: "the tests on other kernels",
+    folder: "",
+    files: &[
+        ("6.1/vmlinuz", "linux-image-cloud-amd64", "boot/vmlinuz-"),
+        (
+            "6.12/vmlinuz",
+            "linux-image-6.12-cloud-amd64",
+            "boot/vmlinuz-",
+        ),
+    ],
+    tools: &[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("busybox", "busybox-static"),
+        ("cpio", "cpio"),
+        ("setpriv", "util-linux"),
+        ("objcopy", "binutils"),
+    ],
+};
 
-/// Programs that the tests run, and the packages that have them.
-const TOOLS: [(&str, &str); 5] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("busybox", "busybox-static"),
-    ("cpio", "cpio"),
-    ("setpriv", "util-linux"),
-    ("objcopy", "binutils"),
-];
+const AARCH64: Machines = Machines {
+    what: "the tests on aarch64",
+    folder: "aarch64",
+    files: &[
+        (
+            "6.1/vmlinuz",
+            "linux-image-cloud-arm64:arm64",
+            "boot/vmlinuz-",
+        ),
+        (
+            "6.12/vmlinuz",
+            "linux-image-6.12-cloud-arm64:arm64",
+            "boot/vmlinuz-",
+        ),
+        ("busybox", "busybox-static:arm64", "bin/busybox"),
+    ],
+    tools: &[
+        ("qemu-system-aarch64", "qemu-system-arm"),
+        ("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu"),
+        ("go", "golang"),
+    ],
+};
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
-    let missing: Vec<&str> = TOOLS
-        .iter()
-        .filter(|(tool, _)| !process::succeeds(Command::new("which").arg(tool)))
-        .map(|&(_, package)| package)
-        .collect();
-    if !missing.is_empty() {
-        let why = format!("on Debian `apt-get install {}`", missing.join(" "));
-        report.skip(WHAT, &why);
-        return Ok(());
-    }
     let folder = workspace.target.join("kernels");
-    for (name, package) in KERNELS {
-        if let Err(error) = fetch(&folder.join(name), package) {
-            report.skip(WHAT, &format!("no Linux {name}: {error:#}"));
-            return Ok(());
-        }
+    if !OWN.get(&folder, report) {
+        return Ok(());
     }
     let arguments = [
         "test",
@@ -56,55 +80,96 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         "--nocapture",
         "--test-threads=1",
     ];
-    process::run(workspace.cargo(&arguments).env("PROFCOL_KERNELS", &folder))
+    let mut tests = workspace.cargo(&arguments);
+    tests.env("PROFCOL_KERNELS", &folder);
+    if AARCH64.get(&folder, report)
+        && let Some(profcol) = cross::build(workspace, report)?
+    {
+        tests.env("PROFCOL_AARCH64", profcol);
+    }
+    process::run(&mut tests)
 }
 
-/// Puts the kernel's image into the folder.
-fn fetch(folder: &Path, package: &str) -> Result<()> {
+impl Machines {
+    /// Fetches the kernels. Whether all is there; if not there is a line in the report.
+    fn get(&self, folder: &Path, report: &mut Report) -> bool {
+        let missing: Vec<&str> = self
+            .tools
+            .iter()
+            .filter(|(tool, _)| !process::succeeds(Command::new("which").arg(tool)))
+            .map(|&(_, package)| package)
+            .collect();
+        if !missing.is_empty() {
+            let why = format!("on Debian `apt-get install {}`", missing.join(" "));
+            report.skip(self.what, &why);
+            return false;
+        }
+        for (name, package, place) in self.files {
+            if let Err(error) = fetch(&folder.join(self.folder).join(name), package, place) {
+                report.skip(self.what, &format!("no {name} of {package}: {error:#}"));
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Puts the one file of the newest package at `path`.
+fn fetch(path: &Path, package: &str, place: &str) -> Result<()> {
     let depends = process::output(Command::new("apt-cache").args(["depends", package]))?;
     let newest = depends
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
         .find(|name| name.starts_with("linux-image-"))
-        .with_context(|| format!("apt knows no {package}"))?;
-    let stamp = folder.join("package");
-    if fs::read_to_string(&stamp).is_ok_and(|kept| kept == newest) {
+        .unwrap_or(package);
+    let policy = process::output(Command::new("apt-cache").args(["policy", newest]))?;
+    let version = policy
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Candidate: "))
+        .with_context(|| format!("apt knows no {newest}"))?;
+    let wanted = format!("{newest} {version}");
+    let stamp = path.with_extension("package");
+    if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == wanted) {
         return Ok(());
     }
+    let folder = path.with_extension("fetched");
     if folder.exists() {
-        fs::remove_dir_all(folder)
+        fs::remove_dir_all(&folder)
             .with_context(|| format!("failed to empty {}", folder.display()))?;
     }
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("failed to create {}", folder.display()))?;
     process::run(
         Command::new("apt-get")
             .args(["download", "--quiet", newest])
-            .current_dir(folder),
+            .current_dir(&folder),
     )?;
-    let fetched = find(folder, newest)?;
     process::run(
         Command::new("dpkg-deb")
             .arg("--extract")
-            .arg(&fetched)
-            .arg(folder),
+            .arg(find(&folder.join(newest.trim_end_matches(":arm64")))?)
+            .arg(&folder),
     )?;
-    let image = find(&folder.join("boot"), "vmlinuz-")?;
-    fs::rename(image, folder.join("vmlinuz")).context("failed to move the kernel's image")?;
+    fs::rename(find(&folder.join(place))?, path)
+        .with_context(|| format!("failed to move {place} of {newest}"))?;
     // Modules are most of it.
-    for rest in ["boot", "lib", "usr"] {
-        let _ = fs::remove_dir_all(folder.join(rest));
-    }
-    fs::remove_file(fetched).context("failed to remove the package")?;
-    fs::write(&stamp, newest).with_context(|| format!("failed to write {}", stamp.display()))
+    fs::remove_dir_all(&folder)
+        .with_context(|| format!("failed to remove {}", folder.display()))?;
+    fs::write(&stamp, wanted).with_context(|| format!("failed to write {}", stamp.display()))
 }
 
-fn find(folder: &Path, begin: &str) -> Result<PathBuf> {
+/// The file whose path begins so.
+fn find(begin: &Path) -> Result<PathBuf> {
+    let (Some(folder), Some(name)) = (begin.parent(), begin.file_name()) else {
+        bail!("{} is no file", begin.display());
+    };
+    let name = name.to_string_lossy();
     let entries =
         fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?;
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(begin) {
+        if entry.file_name().to_string_lossy().starts_with(&*name) {
             return Ok(entry.path());
         }
     }
-    bail!("there is no {begin} in {}", folder.display())
+    bail!("there is no {name} in {}", folder.display())
 }

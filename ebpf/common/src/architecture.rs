@@ -24,6 +24,8 @@ pub struct Places<T> {
 pub enum Edge {
     /// The frame is not there yet, or not any more.
     Frameless,
+    /// The return address is still in the link register, while the stack pointer was moved.
+    Unsaved,
     /// The frame pointer and the return address were saved as the last words of the stack, and the
     /// frame pointer is about to be set.
     Saved,
@@ -40,13 +42,15 @@ pub trait Architecture {
     const MODE: usize;
     /// Places in what a signal's handler finds at the stack pointer when it has returned, in bytes.
     const SIGNAL_FRAME: Places<u64>;
-    /// A call leaves the return address on the stack, and not in the link register.
+    /// A call leaves the return address on the stack, and not in the link register. What a function
+    /// saves of its caller is then the end of its frame.
     const CALLS_PUSH: bool;
 
     fn mode(word: u64) -> Mode;
 
-    /// Whether the thread is inside a system call, by its `pt_regs`.
-    fn is_in_system_call(registers: &[u64]) -> bool;
+    /// Whether the thread is inside a system call, by its `pt_regs`; `before` reads the instruction of
+    /// four bytes before the instruction pointer.
+    fn is_in_system_call(registers: &[u64], before: impl FnOnce() -> u32) -> bool;
 
     /// `code` is what stands at the instruction pointer.
     fn edge(code: u64) -> Edge;
@@ -106,7 +110,7 @@ impl Architecture for X86_64 {
     }
 
     #[inline(always)]
-    fn is_in_system_call(registers: &[u64]) -> bool {
+    fn is_in_system_call(registers: &[u64], _: impl FnOnce() -> u32) -> bool {
         registers[Self::CX] == registers[Self::IP]
     }
 
@@ -142,6 +146,8 @@ impl Aarch64 {
     const NARROW: u64 = 0x10;
     /// The number of the system call in its lower half, -1 outside of one.
     const SYSTEM_CALL: usize = 35;
+    /// `svc #0`
+    const CALL_SYSTEM: u32 = 0xd400_0001;
 
     /// With these begin and end functions that keep a frame pointer: a landing pad, the return
     /// address signed and checked by either key, `mov x29, sp`, and `ret`, which may check too.
@@ -154,9 +160,10 @@ impl Aarch64 {
     const RETURN: u32 = 0xd65f_03c0;
     const CHECK_RETURN: u32 = 0xd65f_0bff;
     const CHECK_RETURN_B: u32 = 0xd65f_0fff;
-    /// `stp x29, x30, [sp, #n]`, also with `!` behind it: what is under the mask.
+    /// `stp x29, x30, [sp, #n]!` and `stp x29, x30, [sp, #n]`: what is under the mask.
+    const PUSH: u32 = 0xa980_7bfd;
     const SAVE: u32 = 0xa900_7bfd;
-    const SAVE_MASK: u32 = 0xff40_7fff;
+    const SAVE_MASK: u32 = 0xffc0_7fff;
 }
 
 impl Architecture for Aarch64 {
@@ -190,8 +197,9 @@ impl Architecture for Aarch64 {
     }
 
     #[inline(always)]
-    fn is_in_system_call(registers: &[u64]) -> bool {
-        registers[Self::SYSTEM_CALL] as i32 >= 0
+    fn is_in_system_call(registers: &[u64], before: impl FnOnce() -> u32) -> bool {
+        // Interrupts that wait for the kernel to be entered come before it notes the number.
+        registers[Self::SYSTEM_CALL] as i32 >= 0 || before() == Self::CALL_SYSTEM
     }
 
     #[inline(always)]
@@ -202,7 +210,8 @@ impl Architecture for Aarch64 {
             Self::CHECK | Self::CHECK_B => Edge::Frameless,
             Self::RETURN | Self::CHECK_RETURN | Self::CHECK_RETURN_B => Edge::Frameless,
             Self::SET_FP => Edge::Saved,
-            _ if instruction & Self::SAVE_MASK == Self::SAVE => Edge::Frameless,
+            _ if instruction & Self::SAVE_MASK == Self::PUSH => Edge::Frameless,
+            _ if instruction & Self::SAVE_MASK == Self::SAVE => Edge::Unsaved,
             _ => Edge::Inside,
         }
     }

@@ -38,6 +38,8 @@ pub struct Walk {
     /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
+    /// Whether the frame's stack pointer is not known, only that it is not lower than `sp`.
+    pub sp_is_bound: u32,
 }
 
 /// Tables and the rules that their rows name.
@@ -123,7 +125,9 @@ impl Walk {
         world: &mut impl World,
     ) -> Result<(), EndReason> {
         let Registers { ip, sp, fp, link } = self.registers;
+        let is_bound = !A::CALLS_PUSH && self.sp_is_bound != 0;
         let cfa = match rule.kind() {
+            kind::SP | kind::SIGNAL_FRAME if is_bound => self.frame_of_pair(rule)?,
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
             kind::GAP if self.exact != 0 => return self.leave_unknown_code::<A>(world),
@@ -174,11 +178,12 @@ impl Walk {
                 self.enter_caller::<A>(world, ip, sp.wrapping_add(8), fp)
             }
             Edge::Frameless => self.enter_caller::<A>(world, link, sp, fp),
-            Edge::Saved => {
-                let ip = read(world, sp.wrapping_add(8))?;
-                let fp = read(world, sp)?;
-                self.enter_caller::<A>(world, ip, sp.wrapping_add(16), fp)
+            Edge::Unsaved => {
+                self.enter_caller::<A>(world, link, sp, fp)?;
+                self.sp_is_bound = 1;
+                Ok(())
             }
+            Edge::Saved => self.follow_pair::<A>(world, sp),
             Edge::Inside => self.follow_frame_pointer::<A>(world),
         }
     }
@@ -197,9 +202,33 @@ impl Walk {
         if fp < sp || fp - sp > LARGEST_GUESSED_FRAME || fp & 7 != 0 {
             return Err(EndReason::NoUnwindInfo);
         }
-        let ip = read(world, fp.wrapping_add(8))?;
-        let callers_fp = read(world, fp)?;
-        self.enter_caller::<A>(world, ip, fp.wrapping_add(16), callers_fp)
+        self.follow_pair::<A>(world, fp)
+    }
+
+    /// On to the caller by the frame pointer and the return address that were saved side by side.
+    #[inline(always)]
+    fn follow_pair<A: Architecture>(
+        &mut self,
+        world: &mut impl World,
+        pair: u64,
+    ) -> Result<(), EndReason> {
+        let ip = read(world, pair.wrapping_add(8))?;
+        let fp = read(world, pair)?;
+        self.enter_caller::<A>(world, ip, pair.wrapping_add(16), fp)?;
+        // Where calls do not push, the pair is not the end of the frame.
+        self.sp_is_bound = u32::from(!A::CALLS_PUSH);
+        Ok(())
+    }
+
+    /// The CFA of a frame whose stack pointer is not known: where it saved a frame pointer, its own
+    /// one points there, if it is one.
+    #[inline(always)]
+    fn frame_of_pair(&self, rule: Encoded) -> Result<u64, EndReason> {
+        let Registers { sp, fp, .. } = self.registers;
+        if rule.fp_place() != fp::AT || fp < sp || fp - sp > LARGEST_GUESSED_FRAME {
+            return Err(EndReason::FramePointerEnd);
+        }
+        Ok(fp.wrapping_add_signed(-rule.fp_offset()))
     }
 
     #[inline(always)]
@@ -221,6 +250,7 @@ impl Walk {
             link: 0,
         };
         self.exact = 0;
+        self.sp_is_bound = 0;
         Ok(())
     }
 
@@ -237,6 +267,7 @@ impl Walk {
             link: at(A::SIGNAL_FRAME.link)?,
         };
         self.exact = 1;
+        self.sp_is_bound = 0;
         Ok(())
     }
 }

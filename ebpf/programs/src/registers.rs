@@ -1,7 +1,7 @@
 //! The user's registers at a sample.
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
+    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
 };
 use profcol_ebpf_common::architecture::{Architecture, Mode, Places};
 use profcol_ebpf_common::reason::EndReason;
@@ -11,7 +11,7 @@ use crate::Target;
 use crate::scratch::WINDOW;
 
 const PLACES: Places<usize> = Target::INTERRUPTED;
-const _: () = assert!(Target::WORDS <= WINDOW);
+const _: () = assert!(Target::WORDS < WINDOW);
 
 /// Whether user code was interrupted, and not the kernel.
 #[inline(always)]
@@ -66,8 +66,20 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, 
         fp: saved[PLACES.fp],
         link: saved[PLACES.link],
     };
-    let exact = !Target::is_in_system_call(&saved[..]);
-    of_mode(Target::mode(saved[Target::MODE]), registers, exact)
+    let (saved, others) = saved.split_at_mut(Target::WORDS);
+    let is_in_system_call = Target::is_in_system_call(saved, || {
+        let word = &mut others[0];
+        *word = 0;
+        let before = registers.ip.wrapping_sub(4);
+        // SAFETY: the helper checks the address; the word is ours. What cannot be read is no instruction.
+        unsafe { bpf_probe_read_user((&raw mut *word).cast(), 4, before as *const _) };
+        *word as u32
+    });
+    of_mode(
+        Target::mode(saved[Target::MODE]),
+        registers,
+        !is_in_system_call,
+    )
 }
 
 #[inline(always)]

@@ -134,6 +134,7 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.walk = Walk {
         registers: stand.registers,
         exact: u32::from(stand.exact),
+        sp_is_bound: 0,
     };
     scratch.code = Code::default();
     scratch.known = [Code::default(); KNOWN_CODES];

@@ -153,7 +153,7 @@ impl State {
         }
         let saved = match self.saved {
             Kept::InRegister => Some(Saved::Same),
-            Kept::At(offset) => i16::try_from(offset).ok().map(Saved::At),
+            Kept::At(offset) => Some(Saved::At(offset)),
             Kept::Lost => None,
         };
         let cfa = self.sp.map(Cfa::Sp).or(self.fp.map(Cfa::Fp));

@@ -83,6 +83,7 @@ fn walk(ip: u64, sp: u64) -> Walk {
             link: LINK,
         },
         exact: 1,
+        ..Walk::default()
     }
 }
 
@@ -183,6 +184,7 @@ impl Process {
         let mut walk = Walk {
             registers,
             exact: 1,
+            ..Walk::default()
         };
         let code = code(TableRef {
             pages: 0,
@@ -399,6 +401,7 @@ fn says_why_a_file_has_no_rule() {
         let mut walk = Walk {
             registers: at(TEXT, STACK, 0),
             exact: 1,
+            ..Walk::default()
         };
         step(&mut walk, &code(table), &mut process)
     };
@@ -522,6 +525,7 @@ proptest! {
         let walk = Walk {
             registers: Registers { ip, sp, fp, link },
             exact,
+            sp_is_bound: exact,
         };
         let code = Code { number, ..code(table) };
         survives::<X86_64>(walk, &code, world.clone())?;

@@ -13,12 +13,8 @@ const LEAF: Rule = Rule::Frame {
 };
 
 /// A function that saves the frame pointer and its return address at the bottom of its frame.
-fn framed(size: i16) -> Rule {
-    Rule::frame(
-        Cfa::Sp(size.into()),
-        Saved::At(-size),
-        ReturnAddress::At(8 - size),
-    )
+fn framed(size: i32) -> Rule {
+    Rule::frame(Cfa::Sp(size), Saved::At(-size), ReturnAddress::At(8 - size))
 }
 
 fn at(ip: u64, link: u64) -> Registers {
@@ -51,14 +47,14 @@ fn returns_by_the_register_from_a_leaf_and_by_the_stack_from_others() {
     for signature in [0, SIGNATURE] {
         let memory = [
             (STACK, STACK + 0x100),
-            (STACK + 8, TEXT + 0x24 | signature),
+            (STACK + 8, TEXT + 0x24 + signature),
             (STACK + 32, 0),
-            (STACK + 40, TEXT + 0x34 | signature),
+            (STACK + 40, TEXT + 0x34 + signature),
         ];
         check(
             &rows,
             &memory,
-            at(TEXT + 4, TEXT + 0x14 | signature),
+            at(TEXT + 4, TEXT + 0x14 + signature),
             (
                 &[TEXT + 4, TEXT + 0x13, TEXT + 0x23, TEXT + 0x33],
                 EndReason::Complete,
@@ -109,7 +105,7 @@ fn a_signal_keeps_the_register_of_what_it_interrupted() {
     let registers = STACK + 128 + 176 + 8;
     let memory = [
         (registers + 29 * 8, 0),
-        (registers + 30 * 8, TEXT + 0x34 | SIGNATURE),
+        (registers + 30 * 8, TEXT + 0x34 + SIGNATURE),
         (registers + 31 * 8, lower),
         (registers + 32 * 8, TEXT + 8),
     ];
@@ -143,14 +139,14 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
         let memory = [
             (TEXT + 4, 0xd503_201f << 32 | instruction),
             (STACK, fp),
-            (STACK + 8, caller | SIGNATURE),
+            (STACK + 8, caller + SIGNATURE),
             (fp, 0),
-            (fp + 8, callers_caller | SIGNATURE),
+            (fp + 8, callers_caller + SIGNATURE),
         ];
         let link = if name == "mov x29, sp" {
             0
         } else {
-            caller | SIGNATURE
+            caller + SIGNATURE
         };
         let (addresses, reason) = Process::new(&[], &memory).walk::<Aarch64>(at(TEXT + 4, link));
         let expected = (whole, EndReason::FramePointerEnd);
@@ -166,7 +162,7 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
         let memory = [
             (TEXT + 4, instruction),
             (fp, 0),
-            (fp + 8, callers_caller | SIGNATURE),
+            (fp + 8, callers_caller + SIGNATURE),
         ];
         let (addresses, reason) = Process::new(&[], &memory).walk::<Aarch64>(at(TEXT + 4, caller));
         let expected = (
@@ -174,6 +170,50 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
             EndReason::FramePointerEnd,
         );
         assert_eq!((&*addresses, reason), expected, "{name}");
+    }
+}
+
+/// A frame pointer leads to a pair in the middle of a frame: where that ends is not known, nor where
+/// the stack of the caller is.
+#[test]
+fn finds_the_frames_behind_unknown_code_by_the_frame_pointer() {
+    let (first, second) = (STACK + 0x100, STACK + 0x180);
+    let memory = [
+        (first, second),
+        (first + 8, TEXT + 0x14),
+        (second, 0),
+        (second + 8, TEXT + 0x24),
+        // What the stack pointer of the second would lead to.
+        (first + 16, 0),
+        (first + 24, TEXT + 0x34),
+    ];
+    let frameless = Rule::frame(Cfa::Sp(16), Saved::Same, ReturnAddress::At(-8));
+    let end = EndReason::FramePointerEnd;
+    for (rule, expected) in [
+        (
+            framed(32),
+            (
+                &[TEXT + 4, TEXT + 0x13, TEXT + 0x23][..],
+                EndReason::Complete,
+            ),
+        ),
+        (
+            Rule::frame(Cfa::Fp(16), Saved::At(-16), ReturnAddress::At(-8)),
+            (&[TEXT + 4, TEXT + 0x13, TEXT + 0x23], EndReason::Complete),
+        ),
+        (frameless, (&[TEXT + 4, TEXT + 0x13], end)),
+        (Rule::SignalFrame, (&[TEXT + 4, TEXT + 0x13], end)),
+    ] {
+        let rows = [(0, Rule::Gap), (0x10, rule), (0x20, Rule::End)];
+        check(&rows, &memory, at(TEXT + 4, 0), expected);
+    }
+    // A frame pointer that is another's.
+    for fp in [first + 8, first + 16 + LARGEST_GUESSED_FRAME + 8] {
+        let mut memory = memory;
+        memory[0].1 = fp;
+        let rows = [(0, Rule::Gap), (0x10, framed(32)), (0x20, Rule::End)];
+        let expected = (&[TEXT + 4, TEXT + 0x13][..], end);
+        check(&rows, &memory, at(TEXT + 4, 0), expected);
     }
 }
 
@@ -201,9 +241,16 @@ fn knows_who_was_interrupted() {
 #[test]
 fn knows_system_calls() {
     let mut registers = [0; Aarch64::WORDS];
-    for (number, expected) in [(64, true), (0, true), (0xffff_ffff, false)] {
+    for (number, before, expected) in [
+        (64, 0xd503_201f, true),
+        (0, 0xd503_201f, true),
+        (0xffff_ffff, 0xd503_201f, false),
+        // It was not noted yet.
+        (0xffff_ffff, 0xd400_0001, true),
+    ] {
         // The upper half is the interrupt mask.
         registers[35] = 0xe0 << 32 | number;
-        assert_eq!(Aarch64::is_in_system_call(&registers), expected, "{number}");
+        let is_in = Aarch64::is_in_system_call(&registers, || before);
+        assert_eq!(is_in, expected, "{number:#x} {before:#x}");
     }
 }
