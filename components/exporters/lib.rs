@@ -5,6 +5,7 @@ mod file;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;
+mod parca;
 mod pprof_file;
 mod shared;
 
@@ -16,5 +17,6 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),
+    entry::<parca::Parca>(),
     entry::<pprof_file::PprofFile>(),
 ];

@@ -5,6 +5,8 @@ mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;
+mod parca;
+mod shared;
 
 use profcol_component::{Entry, Receiver, entry};
 
@@ -14,4 +16,5 @@ pub const ALL: &[Entry<dyn Receiver>] = &[
     entry::<nop::Nop>(),
     entry::<otlp::Otlp>(),
     entry::<otlp_file::OtlpFile>(),
+    entry::<parca::Parca>(),
 ];

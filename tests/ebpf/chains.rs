@@ -6,27 +6,37 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::host::{Profiler, Running, can_profile};
-use crate::judge::{Subject, Verdict};
+use crate::judge::{Enough, Subject, Verdict};
 use crate::profile::{Profile, Sample};
-use crate::programs::{Program, program, programs};
+use crate::programs::{GIANT, Program, program, programs};
 use crate::toolchain::Workshop;
+
+const ENOUGH: Enough = Enough {
+    all: 100,
+    of_chain: 10,
+};
 
 /// Far more than an idle machine needs.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A program under way. Its symbols are those of the file that it was started from.
-struct Live {
+pub struct Live {
     subject: Subject,
     running: Running,
 }
 
 impl Live {
-    fn start(workshop: &Workshop, program: Program) -> Option<Self> {
+    pub fn start(workshop: &Workshop, program: Program) -> Option<Self> {
         let files = workshop.build_all(&program)?;
         // Read before it starts: some delete themselves.
         let subject = Subject::new(program, files);
         let running = Running::start_nicely(subject.executable(), &subject.arguments());
         Some(Self { subject, running })
+    }
+
+    /// Its name and process.
+    pub fn running(&self) -> (&'static str, u32) {
+        (self.subject.program.name, self.running.pid())
     }
 
     /// Starts what is at `path`.
@@ -48,14 +58,16 @@ fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 fn check(lives: &mut [Live], profiler: Profiler) {
     let profile = profiler.until(PATIENCE, |profile| {
-        judge_all(lives, profile).iter().all(Verdict::is_enough)
+        judge_all(lives, profile)
+            .iter()
+            .all(|verdict| verdict.is_enough(ENOUGH))
     });
     let verdicts = judge_all(lives, &profile);
     let mut failed = String::new();
     for (live, verdict) in lives.iter().zip(verdicts) {
         let text = verdict.describe(live.subject.program.name);
         print!("{text}");
-        if !verdict.is_right() {
+        if !verdict.is_right(ENOUGH) {
             failed += &text;
         }
     }
@@ -131,7 +143,7 @@ fn programs_that_replace_others_are_not_taken_for_them() {
     profiler.wait(PATIENCE, |profile| {
         judge_all(&mut lives, profile)
             .iter()
-            .all(Verdict::is_enough)
+            .all(|verdict| verdict.is_enough(ENOUGH))
     });
     fs::rename(&first, &named).unwrap();
     lives.push(Live::start_at(
@@ -145,6 +157,25 @@ fn programs_that_replace_others_are_not_taken_for_them() {
         &file,
         "takes a file",
         "second inner middle outer main .. _start",
+    ));
+    check(&mut lives, profiler);
+}
+
+/// Stack by stack each would ask for the page of the next frame.
+#[test]
+fn a_giant_that_is_run_through_is_built_at_once() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(giant) = workshop.build("giant", "cc -O2 -fno-toplevel-reorder giant.c") else {
+        return;
+    };
+    let mut lives = vec![Live::start_at(&giant, "giant", GIANT)];
+    let mut profiler = Profiler::start_talkative("frequency: 499");
+    profiler.wait_until_it_says(&format!(
+        "built the rest of an unwind table path={:?}",
+        giant
     ));
     check(&mut lives, profiler);
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,17 @@ pub struct Running(Child);
 impl Running {
     pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         Self(Command::new(program).args(arguments).spawn().unwrap())
+    }
+
+    /// Starts a program of which nothing is heard.
+    pub fn start_quietly(program: &Path, arguments: &[&str]) -> Self {
+        let started = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(started.unwrap())
     }
 
     /// Starts a program that takes what others leave of the CPUs, so that many do not starve the host.
@@ -65,16 +76,26 @@ pub struct Profiler {
 
 /// A configuration that writes to this file.
 pub fn config(options: &str, file: &Path) -> String {
+    config_with(options, "", "info", file)
+}
+
+/// One with a processor `filter`, where it has options, and logs of this level.
+fn config_with(options: &str, filter: &str, level: &str, file: &Path) -> String {
+    let (processors, named) = match filter {
+        "" => (String::new(), ""),
+        options => (format!("filter: {{{options}}}"), "filter"),
+    };
     format!(
         "\
 receivers:
   ebpf_cpu: {{interval: 1s, {options}}}
+processors: {{{processors}}}
 exporters:
   file: {{path: {}}}
 service:
-  telemetry: {{metrics: {{level: none}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{level: {level}}}}}
   pipelines:
-    profiles: {{receivers: [ebpf_cpu], exporters: [file]}}
+    profiles: {{receivers: [ebpf_cpu], processors: [{named}], exporters: [file]}}
 ",
         file.display()
     )
@@ -87,14 +108,34 @@ impl Profiler {
 
     /// With these options of the receiver.
     pub fn start_with(options: &str) -> Self {
+        Self::start_as(options, "", "info")
+    }
+
+    /// With logs of everything.
+    pub fn start_talkative(options: &str) -> Self {
+        Self::start_as(options, "", "debug")
+    }
+
+    /// With these options of the receiver and of a processor `filter`, and logs of everything.
+    pub fn start_with_filter(options: &str, filter: &str) -> Self {
+        Self::start_as(options, filter, "debug")
+    }
+
+    fn start_as(options: &str, filter: &str, level: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut process = profcol(&config(options, &folder.path().join("profiles.jsonl")));
+        let file = folder.path().join("profiles.jsonl");
+        let mut process = profcol(&config_with(options, filter, level, &file));
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         Self {
             process,
             folder,
             profile: Profile::default(),
         }
+    }
+
+    pub fn wait_until_it_says(&mut self, text: &str) {
+        self.process
+            .wait_for_output(text, |said| said.contains(text));
     }
 
     /// What was profiled up to now.

@@ -8,8 +8,11 @@ use crate::profile::{Profile, Sample, Symbols};
 use crate::programs::Program;
 
 /// Samples that a program has to have, and that each of its chains has to have.
-const ENOUGH: usize = 100;
-const ENOUGH_OF_CHAIN: usize = 10;
+#[derive(Clone, Copy)]
+pub struct Enough {
+    pub all: usize,
+    pub of_chain: usize,
+}
 
 /// The share of stacks that are exactly what they have to be.
 const EXACT: f64 = 0.99;
@@ -109,7 +112,10 @@ impl Subject {
                     verdict.of_chain[chain] += sample.count;
                 }
             }
-            _ if reason == Some("table_pending") => verdict.pending += sample.count,
+            // The second where mappings are followed by events, which come a little later.
+            _ if matches!(reason, Some("table_pending" | "mappings_pending")) => {
+                verdict.pending += sample.count;
+            }
             _ => {
                 let line = format!("{} ({})", names.join(" "), reason.unwrap_or("complete"));
                 let kind = if reason == self.program.end {
@@ -159,12 +165,9 @@ fn matches(chain: &[&str], names: &[String]) -> bool {
 }
 
 impl Verdict {
-    pub fn is_enough(&self) -> bool {
-        self.all() >= ENOUGH
-            && self
-                .of_chain
-                .iter()
-                .all(|&samples| samples >= ENOUGH_OF_CHAIN)
+    pub fn is_enough(&self, enough: Enough) -> bool {
+        let of_chain = |&samples: &usize| samples >= enough.of_chain;
+        self.all() >= enough.all && self.of_chain.iter().all(of_chain)
     }
 
     fn all(&self) -> usize {
@@ -176,8 +179,8 @@ impl Verdict {
         self.exact as f64 / self.all().max(1) as f64
     }
 
-    pub fn is_right(&self) -> bool {
-        self.is_enough() && self.wrong.is_empty() && self.share() >= EXACT
+    pub fn is_right(&self, enough: Enough) -> bool {
+        self.is_enough(enough) && self.wrong.is_empty() && self.share() >= EXACT
     }
 
     pub fn describe(&self, name: &str) -> String {

@@ -62,6 +62,11 @@ fn kernels() -> Option<PathBuf> {
 }
 
 #[test]
+fn samples_on_linux_5_10() {
+    check("5.10", "blocks");
+}
+
+#[test]
 fn samples_on_linux_6_1() {
     check("6.1", "blocks");
 }
@@ -106,6 +111,10 @@ fn check(version: &str, tables: &str) {
         assert!(share >= WHOLE, "{program}: {judged:?}; {said}");
     }
     check_messages(&ran);
+    if version == "5.10" {
+        let said = ran.told("memory");
+        assert!(said.contains("they count as locked memory"), "{said}");
+    }
 }
 
 /// It ran on this kernel, to the end.

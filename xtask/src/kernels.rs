@@ -13,27 +13,47 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{cross, process};
 
-/// Kernels of one architecture, and what it takes to run them.
+/// Machines of one architecture, and what it takes to run them.
 struct Machines {
     what: &'static str,
     /// In `target/kernels`.
     folder: &'static str,
-    /// What the tests call a file, the package that depends on its newest one or has it, and where in that it is.
-    files: &'static [(&'static str, &'static str, &'static str)],
+    files: &'static [Packaged],
     /// Programs that the tests run, and the packages that have them.
     tools: &'static [(&'static str, &'static str)],
 }
 
-const OWN: Machines = Machines {
+/// One file of a package.
+struct Packaged {
+    /// What the tests call it.
+    name: &'static str,
+    /// The package, or one that depends on the newest kernel.
+    package: &'static str,
+    /// How its path begins.
+    path: &'static str,
+    /// The release of Debian that has it, where that is not this machine's.
+    release: Option<&'static str>,
+}
+
+const fn kernel(name: &'static str, package: &'static str) -> Packaged {
+    Packaged {
+        name,
+        package,
+        path: "boot/vmlinuz-",
+        release: None,
+    }
+}
+
+const X86_64: Machines = Machines {
     what: "the tests on other kernels",
     folder: "",
     files: &[
-        ("6.1/vmlinuz", "linux-image-cloud-amd64", "boot/vmlinuz-"),
-        (
-            "6.12/vmlinuz",
-            "linux-image-6.12-cloud-amd64",
-            "boot/vmlinuz-",
-        ),
+        Packaged {
+            release: Some("bullseye"),
+            ..kernel("5.10/vmlinuz", "linux-image-cloud-amd64")
+        },
+        kernel("6.1/vmlinuz", "linux-image-cloud-amd64"),
+        kernel("6.12/vmlinuz", "linux-image-6.12-cloud-amd64"),
     ],
     tools: &[
         ("qemu-system-x86_64", "qemu-system-x86"),
@@ -48,17 +68,14 @@ const AARCH64: Machines = Machines {
     what: "the tests on aarch64",
     folder: "aarch64",
     files: &[
-        (
-            "6.1/vmlinuz",
-            "linux-image-cloud-arm64:arm64",
-            "boot/vmlinuz-",
-        ),
-        (
-            "6.12/vmlinuz",
-            "linux-image-6.12-cloud-arm64:arm64",
-            "boot/vmlinuz-",
-        ),
-        ("busybox", "busybox-static:arm64", "bin/busybox"),
+        kernel("6.1/vmlinuz", "linux-image-cloud-arm64:arm64"),
+        kernel("6.12/vmlinuz", "linux-image-6.12-cloud-arm64:arm64"),
+        Packaged {
+            name: "busybox",
+            package: "busybox-static:arm64",
+            path: "bin/busybox",
+            release: None,
+        },
     ],
     tools: &[
         ("qemu-system-aarch64", "qemu-system-arm"),
@@ -69,7 +86,7 @@ const AARCH64: Machines = Machines {
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let folder = workspace.target.join("kernels");
-    if !OWN.get(&folder, report) {
+    if !X86_64.get(&folder, report) {
         return Ok(());
     }
     let arguments = [
@@ -104,9 +121,12 @@ impl Machines {
             report.skip(self.what, &why);
             return false;
         }
-        for (name, package, place) in self.files {
-            if let Err(error) = fetch(&folder.join(self.folder).join(name), package, place) {
-                report.skip(self.what, &format!("no {name} of {package}: {error:#}"));
+        for file in self.files {
+            if let Err(error) = fetch(&folder.join(self.folder).join(file.name), file) {
+                report.skip(
+                    self.what,
+                    &format!("no {} of {}: {error:#}", file.name, file.package),
+                );
                 return false;
             }
         }
@@ -114,22 +134,22 @@ impl Machines {
     }
 }
 
-/// Puts the one file of the newest package at `path`.
-fn fetch(path: &Path, package: &str, place: &str) -> Result<()> {
-    let depends = process::output(Command::new("apt-cache").args(["depends", package]))?;
+/// Puts the file at `path`.
+fn fetch(path: &Path, file: &Packaged) -> Result<()> {
+    let stamp = path.with_extension("package");
+    let apt = match file.release {
+        // It does not change any more.
+        Some(_) if path.exists() && stamp.exists() => return Ok(()),
+        Some(release) => Apt::of_release(&path.with_extension("apt"), release)?,
+        None => Apt::default(),
+    };
+    let depends = process::output(apt.command("apt-cache").args(["depends", file.package]))?;
     let newest = depends
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
         .find(|name| name.starts_with("linux-image-"))
-        .unwrap_or(package);
-    let policy = process::output(Command::new("apt-cache").args(["policy", newest]))?;
-    let version = policy
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Candidate: "))
-        .with_context(|| format!("apt knows no {newest}"))?;
-    let wanted = format!("{newest} {version}");
-    let stamp = path.with_extension("package");
-    if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == wanted) {
+        .unwrap_or(file.package);
+    if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == newest) {
         return Ok(());
     }
     let folder = path.with_extension("fetched");
@@ -140,22 +160,70 @@ fn fetch(path: &Path, package: &str, place: &str) -> Result<()> {
     fs::create_dir_all(&folder)
         .with_context(|| format!("failed to create {}", folder.display()))?;
     process::run(
-        Command::new("apt-get")
+        apt.command("apt-get")
             .args(["download", "--quiet", newest])
             .current_dir(&folder),
     )?;
+    let (name, _) = newest.split_once(':').unwrap_or((newest, ""));
     process::run(
         Command::new("dpkg-deb")
             .arg("--extract")
-            .arg(find(&folder.join(newest.trim_end_matches(":arm64")))?)
+            .arg(find(&folder.join(name))?)
             .arg(&folder),
     )?;
-    fs::rename(find(&folder.join(place))?, path)
-        .with_context(|| format!("failed to move {place} of {newest}"))?;
+    fs::rename(find(&folder.join(file.path))?, path)
+        .with_context(|| format!("failed to move {} of {newest}", file.path))?;
     // Modules are most of it.
     fs::remove_dir_all(&folder)
         .with_context(|| format!("failed to remove {}", folder.display()))?;
-    fs::write(&stamp, wanted).with_context(|| format!("failed to write {}", stamp.display()))
+    fs::write(&stamp, newest).with_context(|| format!("failed to write {}", stamp.display()))
+}
+
+/// This machine's apt, or one with lists of its own.
+#[derive(Default)]
+struct Apt {
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// With the packages of another release, from where this machine has those of its own.
+    fn of_release(folder: &Path, release: &str) -> Result<Self> {
+        let fields = "$(ORIGIN) $(RELEASE) $(REPO_URI)";
+        let known =
+            process::output(Command::new("apt-get").args(["indextargets", "--format", fields]))?;
+        let archive = known
+            .lines()
+            .filter_map(|line| line.strip_prefix("Debian ")?.split_once(' '))
+            .find(|(release, _)| !release.contains('-'))
+            .map(|(_, archive)| archive)
+            .context("apt knows no archive of Debian")?;
+        for part in ["lists/partial", "cache/archives/partial"] {
+            let part = folder.join(part);
+            fs::create_dir_all(&part)
+                .with_context(|| format!("failed to create {}", part.display()))?;
+        }
+        let sources = folder.join("sources.list");
+        fs::write(&sources, format!("deb {archive} {release} main\n"))
+            .with_context(|| format!("failed to write {}", sources.display()))?;
+        let option = |name: &str, path: &Path| format!("-oDir::{name}={}", path.display());
+        let apt = Self {
+            options: vec![
+                option("Etc::SourceList", &sources),
+                option("Etc::SourceParts", Path::new("/dev/null")),
+                option("State::Lists", &folder.join("lists")),
+                option("Cache", &folder.join("cache")),
+                "-oAPT::Architectures=amd64".into(),
+            ],
+        };
+        process::run(apt.command("apt-get").args(["update", "--quiet"]))?;
+        Ok(apt)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.options);
+        command
+    }
 }
 
 /// The file whose path begins so.

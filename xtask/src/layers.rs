@@ -1,7 +1,7 @@
 //! The dependency direction between the crates of the workspace:
 //!
 //! ```text
-//! profile ◄─ component ◄─ engine, components/* ◄─ profcol (the binary)
+//! profile ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
 //! ```
 //!
@@ -17,6 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-config", &[]),
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
+    ("profcol-parca", &["profcol-profile"]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
     (
@@ -38,6 +39,7 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-config",
     "profcol-component",
     "profcol-net",
+    "profcol-parca",
     "profcol-ebpf-host",
 ];
 
@@ -46,6 +48,7 @@ const BELOW_COMPONENTS: &[&str] = &[
     "profcol-config",
     "profcol-component",
     "profcol-net",
+    "profcol-parca",
 ];
 
 /// `(user, used)`.

@@ -19,20 +19,6 @@ pub struct Places<T> {
     pub link: T,
 }
 
-/// What code of which nothing is known is about to do with its frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    /// The frame is not there yet, or not any more.
-    Frameless,
-    /// The return address is still in the link register, while the stack pointer was moved.
-    Unsaved,
-    /// The frame pointer and the return address were saved as the last words of the stack, and the
-    /// frame pointer is about to be set.
-    Saved,
-    /// None that can be seen.
-    Inside,
-}
-
 pub trait Architecture {
     /// Words of the kernel's `pt_regs` that are read.
     const WORDS: usize;
@@ -40,6 +26,11 @@ pub trait Architecture {
     const INTERRUPTED: Places<usize>;
     /// The word of `pt_regs` that [`mode`](Self::mode) reads.
     const MODE: usize;
+    /// The word of `pt_regs` whose lower half is the number of the system call, -1 outside of one.
+    const SYSTEM_CALL: usize;
+    /// How far below the end of a thread's stack in the kernel its `pt_regs` may begin, in bytes. It
+    /// depends on how the kernel was built.
+    const BELOW_STACK_END: &[u64];
     /// Places in what a signal's handler finds at the stack pointer when it has returned, in bytes.
     const SIGNAL_FRAME: Places<u64>;
     /// A call leaves the return address on the stack, and not in the link register. What a function
@@ -52,8 +43,14 @@ pub trait Architecture {
     /// four bytes before the instruction pointer.
     fn is_in_system_call(registers: &[u64], before: impl FnOnce() -> u32) -> bool;
 
-    /// `code` is what stands at the instruction pointer.
-    fn edge(code: u64) -> Edge;
+    /// Whether code of which nothing else is known has no frame yet, or not any more. `code` is what
+    /// stands at the instruction pointer.
+    fn is_frameless(code: u64) -> bool;
+    /// Whether it saved the frame pointer and the return address as the last words of the stack, and
+    /// is about to set the frame pointer.
+    fn has_saved(code: u64) -> bool;
+    /// Whether it moved the stack pointer, and is about to save the return address.
+    fn is_about_to_save(code: u64) -> bool;
 
     /// The address in a word that a return address was found in; `address_bits` are those that an
     /// address may have.
@@ -77,6 +74,14 @@ impl X86_64 {
     pub const SET_FP: [u8; 3] = [0x48, 0x89, 0xe5];
     pub const SET_FP_OTHERWISE: [u8; 3] = [0x48, 0x8b, 0xec];
     pub const RETURN: [u8; 1] = [0xc3];
+
+    #[inline(always)]
+    fn begins_with(code: u64, instruction: &[u8]) -> bool {
+        let mut bytes = [0; 8];
+        bytes[..instruction.len()].copy_from_slice(instruction);
+        let unused = 64 - 8 * instruction.len() as u32;
+        code << unused == u64::from_le_bytes(bytes) << unused
+    }
 }
 
 impl Architecture for X86_64 {
@@ -89,6 +94,8 @@ impl Architecture for X86_64 {
         link: 14,
     };
     const MODE: usize = 17;
+    const SYSTEM_CALL: usize = 15;
+    const BELOW_STACK_END: &[u64] = &[168, 168 + 16, 168 + 8];
     /// A `ucontext`: flags, link and stack, then the registers.
     const SIGNAL_FRAME: Places<u64> = Places {
         ip: 40 + 16 * 8,
@@ -115,21 +122,20 @@ impl Architecture for X86_64 {
     }
 
     #[inline(always)]
-    fn edge(code: u64) -> Edge {
-        let stands_at = |instruction: &[u8]| {
-            let mut bytes = [0; 8];
-            bytes[..instruction.len()].copy_from_slice(instruction);
-            let unused = 64 - 8 * instruction.len() as u32;
-            code << unused == u64::from_le_bytes(bytes) << unused
-        };
-        if stands_at(&Self::PUSH_FP) || stands_at(&Self::MARKED_PUSH_FP) || stands_at(&Self::RETURN)
-        {
-            Edge::Frameless
-        } else if stands_at(&Self::SET_FP) || stands_at(&Self::SET_FP_OTHERWISE) {
-            Edge::Saved
-        } else {
-            Edge::Inside
-        }
+    fn is_frameless(code: u64) -> bool {
+        Self::begins_with(code, &Self::PUSH_FP)
+            || Self::begins_with(code, &Self::MARKED_PUSH_FP)
+            || Self::begins_with(code, &Self::RETURN)
+    }
+
+    #[inline(always)]
+    fn has_saved(code: u64) -> bool {
+        Self::begins_with(code, &Self::SET_FP) || Self::begins_with(code, &Self::SET_FP_OTHERWISE)
+    }
+
+    #[inline(always)]
+    fn is_about_to_save(_: u64) -> bool {
+        false
     }
 
     #[inline(always)]
@@ -144,22 +150,23 @@ impl Aarch64 {
     /// Of the processor's state: the exception level and its stack, and whether the code is 32 bits.
     const LEVEL: u64 = 0xf;
     const NARROW: u64 = 0x10;
-    /// The number of the system call in its lower half, -1 outside of one.
-    const SYSTEM_CALL: usize = 35;
     /// `svc #0`
     const CALL_SYSTEM: u32 = 0xd400_0001;
 
     /// With these begin and end functions that keep a frame pointer: a landing pad, the return
-    /// address signed and checked by either key, `mov x29, sp`, and `ret`, which may check too.
-    const LANDING_PAD: u32 = 0xd503_245f;
-    const SIGN: u32 = 0xd503_233f;
-    const SIGN_B: u32 = 0xd503_237f;
-    const CHECK: u32 = 0xd503_23bf;
-    const CHECK_B: u32 = 0xd503_23ff;
+    /// address signed and checked by either key, and `ret`, which may check too. Between them stands
+    /// `mov x29, sp`.
+    const EDGES: [u32; 8] = [
+        0xd503_245f,
+        0xd503_233f,
+        0xd503_237f,
+        0xd503_23bf,
+        0xd503_23ff,
+        0xd65f_03c0,
+        0xd65f_0bff,
+        0xd65f_0fff,
+    ];
     const SET_FP: u32 = 0x9100_03fd;
-    const RETURN: u32 = 0xd65f_03c0;
-    const CHECK_RETURN: u32 = 0xd65f_0bff;
-    const CHECK_RETURN_B: u32 = 0xd65f_0fff;
     /// `stp x29, x30, [sp, #n]!` and `stp x29, x30, [sp, #n]`: what is under the mask.
     const PUSH: u32 = 0xa980_7bfd;
     const SAVE: u32 = 0xa900_7bfd;
@@ -175,6 +182,8 @@ impl Architecture for Aarch64 {
         link: 30,
     };
     const MODE: usize = 33;
+    const SYSTEM_CALL: usize = 35;
+    const BELOW_STACK_END: &[u64] = &[336, 320, 304, 352];
     /// A `siginfo` of 128 bytes and a `ucontext`, in which the registers follow 176 bytes of flags,
     /// stack and mask, and the address of the fault.
     const SIGNAL_FRAME: Places<u64> = Places {
@@ -203,17 +212,19 @@ impl Architecture for Aarch64 {
     }
 
     #[inline(always)]
-    fn edge(code: u64) -> Edge {
+    fn is_frameless(code: u64) -> bool {
         let instruction = code as u32;
-        match instruction {
-            Self::LANDING_PAD | Self::SIGN | Self::SIGN_B => Edge::Frameless,
-            Self::CHECK | Self::CHECK_B => Edge::Frameless,
-            Self::RETURN | Self::CHECK_RETURN | Self::CHECK_RETURN_B => Edge::Frameless,
-            Self::SET_FP => Edge::Saved,
-            _ if instruction & Self::SAVE_MASK == Self::PUSH => Edge::Frameless,
-            _ if instruction & Self::SAVE_MASK == Self::SAVE => Edge::Unsaved,
-            _ => Edge::Inside,
-        }
+        Self::EDGES.contains(&instruction) || instruction & Self::SAVE_MASK == Self::PUSH
+    }
+
+    #[inline(always)]
+    fn has_saved(code: u64) -> bool {
+        code as u32 == Self::SET_FP
+    }
+
+    #[inline(always)]
+    fn is_about_to_save(code: u64) -> bool {
+        code as u32 & Self::SAVE_MASK == Self::SAVE
     }
 
     /// The bits above an address may sign it.

@@ -22,4 +22,6 @@ pub mod found {
     pub const NOTHING: u64 = 2;
     pub const CHANGING: u64 = 3;
     pub const UNREADABLE: u64 = 4;
+    /// They may be there; `start` is the system call that the thread is in, if they are.
+    pub const REGISTERS: u64 = 5;
 }

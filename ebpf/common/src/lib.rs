@@ -6,7 +6,7 @@
 //! * [`rule`] and [`table`]: how to get from a frame to its caller, and where that is written;
 //! * [`walk`]: the step that does it on each [`architecture`], and [`reason`]: why it ends;
 //! * [`mappings`]: which file is behind an address, by the kernel's own tree, its members found by
-//!   [`layout`];
+//!   [`layout`], or by what the loader [`published`];
 //! * [`file`](mod@file) and [`frame`]: how files and frames are told apart; [`record`]: what is sent.
 
 #![no_std]
@@ -22,6 +22,7 @@ pub mod frame;
 pub mod identify;
 pub mod layout;
 pub mod mappings;
+pub mod published;
 pub mod reason;
 pub mod record;
 pub mod repeat;
@@ -59,7 +60,7 @@ pub fn hide_u32(value: u32) -> u32 {
 #[cfg(feature = "host")]
 #[allow(unsafe_code, reason = "each is plain data, as its derives prove")]
 mod host {
-    use crate::{file, identify, record, repeat, settings};
+    use crate::{file, identify, published, record, repeat, settings};
 
     // SAFETY: plain data of fixed layout, valid for any bytes.
     unsafe impl aya::Pod for file::FileId {}
@@ -73,4 +74,10 @@ mod host {
     unsafe impl aya::Pod for record::ProcessKey {}
     // SAFETY: as above.
     unsafe impl aya::Pod for repeat::Repeat {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for published::Image {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for published::Stretch {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for published::Area {}
 }

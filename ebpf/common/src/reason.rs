@@ -65,6 +65,8 @@ reasons! {
     Bits32 = 16, "32_bit";
     /// The map of files is full.
     TooManyFiles = 17, "too_many_files";
+    /// The process's mappings are not published yet, where the kernel's own are out of reach.
+    MappingsPending = 18, "mappings_pending";
 }
 
 /// Reasons fit counters of this many places.

@@ -23,7 +23,18 @@ pub struct Settings {
     pub page_shift: u64,
     /// One of [`turn`](crate::repeat::turn): how equal samples are counted.
     pub turn: u32,
-    pub unused: u32,
+    /// One of [`mappings`]: where the mappings of a process are found.
+    pub mappings: u32,
+    /// How far above the lowest address of a thread's stack in the kernel its user's registers are;
+    /// 0 where that is not known.
+    pub registers_at: u64,
+}
+
+pub mod mappings {
+    /// In the kernel's own tree.
+    pub const TREE: u32 = 0;
+    /// Among those that the loader published.
+    pub const PUBLISHED: u32 = 1;
 }
 
 /// Places for what samples remember on each CPU, as a power of two.

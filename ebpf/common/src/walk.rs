@@ -1,6 +1,6 @@
 //! The step from one frame to its caller.
 
-use crate::architecture::{Architecture, Edge};
+use crate::architecture::Architecture;
 use crate::file::{TableRef, number};
 use crate::reason::EndReason;
 use crate::rule::{Encoded, fp, kind};
@@ -172,20 +172,24 @@ impl Walk {
         world: &mut impl World,
     ) -> Result<(), EndReason> {
         let Registers { ip, sp, fp, link } = self.registers;
-        match A::edge(world.user_word(ip).unwrap_or(0)) {
-            Edge::Frameless if A::CALLS_PUSH => {
-                let ip = read(world, sp)?;
-                self.enter_caller::<A>(world, ip, sp.wrapping_add(8), fp)
-            }
-            Edge::Frameless => self.enter_caller::<A>(world, link, sp, fp),
-            Edge::Unsaved => {
-                self.enter_caller::<A>(world, link, sp, fp)?;
-                self.sp_is_bound = 1;
-                Ok(())
-            }
-            Edge::Saved => self.follow_pair::<A>(world, sp),
-            Edge::Inside => self.follow_frame_pointer::<A>(world),
+        let code = world.user_word(ip).unwrap_or(0);
+        if A::is_frameless(code) {
+            let (ip, sp) = if A::CALLS_PUSH {
+                (read(world, sp)?, sp.wrapping_add(8))
+            } else {
+                (link, sp)
+            };
+            return self.enter_caller::<A>(world, ip, sp, fp);
         }
+        if A::has_saved(code) {
+            return self.follow_pair::<A>(world, sp);
+        }
+        if A::is_about_to_save(code) {
+            self.enter_caller::<A>(world, link, sp, fp)?;
+            self.set_bound::<A>(true);
+            return Ok(());
+        }
+        self.follow_frame_pointer::<A>(world)
     }
 
     /// Where nothing is known of the code, its frame pointer may still be one. It is believed where
@@ -215,9 +219,16 @@ impl Walk {
         let ip = read(world, pair.wrapping_add(8))?;
         let fp = read(world, pair)?;
         self.enter_caller::<A>(world, ip, pair.wrapping_add(16), fp)?;
-        // Where calls do not push, the pair is not the end of the frame.
-        self.sp_is_bound = u32::from(!A::CALLS_PUSH);
+        self.set_bound::<A>(true);
         Ok(())
+    }
+
+    /// Where calls push, what is saved is the end of the frame, and the stack pointer always known.
+    #[inline(always)]
+    fn set_bound<A: Architecture>(&mut self, sp_is_bound: bool) {
+        if !A::CALLS_PUSH {
+            self.sp_is_bound = u32::from(sp_is_bound);
+        }
     }
 
     /// The CFA of a frame whose stack pointer is not known: where it saved a frame pointer, its own
@@ -250,7 +261,7 @@ impl Walk {
             link: 0,
         };
         self.exact = 0;
-        self.sp_is_bound = 0;
+        self.set_bound::<A>(false);
         Ok(())
     }
 
@@ -267,7 +278,7 @@ impl Walk {
             link: at(A::SIGNAL_FRAME.link)?,
         };
         self.exact = 1;
-        self.sp_is_bound = 0;
+        self.set_bound::<A>(false);
         Ok(())
     }
 }

@@ -71,6 +71,11 @@ impl Arena {
     /// How far from the start the rules are, in bytes.
     pub const RULES_AT: u64 = 0;
 
+    /// All of it, used or not.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.memory.words()) * 4
+    }
+
     pub fn used_bytes(&self) -> u64 {
         self.used_words * 4 + self.rules.len() as u64 * 8
     }
@@ -226,12 +231,12 @@ impl Arena {
 }
 
 /// The free stretches, by where they begin; neighbours are joined.
-struct FreeList {
+pub struct FreeList {
     by_start: BTreeMap<u32, u32>,
 }
 
 impl FreeList {
-    fn new(start: u32, words: u32) -> Self {
+    pub fn new(start: u32, words: u32) -> Self {
         Self {
             by_start: BTreeMap::from([(start, words)]),
         }
@@ -239,7 +244,7 @@ impl FreeList {
 
     /// The first stretch that is long enough: there are few, and what is at the end stays untouched
     /// for longest.
-    fn take(&mut self, words: u32) -> Option<u32> {
+    pub fn take(&mut self, words: u32) -> Option<u32> {
         let (&start, &length) = self.by_start.iter().find(|&(_, &length)| length >= words)?;
         self.by_start.remove(&start);
         if length > words {
@@ -248,7 +253,7 @@ impl FreeList {
         Some(start)
     }
 
-    fn give(&mut self, piece: Piece) {
+    pub fn give(&mut self, piece: Piece) {
         let Piece {
             mut start,
             mut words,

@@ -1,5 +1,8 @@
 //! Asks the kernel which file is behind an address of this process.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+
 use aya::Ebpf;
 use aya::maps::{Array, MapData, MapError};
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun};
@@ -7,6 +10,8 @@ use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::identify::{Answer, found};
 
 use crate::programs::{LoadError, identifier};
+use crate::sideband::EventIdentifier;
+use crate::sys::Mapped;
 
 /// Holds the loaded programs: what is not asked any more is unloaded with it.
 pub struct Identifier {
@@ -24,6 +29,29 @@ pub enum IdentifyError {
     Load(#[from] LoadError),
 }
 
+/// Tells what a file is that was opened here, in the way that the programs tell files apart.
+pub enum FileIdentifier {
+    Kernel(Box<Identifier>),
+    Events(EventIdentifier),
+}
+
+impl FileIdentifier {
+    pub fn is_it(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
+        match self {
+            Self::Kernel(identifier) => {
+                let Ok(mapped) = Mapped::first_page(opened.as_fd()) else {
+                    return Ok(false);
+                };
+                Ok(identifier.identify(mapped.address())? == Some(id))
+            }
+            Self::Events(identifier) => {
+                let found = identifier.identify(opened);
+                Ok(found.is_ok_and(|found| found == Some(id)))
+            }
+        }
+    }
+}
+
 /// A tree that changes under the program is read again, up to this often.
 const TRIES: usize = 10;
 
@@ -35,12 +63,7 @@ impl Identifier {
     /// The mapping that holds the address.
     pub fn ask(&mut self, address: u64) -> Result<Option<Answer>, IdentifyError> {
         for _ in 0..TRIES {
-            self.answer.set(0, Answer::default(), 0)?;
-            let program: &mut RawTracePoint = identifier(&mut self.object)?;
-            let mut options = RawTracePointRunOptions::new();
-            options.args[0] = address;
-            program.test_run(options)?;
-            let answer = self.answer.get(&0, 0)?;
+            let answer = self.run([address, 0])?;
             match answer.found {
                 found::MAPPING => return Ok(Some(answer)),
                 found::CHANGING => {}
@@ -48,5 +71,22 @@ impl Identifier {
             }
         }
         Ok(None)
+    }
+
+    /// The system call that this thread is in, if its registers are so far up its stack.
+    pub fn system_call(&mut self, registers_at: u64) -> Result<Option<u64>, IdentifyError> {
+        let answer = self.run([0, registers_at])?;
+        Ok((answer.found == found::REGISTERS).then_some(answer.start))
+    }
+
+    fn run(&mut self, question: [u64; 2]) -> Result<Answer, IdentifyError> {
+        self.answer.set(0, Answer::default(), 0)?;
+        let program: &mut RawTracePoint = identifier(&mut self.object)?;
+        let mut options = RawTracePointRunOptions::new();
+        for (argument, word) in options.args.iter_mut().zip(question) {
+            *argument = word;
+        }
+        program.test_run(options)?;
+        Ok(self.answer.get(&0, 0)?)
     }
 }

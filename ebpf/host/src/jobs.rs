@@ -87,6 +87,11 @@ impl Jobs {
         self.changed.notify_one();
     }
 
+    pub fn is_idle(&self) -> bool {
+        let waiting = self.lock();
+        waiting.files.is_empty() && waiting.pages.is_empty()
+    }
+
     /// Nothing comes any more.
     pub fn close(&self) {
         self.lock().closed = true;

@@ -10,18 +10,22 @@
 //!   out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
+//! * [`sideband`] tells the programs of mappings, where they cannot read the kernel's own tree.
 //! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
 //!   code, [`jit`] that which runtimes generate.
 //!
 //! Unsafe code is in [`sys`] and [`memory`] alone.
 
+mod addresses;
+mod areas;
 mod arena;
-mod auxiliary;
 mod btf;
 mod builder;
+mod clock;
 mod events;
 mod executables;
 mod files;
+mod finding;
 mod identify;
 mod jit;
 mod jobs;
@@ -30,6 +34,7 @@ mod kernel_names;
 mod memory;
 mod names;
 mod namespace;
+mod objects;
 mod opener;
 mod places;
 mod profiler;
@@ -37,11 +42,14 @@ mod programs;
 mod proof;
 mod records;
 mod refusal;
+mod registers;
 mod repeats;
+mod sideband;
 mod surroundings;
 mod sys;
 mod tables;
 
+pub use clock::{Clock, Event};
 pub use executables::{Executable, Executables};
 pub use jit::{JitNames, JitProcesses};
 pub use kernel_names::{KernelFrame, KernelNames};
@@ -53,5 +61,6 @@ pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Samp
 pub use profcol_ebpf_common::repeat::{Repeat, turn};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
-pub use sys::{own_cpu_time, since_boot};
+pub use sideband::MappingCounts;
+pub use sys::{give_back_memory, own_cpu_time, since_boot};
 pub use tables::TableCounts;

@@ -3,7 +3,6 @@
 //! On kernels with arenas it is one, whose pages the kernel adds as they are touched. On others it
 //! is a map of blocks, each a map of its own, laid side by side in one stretch of addresses and
 //! added as they are needed.
-#![allow(unsafe_code, reason = "memory that is shared with the kernel")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -77,11 +76,7 @@ impl Memory {
 
     /// What is not reached yet is memory of this process alone.
     pub fn word(&self, index: u32) -> &AtomicU32 {
-        let words = self.mapped.len() / 4;
-        assert!((index as usize) < words, "word {index} of {words}");
-        let place = self.mapped.start().as_ptr().cast::<u32>();
-        // SAFETY: inside the mapping and aligned; programs read it at the same time, hence atomic.
-        unsafe { AtomicU32::from_ptr(place.add(index as usize)) }
+        self.mapped.word(index as usize)
     }
 }
 

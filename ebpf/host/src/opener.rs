@@ -5,29 +5,28 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use profcol_ebpf_common::file::{self, FileId, TableRef};
+use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_unwind as unwind;
 
 use crate::executables::Executable;
 use crate::files::{Announced, Files};
-use crate::identify::{Identifier, IdentifyError};
+use crate::identify::{FileIdentifier, IdentifyError};
 use crate::jobs::{Job, Jobs};
 use crate::places::Places;
-use crate::sys::Mapped;
 use crate::tables::Stats;
 
 /// How long to wait for a file where none is to be tried again.
 const PAUSE: Duration = Duration::from_secs(10);
 
 pub struct Opener {
-    pub identifier: Identifier,
+    pub identifier: FileIdentifier,
     pub files: Arc<Files>,
     pub jobs: Arc<Jobs>,
     pub stats: Arc<Stats>,
@@ -83,7 +82,7 @@ impl Opener {
         }
         let link = Places::link(file);
         if let Ok(opened) = File::open(&link)
-            && self.is_it(&opened, file.id)?
+            && self.identifier.is_it(&opened, file.id)?
         {
             let shown = match path.is_absolute() {
                 true => display_path(path),
@@ -94,19 +93,12 @@ impl Opener {
         let places = self.places.by_path(file, path);
         for place in &places {
             if let Ok(opened) = open_regular(place)
-                && self.is_it(&opened, file.id)?
+                && self.identifier.is_it(&opened, file.id)?
             {
                 return Ok((display_path(path), Box::new(opened)));
             }
         }
         Err(Unusable::NotFound(places.len() + 1))
-    }
-
-    fn is_it(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
-        let Ok(mapped) = Mapped::first_page(opened.as_fd()) else {
-            return Ok(false);
-        };
-        Ok(self.identifier.identify(mapped.address())? == Some(id))
     }
 
     /// Notes what the names of its frames need, and leaves the table to the builder.

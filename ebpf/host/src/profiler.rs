@@ -11,15 +11,18 @@ use profcol_ebpf_common::repeat::{Repeat, turn};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
+use crate::clock::{Clock, Event};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
 use crate::files::{Announced, Files};
-use crate::identify::Identifier;
+use crate::finding::{self, Finding};
+use crate::identify::FileIdentifier;
 use crate::namespace::Namespace;
-use crate::programs::{LoadError, Programs, Sizes};
-use crate::proof::{self, ProofError};
-use crate::records::{self, Record};
+use crate::programs::{LoadError, Sizes};
+use crate::proof::ProofError;
+use crate::records::{self, Frames, Record};
 use crate::repeats::Repeats;
+use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
 use crate::surroundings::{self, SurroundingsError};
 use crate::sys;
 use crate::tables::{TableCounts, Tables};
@@ -27,6 +30,8 @@ use crate::tables::{TableCounts, Tables};
 /// What is sampled, and how large everything may grow.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// What ticks.
+    pub event: Event,
     /// Samples a second on each busy CPU.
     pub frequency: u64,
     /// Frames of a user stack at most.
@@ -58,6 +63,8 @@ pub enum StartError {
     #[error(transparent)]
     Proof(#[from] ProofError),
     #[error(transparent)]
+    SideBand(#[from] SideBandError),
+    #[error(transparent)]
     Events(#[from] EventsError),
     #[error("cannot tell this process's PID namespace: {0}; mount /proc")]
     Namespace(std::io::Error),
@@ -73,6 +80,8 @@ pub struct Profiler {
     repeats: Repeats,
     tables: Tables,
     executables: Executables,
+    /// Where the kernel's own tree of mappings cannot be read.
+    sideband: Option<SideBand>,
 }
 
 /// A stack that ends at a page that is not built asks for it.
@@ -84,6 +93,38 @@ fn want_page(tables: &Tables, record: &Record<'_>) {
     {
         tables.want(last.file(), last.offset() >> PAGE_SHIFT);
     }
+}
+
+fn hand_out(
+    item: &[u8],
+    tables: &Tables,
+    sideband: Option<&SideBand>,
+    take: &mut impl FnMut(Record<'_>),
+) {
+    let Some(mut record) = records::parse(item) else {
+        tracing::error!(bytes = item.len(), "a record of an unknown kind");
+        return;
+    };
+    match (&mut record, sideband) {
+        (Record::File { file, path }, sideband) => {
+            let path = match sideband {
+                Some(sideband) if file.names_bytes == 0 => sideband.path(&file.id),
+                _ => path.path(),
+            };
+            tables.announce(Announced { file: *file, path });
+            return;
+        }
+        (Record::Sample { sample, user, .. }, Some(sideband)) => {
+            if let Some(reason) = sideband.judge(sample) {
+                sample.end = reason as u32;
+                sample.user_frames = 0;
+                *user = Frames::default();
+            }
+        }
+        _ => {}
+    }
+    want_page(tables, &record);
+    take(record);
 }
 
 /// What the programs counted since they were loaded.
@@ -108,31 +149,35 @@ impl Profiler {
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartError::Namespace)?;
         let layout = btf::kernel_layout()?;
-        let mut programs = Programs::load(
-            layout,
-            &Sizes {
-                table_bytes: settings.table_bytes,
-                files: settings.files,
-                processes: settings.processes,
-                ring_bytes: settings.ring_bytes,
-                max_frames: settings.max_frames,
-                with_arguments: settings.with_arguments,
-                namespace,
-                repeats: settings.repeats,
-            },
-        )?;
-        let sampler = programs.sampler_fd()?;
-        let mut identifier = Identifier {
-            object: programs.object,
-            answer: programs.answer,
+        let sizes = Sizes {
+            table_bytes: settings.table_bytes,
+            files: settings.files,
+            processes: settings.processes,
+            ring_bytes: settings.ring_bytes,
+            max_frames: settings.max_frames,
+            with_arguments: settings.with_arguments,
+            namespace,
+            repeats: settings.repeats,
         };
-        let proved = proof::prove(&mut identifier)?;
+        let (mut programs, finding) = finding::load(layout, &sizes)?;
+        let sampler = programs.sampler_fd()?;
         tracing::info!(
             kernel = sys::kernel_release(),
             tables = programs.table_memory.name(),
-            proved_mappings = proved,
+            mappings = %finding,
             "The kernel took the BPF programs."
         );
+        let sideband = match finding {
+            Finding::Events { .. } => {
+                let publisher = Publisher::new(programs.stretches, programs.areas);
+                Some(SideBand::start(publisher)?)
+            }
+            Finding::MapleTree { .. } | Finding::RedBlackTree { .. } => None,
+        };
+        let identifier = match &sideband {
+            Some(sideband) => FileIdentifier::Events(sideband.identifier()),
+            None => FileIdentifier::Kernel(Box::new(programs.identifier)),
+        };
 
         let executables = Executables::default();
         let files = Files::new(
@@ -143,7 +188,7 @@ impl Profiler {
         );
         let tables =
             Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
-        let events = Events::open(settings.frequency, sampler)?;
+        let events = Events::open(settings.event, settings.frequency, sampler)?;
         Ok(Self {
             events,
             records: programs.records,
@@ -152,6 +197,7 @@ impl Profiler {
             repeats: programs.repeats,
             tables,
             executables,
+            sideband,
         })
     }
 
@@ -163,18 +209,23 @@ impl Profiler {
 
     /// Hands out everything that was recorded since the last time.
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
-        while let Some(item) = self.records.next() {
-            match records::parse(&item) {
-                Some(Record::File { file, path }) => self.tables.announce(Announced {
-                    file,
-                    path: path.path(),
-                }),
-                Some(record) => {
-                    want_page(&self.tables, &record);
-                    take(record);
-                }
-                None => tracing::error!(bytes = item.len(), "a record of an unknown kind"),
+        let tables = &self.tables;
+        let Some(sideband) = &self.sideband else {
+            while let Some(item) = self.records.next() {
+                hand_out(&item, tables, None, &mut take);
             }
+            return;
+        };
+        let mut drained: Vec<Vec<u8>> = Vec::new();
+        while let Some(item) = self.records.next() {
+            drained.push(item.to_vec());
+        }
+        if !drained.is_empty() {
+            sideband.catch_up();
+            for item in &drained {
+                hand_out(item, tables, Some(sideband), &mut take);
+            }
+            sideband.settle();
         }
     }
 
@@ -221,6 +272,11 @@ impl Profiler {
         }
     }
 
+    /// What ticks.
+    pub fn clock(&self) -> Clock {
+        self.events.clock()
+    }
+
     /// Samples so often from now on.
     pub fn set_frequency(&mut self, frequency: u64) {
         self.events.set_frequency(frequency);
@@ -239,6 +295,11 @@ impl Profiler {
         self.tables.counts()
     }
 
+    /// None where the kernel's own tree of mappings is read.
+    pub fn mapping_counts(&self) -> Option<MappingCounts> {
+        self.sideband.as_ref().map(SideBand::counts)
+    }
+
     pub fn counts(&self) -> Counts {
         let mut sums = [0u64; COUNTERS];
         if let Ok(by_cpu) = self.counters.get(&0, 0) {
@@ -246,6 +307,11 @@ impl Profiler {
                 for (sum, count) in sums.iter_mut().zip(counts) {
                     *sum += count;
                 }
+            }
+        }
+        if let Some(sideband) = &self.sideband {
+            for (sum, more) in sums.iter_mut().zip(sideband.judged()) {
+                *sum = sum.saturating_add_signed(more);
             }
         }
         let at = |counter: u32| sums.get(counter as usize).copied().unwrap_or(0);

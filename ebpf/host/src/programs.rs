@@ -3,24 +3,29 @@
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use aya::maps::{Array, HashMap, Map, MapData, PerCpuArray, Queue, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, Queue, RingBuf};
 use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
-use aya::{Ebpf, EbpfLoader};
+use aya::{Ebpf, EbpfError, EbpfLoader};
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, number};
-use profcol_ebpf_common::identify::Answer;
 use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::published::{Area, Image, MOST_AREAS_SHIFT, Stretch};
 use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::repeat::turn;
-use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings};
+use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings, mappings};
 
+use crate::addresses;
+use crate::areas::AreaMemory;
 use crate::arena::Arena;
-use crate::auxiliary::Auxiliary;
 use crate::btf::BtfError;
+use crate::identify::Identifier;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
+use crate::objects;
 use crate::refusal::Refusal;
+use crate::registers;
 use crate::repeats::Repeats;
+use crate::sys;
 
 #[cfg(test)]
 mod tests;
@@ -56,26 +61,17 @@ impl TableMemory {
     }
 }
 
-/// Built by `cargo xtask bpf`.
-mod objects {
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    compile_error!(
-        "there are no BPF programs for this machine; build without the feature `ebpf_cpu`"
-    );
-
-    #[cfg(target_arch = "x86_64")]
-    pub static ARENA: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
-    #[cfg(target_arch = "x86_64")]
-    pub static BLOCKS: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64-blocks.o");
-
-    #[cfg(target_arch = "aarch64")]
-    pub static ARENA: &[u8] = aya::include_bytes_aligned!("../../objects/aarch64.o");
-    #[cfg(target_arch = "aarch64")]
-    pub static BLOCKS: &[u8] = aya::include_bytes_aligned!("../../objects/aarch64-blocks.o");
-}
-
 /// Names the only table memory to try, for tests.
 const FORCED: &str = "PROFCOL_EBPF_TABLES";
+
+/// Where the programs find the mappings of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mappings {
+    /// In the kernel's own tree.
+    Tree,
+    /// Among those that are published to them.
+    Published,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -83,32 +79,36 @@ pub enum LoadError {
     Btf(#[from] BtfError),
     #[error("the kernel does not take the BPF maps: {0}")]
     Object(Refusal),
+    #[error(
+        "the kernel does not take the BPF maps: before Linux 5.11 they count as locked memory, of which this process \
+         may have {limit} bytes; raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
+    )]
+    LockedMemory { limit: u64 },
     #[error("the kernel does not take the BPF program `{name}`: {error}")]
     Program { name: &'static str, error: Refusal },
     #[error("the BPF object has no `{0}`")]
     Missing(&'static str),
     #[error("the BPF map `{name}` cannot be used: {error}")]
-    Map {
-        name: &'static str,
-        error: aya::maps::MapError,
-    },
+    Map { name: &'static str, error: MapError },
     #[error("the number of CPUs cannot be read: {0}")]
     Cpus(std::io::Error),
-    #[error("the memory of the unwind tables cannot be mapped: {0}")]
+    #[error("memory that the programs read cannot be mapped: {0}")]
     Memory(std::io::Error),
-    #[error("cannot tell how large pages are: {0}; mount /proc")]
-    Auxiliary(std::io::Error),
+    #[error("cannot tell how high addresses go: {0}; mount /proc")]
+    Addresses(std::io::Error),
 }
 
 /// The loaded programs and their maps.
 pub struct Programs {
-    pub object: Ebpf,
+    /// Holds the object, which is asked for programs.
+    pub identifier: Identifier,
     pub records: RingBuf<MapData>,
     pub counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     pub files: HashMap<MapData, FileId, FileEntry>,
     pub free_numbers: Queue<MapData, u32>,
     pub processes: HashMap<MapData, ProcessKey, u32>,
-    pub answer: Array<MapData, Answer>,
+    pub stretches: HashMap<MapData, Image, Stretch>,
+    pub areas: AreaMemory,
     pub repeats: Repeats,
     pub arena: Arena,
     pub table_memory: TableMemory,
@@ -129,36 +129,55 @@ pub struct Sizes {
     pub repeats: u32,
 }
 
+/// Areas of a process on the average: those that one forks share its own.
+const AREAS_OF_PROCESS: u32 = 16;
+
+impl Sizes {
+    /// Room for the published areas of all processes.
+    fn areas(&self) -> u32 {
+        let one = 1 << MOST_AREAS_SHIFT;
+        self.processes.saturating_mul(AREAS_OF_PROCESS).max(one * 2)
+    }
+}
+
 const ARENA: &str = "arena";
 const BLOCKS: &str = "blocks";
 const FIRST_REPEATS: &str = "first_repeats";
 const SECOND_REPEATS: &str = "second_repeats";
+const STRETCHES: &str = "stretches";
+const AREAS: &str = "areas";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
 
 impl Programs {
     /// Loads those that this kernel takes.
-    pub fn load(layout: Layout, sizes: &Sizes) -> Result<Self, LoadError> {
+    pub fn load(layout: Layout, mappings: Mappings, sizes: &Sizes) -> Result<Self, LoadError> {
+        sys::raise_locked_memory();
         let forced = std::env::var_os(FORCED);
         if let Some(memory) = forced.as_deref().and_then(TableMemory::from_name) {
-            return Self::load_with(memory, layout, sizes);
+            return Self::load_with(memory, layout, mappings, sizes);
         }
-        Self::load_with(TableMemory::Arena, layout, sizes).or_else(|refused| {
+        Self::load_with(TableMemory::Arena, layout, mappings, sizes).or_else(|refused| {
             tracing::debug!(error = %refused, "no arena; its place is taken by blocks");
-            Self::load_with(TableMemory::Blocks, layout, sizes)
+            Self::load_with(TableMemory::Blocks, layout, mappings, sizes)
         })
     }
 
     pub fn load_with(
         memory: TableMemory,
         layout: Layout,
+        mappings: Mappings,
         sizes: &Sizes,
     ) -> Result<Self, LoadError> {
         let bytes = memory.object();
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| LoadError::Cpus(error))?;
         let remembered = u32::try_from(cpus << REMEMBERED_SHIFT).unwrap_or(u32::MAX);
-        let host = Auxiliary::read().map_err(LoadError::Auxiliary)?;
-        let pages = u32::try_from(sizes.table_bytes.div_ceil(host.page_size)).unwrap_or(u32::MAX);
+        let page = sys::page_size();
+        let pages = u32::try_from(sizes.table_bytes.div_ceil(page)).unwrap_or(u32::MAX);
+        let (images, areas) = match mappings {
+            Mappings::Tree => (1, 1),
+            Mappings::Published => (sizes.processes, sizes.areas()),
+        };
         let mut object = EbpfLoader::new()
             // The object has no relocations by type, and reading the kernel's types is not cheap.
             .btf(None)
@@ -169,24 +188,26 @@ impl Programs {
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
             .map_max_entries("remembered", remembered)
+            .map_max_entries(STRETCHES, images)
+            .map_max_entries(AREAS, areas)
             .map_max_entries("records", sizes.ring_bytes)
             .map_max_entries(FIRST_REPEATS, sizes.repeats.max(1))
             .map_max_entries(SECOND_REPEATS, sizes.repeats.max(1))
             .load(bytes)
-            .map_err(|error| LoadError::Object(error.into()))?;
+            .map_err(refused_object)?;
 
         let arena = match memory {
             TableMemory::Arena => {
                 let Some(Map::Unsupported(data)) = object.map(ARENA) else {
                     return Err(LoadError::Missing(ARENA));
                 };
-                Memory::of_arena(data.fd().as_fd(), pages as usize * host.page_size as usize)
+                Memory::of_arena(data.fd().as_fd(), pages as usize * page as usize)
             }
             TableMemory::Blocks => Memory::of_blocks(take(&mut object, BLOCKS)?),
         };
         let arena = Arena::new(arena.map_err(LoadError::Memory)?);
         let mut settings: Array<_, Settings> = take(&mut object, "settings")?;
-        let told = Settings {
+        let mut told = Settings {
             layout,
             arena: arena.address(),
             rules_at: Arena::RULES_AT,
@@ -194,19 +215,20 @@ impl Programs {
             with_arguments: sizes.with_arguments.into(),
             namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
             namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
-            address_bits: host.address_bits,
-            page_shift: u64::from(host.page_size.trailing_zeros()),
+            address_bits: addresses::bits().map_err(LoadError::Addresses)?,
+            page_shift: u64::from(page.trailing_zeros()),
             turn: if sizes.repeats > 0 {
                 turn::FIRST
             } else {
                 turn::NONE
             },
-            unused: 0,
+            mappings: match mappings {
+                Mappings::Tree => mappings::TREE,
+                Mappings::Published => mappings::PUBLISHED,
+            },
+            registers_at: 0,
         };
-        settings.set(0, told, 0).map_err(|error| LoadError::Map {
-            name: "settings",
-            error,
-        })?;
+        set(&mut settings, told)?;
         let mut numbers: Queue<_, u32> = take(&mut object, "free_numbers")?;
         let last = number::FIRST_FILE
             .saturating_add(sizes.files)
@@ -218,35 +240,44 @@ impl Programs {
             })?;
         }
 
-        let mut programs = Self {
-            records: take(&mut object, "records")?,
-            counters: take(&mut object, "counters")?,
-            files: take(&mut object, "files")?,
-            free_numbers: numbers,
-            processes: take(&mut object, "processes")?,
-            answer: take(&mut object, "answer")?,
-            repeats: Repeats::new(
-                settings,
-                told,
-                hash_map(&mut object, FIRST_REPEATS)?,
-                hash_map(&mut object, SECOND_REPEATS)?,
-            ),
-            arena,
-            table_memory: memory,
-            object,
-        };
-        let sampler: &mut PerfEvent = program(&mut programs.object, SAMPLE)?;
+        let sampler: &mut PerfEvent = program(&mut object, SAMPLE)?;
         sampler.load().map_err(|error| LoadError::Program {
             name: SAMPLE,
             error: error.into(),
         })?;
-        identifier(&mut programs.object)?
+        identifier(&mut object)?
             .load()
             .map_err(|error| LoadError::Program {
                 name: IDENTIFY,
                 error: error.into(),
             })?;
-        Ok(programs)
+        let areas: Array<_, Area> = take(&mut object, AREAS)?;
+        let records = take(&mut object, "records")?;
+        let counters = take(&mut object, "counters")?;
+        let files = take(&mut object, "files")?;
+        let processes = take(&mut object, "processes")?;
+        let stretches = take(&mut object, STRETCHES)?;
+        let first_repeats = hash_map(&mut object, FIRST_REPEATS)?;
+        let second_repeats = hash_map(&mut object, SECOND_REPEATS)?;
+        let mut identifier = Identifier {
+            answer: take(&mut object, "answer")?,
+            object,
+        };
+        told.registers_at = registers::find(&mut identifier).unwrap_or(0);
+        set(&mut settings, told)?;
+        Ok(Self {
+            records,
+            counters,
+            files,
+            free_numbers: numbers,
+            processes,
+            stretches,
+            areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,
+            repeats: Repeats::new(settings, told, first_repeats, second_repeats),
+            arena,
+            table_memory: memory,
+            identifier,
+        })
     }
 
     /// The loaded program that runs on each tick.
@@ -255,7 +286,7 @@ impl Programs {
             name: SAMPLE,
             error: error.into(),
         };
-        let sampler: &mut PerfEvent = program(&mut self.object, SAMPLE)?;
+        let sampler: &mut PerfEvent = program(&mut self.identifier.object, SAMPLE)?;
         let loaded = sampler.fd().map_err(failed)?;
         loaded
             .as_fd()
@@ -269,7 +300,27 @@ pub fn identifier(object: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
     program(object, IDENTIFY)
 }
 
-fn take<T: TryFrom<Map, Error = aya::maps::MapError>>(
+fn refused_object(error: EbpfError) -> LoadError {
+    let is_forbidden = matches!(
+        &error,
+        EbpfError::MapError(MapError::CreateError { io_error, .. })
+            if io_error.raw_os_error() == Some(libc::EPERM)
+    );
+    // It may create maps: its capabilities were looked at before.
+    match sys::raise_locked_memory() {
+        Some(limit) if is_forbidden => LoadError::LockedMemory { limit },
+        _ => LoadError::Object(error.into()),
+    }
+}
+
+fn set(settings: &mut Array<MapData, Settings>, told: Settings) -> Result<(), LoadError> {
+    settings.set(0, told, 0).map_err(|error| LoadError::Map {
+        name: "settings",
+        error,
+    })
+}
+
+fn take<T: TryFrom<Map, Error = MapError>>(
     object: &mut Ebpf,
     name: &'static str,
 ) -> Result<T, LoadError> {

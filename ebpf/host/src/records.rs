@@ -28,7 +28,7 @@ pub enum Record<'a> {
 }
 
 /// Eight bytes each, not aligned for certain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Frames<'a>(&'a [u8]);
 
 impl<'a> Frames<'a> {

@@ -6,29 +6,47 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
 use aya_obj::generated::{
-    PERF_FLAG_FD_CLOEXEC, perf_event_attr, perf_sw_ids::PERF_COUNT_SW_CPU_CLOCK,
-    perf_type_id::PERF_TYPE_SOFTWARE,
+    PERF_FLAG_FD_CLOEXEC, perf_event_attr,
+    perf_event_sample_format::{PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+    perf_hw_id::PERF_COUNT_HW_CPU_CYCLES,
+    perf_sw_ids::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY},
+    perf_type_id::{PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE},
 };
 
+use crate::clock::Clock;
+
 /// A clock that ticks while a CPU is busy, still switched off.
-pub fn open_cpu_clock(cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
+pub fn open_clock(clock: Clock, cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
     // SAFETY: every field of the structure may be zero.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<perf_event_attr>() as u32;
-    attributes.type_ = PERF_TYPE_SOFTWARE as u32;
-    attributes.config = PERF_COUNT_SW_CPU_CLOCK as u64;
-    attributes.__bindgen_anon_1.sample_freq = frequency;
-    attributes.set_freq(1);
+    attributes.__bindgen_anon_1.sample_period = clock.period(frequency);
     attributes.set_disabled(1);
-    attributes.set_exclude_idle(1);
+    match clock {
+        Clock::Cpu => {
+            attributes.type_ = PERF_TYPE_SOFTWARE as u32;
+            attributes.config = PERF_COUNT_SW_CPU_CLOCK as u64;
+            attributes.set_exclude_idle(1);
+        }
+        // An idle CPU is halted and has no cycles; some counters refuse to be told so.
+        Clock::Cycles { .. } => {
+            attributes.type_ = PERF_TYPE_HARDWARE as u32;
+            attributes.config = PERF_COUNT_HW_CPU_CYCLES as u64;
+        }
+    }
+    open_on_cpu(&attributes, cpu)
+}
+
+fn open_on_cpu(attributes: &perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
     // SAFETY: the structure outlives the call and says its own size.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
-            &raw const attributes,
+            &raw const *attributes,
             -1,
             cpu as libc::c_int,
             -1,
@@ -40,6 +58,29 @@ pub fn open_cpu_clock(cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
     }
     // SAFETY: the kernel gave it to us just now.
     Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) })
+}
+
+/// Events of all processes on a CPU, still switched off: their starts, ends and programs, and the code
+/// that they map. Each wakes its reader.
+pub fn open_process_events(cpu: u32) -> io::Result<OwnedFd> {
+    // SAFETY: every field of the structure may be zero.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<perf_event_attr>() as u32;
+    attributes.type_ = PERF_TYPE_SOFTWARE as u32;
+    attributes.config = PERF_COUNT_SW_DUMMY as u64;
+    attributes.set_disabled(1);
+    attributes.set_mmap(1);
+    attributes.set_mmap2(1);
+    attributes.set_comm(1);
+    attributes.set_comm_exec(1);
+    attributes.set_task(1);
+    attributes.set_sample_id_all(1);
+    attributes.sample_type = PERF_SAMPLE_TID as u64 | PERF_SAMPLE_TIME as u64;
+    attributes.set_use_clockid(1);
+    attributes.clockid = libc::CLOCK_BOOTTIME;
+    attributes.set_watermark(1);
+    attributes.__bindgen_anon_2.wakeup_watermark = 1;
+    open_on_cpu(&attributes, cpu)
 }
 
 pub fn attach_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
@@ -58,9 +99,8 @@ pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     perf_ioctl(event, aya_obj::generated::PERF_EVENT_IOC_DISABLE, 0)
 }
 
-/// The kernel turned the frequency of a CPU clock into a period when it was opened, so it takes one.
-pub fn set_frequency(event: BorrowedFd<'_>, frequency: u64) -> io::Result<()> {
-    let period = 1_000_000_000 / frequency.max(1);
+pub fn set_frequency(clock: Clock, event: BorrowedFd<'_>, frequency: u64) -> io::Result<()> {
+    let period = clock.period(frequency);
     // SAFETY: the request reads a number through the pointer, which outlives the call.
     let answer = unsafe {
         libc::ioctl(
@@ -111,6 +151,12 @@ impl Mapped {
         Self::map(file, 4096, libc::PROT_READ, libc::MAP_PRIVATE)
     }
 
+    /// The same as code.
+    pub fn first_page_of_code(file: BorrowedFd<'_>) -> io::Result<Self> {
+        let protection = libc::PROT_READ | libc::PROT_EXEC;
+        Self::map(file, 4096, protection, libc::MAP_PRIVATE)
+    }
+
     /// Memory of this process alone, which costs nothing until it is written.
     pub fn reserved(length: usize) -> io::Result<Self> {
         Self::map_descriptor(
@@ -159,16 +205,28 @@ impl Mapped {
         Ok(Self { start, length })
     }
 
-    pub fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
     pub fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// A word of it, which others may read and write at the same time.
+    pub fn word(&self, index: usize) -> &AtomicU32 {
+        let words = self.length / 4;
+        assert!(index < words, "word {index} of {words}");
+        // SAFETY: inside the mapping and aligned.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().cast::<u32>().add(index)) }
+    }
+
+    /// A word of eight bytes.
+    pub fn long(&self, index: usize) -> &AtomicU64 {
+        let longs = self.length / 8;
+        assert!(index < longs, "long word {index} of {longs}");
+        // SAFETY: as above.
+        unsafe { AtomicU64::from_ptr(self.start.as_ptr().cast::<u64>().add(index)) }
     }
 }
 
@@ -189,6 +247,30 @@ pub fn wait_readable(file: RawFd, at_most: Duration) {
     let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
     // SAFETY: one structure of ours. Whatever the answer, the caller looks for itself.
     unsafe { libc::poll(&raw mut waiting, 1, milliseconds) };
+}
+
+/// Waits until there is something in any of these files, or the time is over; returns those that have
+/// something.
+pub fn wait_for_any(files: &[RawFd], at_most: Duration) -> Vec<RawFd> {
+    let mut waiting: Vec<libc::pollfd> = files
+        .iter()
+        .map(|&fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    let milliseconds = i32::try_from(at_most.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: the structures are ours, and as many as is said.
+    unsafe {
+        libc::poll(
+            waiting.as_mut_ptr(),
+            waiting.len() as libc::nfds_t,
+            milliseconds,
+        )
+    };
+    let readable = waiting.iter().filter(|file| file.revents != 0);
+    readable.map(|file| file.fd).collect()
 }
 
 /// Opens a file of another process for reading. Its path is followed as if `root` were the root of
@@ -296,6 +378,26 @@ pub fn take_batch<K: aya::Pod, V: aya::Pod>(
     Ok(Batch { taken, was_last })
 }
 
+/// Lets this process lock as much memory as it may, and returns how much that is; None is any.
+pub fn raise_locked_memory() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: the structure is ours; only who may raise the upper limit succeeds.
+    unsafe {
+        if libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) == 0 {
+            return None;
+        }
+        if libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) != 0 {
+            return None;
+        }
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit);
+    }
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 /// Makes the calling thread yield to others.
 pub fn lower_priority(nice: i32) {
     // SAFETY: a thread's own number; a failure changes nothing.
@@ -315,6 +417,13 @@ pub fn give_back_memory() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Bytes of a page of memory; a power of two.
+pub fn page_size() -> u64 {
+    // SAFETY: the call has no conditions.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
 }
 
 /// The running kernel's version.

@@ -13,7 +13,7 @@ use std::thread::{Builder as Thread, JoinHandle};
 use crate::arena::Arena;
 use crate::builder::Builder;
 use crate::files::{Announced, Files};
-use crate::identify::Identifier;
+use crate::identify::FileIdentifier;
 use crate::jobs::Jobs;
 use crate::opener::Opener;
 use crate::places::Places;
@@ -57,7 +57,7 @@ pub struct TableCounts {
 }
 
 impl Tables {
-    pub fn start(arena: Arena, files: Files, identifier: Identifier) -> io::Result<Self> {
+    pub fn start(arena: Arena, files: Files, identifier: FileIdentifier) -> io::Result<Self> {
         let (announced, to_open) = sync_channel(QUEUE);
         let stats = Arc::<Stats>::default();
         let jobs = Arc::<Jobs>::default();

@@ -10,7 +10,7 @@ use profcol_ebpf_common::record::{self, kind};
 use crate::maps::{self, FILES, FREE_NUMBERS, count};
 use crate::names;
 use crate::process;
-use crate::scratch::Scratch;
+use crate::scratch::{Lent, Scratch};
 use crate::task;
 
 /// A new file is worth waking the loader: until it has a table its samples are not whole.
@@ -96,20 +96,18 @@ fn announce(scratch: &mut Scratch, met: &Met, number: u32) -> bool {
     scratch.names_bytes = 0;
     // Not called by what tells of it: the stacks of functions that call each other add up.
     if met.file != 0 {
-        names::note_path(scratch, met.file);
+        names::note_path(scratch.lend(), met.file);
     }
-    hide(u64::from(tell(scratch))) != 0
+    hide(u64::from(tell(scratch.lend()))) != 0
 }
 
 /// Adds to what is told of a file and its path what is known of its process, and sends it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn tell(scratch: *mut Scratch) -> u32 {
-    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+pub extern "C" fn tell(lent: Lent) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return 0;
     };
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
     let ids = process::ids().unwrap_or(0);
     // SAFETY: the helper has no conditions.
     let current = unsafe { bpf_get_current_task() };

@@ -2,7 +2,7 @@
 //!
 //! It is run on demand, in the loader's own context. With it the loader proves at start that the
 //! kernel's tree is read rightly, and later that a file it opened by a path is the one that a
-//! sample met.
+//! sample met. It also finds where threads have their user's registers while they are in the kernel.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::bpf_get_current_task;
@@ -11,38 +11,45 @@ use aya_ebpf::maps::Array;
 use aya_ebpf::programs::RawTracePointContext;
 use profcol_ebpf_common::identify::{Answer, found};
 use profcol_ebpf_common::mappings::{self, Miss};
-use profcol_ebpf_common::reason::EndReason;
 
-use crate::kernel::{self, Kernel, Node};
-use crate::maps;
+use crate::kernel::{self, Kernel};
+use crate::{maps, registers};
 
 #[map(name = "answer")]
 static ANSWER: Array<Answer> = Array::with_max_entries(1, 0);
 
-/// The address is the first word of the context.
+/// The first word of the context is the address, or 0 where the second one is asked about: a place
+/// where the registers may be.
 #[raw_tracepoint]
 pub fn identify(context: RawTracePointContext) -> i32 {
-    // SAFETY: the loader passes one word.
-    let address = unsafe { *(context.as_ptr() as *const u64) };
-    let Some(node) = maps::own_node() else {
-        return 0;
+    // SAFETY: the loader passes two words.
+    let (address, registers_at) = unsafe {
+        let words = context.as_ptr() as *const u64;
+        (*words, *words.add(1))
     };
-    find_own(node, address);
+    respond(address, registers_at);
     0
 }
 
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn find_own(node: *mut Node, address: u64) -> u32 {
-    let (false, Some(settings), Some(answer)) =
-        (node.is_null(), maps::settings(), ANSWER.get_ptr_mut(0))
+pub extern "C" fn respond(address: u64, registers_at: u64) -> u32 {
+    let (Some(node), Some(settings), Some(answer)) =
+        (maps::own_node(), maps::settings(), ANSWER.get_ptr_mut(0))
     else {
-        return EndReason::NoRegisters as u32;
+        return 0;
     };
-    // SAFETY: the caller has the only reference; the loader reads the answer after the run.
-    let (node, answer) = unsafe { (&mut *node, &mut *answer) };
+    // SAFETY: the loader reads the answer after the run.
+    let answer = unsafe { &mut *answer };
     // SAFETY: the helper has no conditions.
     let task = unsafe { bpf_get_current_task() };
+    if address == 0 {
+        if let Some(system_call) = registers::system_call(settings, task, registers_at) {
+            answer.start = system_call;
+            answer.found = found::REGISTERS;
+        }
+        return 0;
+    }
     let mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
     let mut kernel = Kernel { node };
     match mappings::find(&mut kernel, settings, mm, address) {
@@ -55,7 +62,7 @@ pub extern "C" fn find_own(node: *mut Node, address: u64) -> u32 {
         }
         Err(Miss::None) => answer.found = found::NOTHING,
         Err(Miss::Changing) => answer.found = found::CHANGING,
-        Err(Miss::Unreadable) => answer.found = found::UNREADABLE,
+        Err(Miss::Unreadable | Miss::Pending) => answer.found = found::UNREADABLE,
     }
     0
 }

@@ -23,6 +23,9 @@ pub fn word(address: u64) -> Option<u64> {
 }
 
 impl KernelMemory for Kernel<'_> {
+    /// Arenas are younger.
+    const BEFORE_MAPLE_TREES: bool = cfg!(feature = "blocks");
+
     #[inline(always)]
     fn load_node(&mut self, address: u64) -> bool {
         read(address, &raw mut *self.node)

@@ -6,7 +6,7 @@
 //!
 //! The verifier reads functions that are global (`extern "C"`, neither mangled nor inlined) once,
 //! however often they are called; without them the loop over the frames would not fit its budget.
-//! Such a function takes its pointers as unknown, hence the null checks.
+//! Such a function takes its pointers as unknown, or none at all (see `scratch::Lent`).
 
 #![no_std]
 #![no_main]
@@ -20,6 +20,7 @@ mod kernel;
 mod maps;
 mod names;
 mod process;
+mod published;
 mod registers;
 mod remembered;
 mod repeats;

@@ -4,12 +4,15 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
+use profcol_ebpf_common::published::{Area, Image, Stretch};
 use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::settings::Settings;
 
 use crate::kernel::Node;
 use crate::remembered::Remembered;
 use crate::scratch::Scratch;
+
+const BPF_F_MMAPABLE: u32 = 1 << 10;
 
 #[map(name = "settings")]
 static SETTINGS: Array<Settings> = Array::with_max_entries(1, 0);
@@ -35,6 +38,13 @@ pub static FREE_NUMBERS: Queue<u32> = Queue::with_max_entries(8192, 0);
 /// What is known of processes that were sampled, see `record::known`.
 #[map(name = "processes")]
 pub static PROCESSES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(8192, 0);
+
+/// Where the areas of each image of a process are, if they are published.
+#[map(name = "stretches")]
+pub static STRETCHES: HashMap<Image, Stretch> = HashMap::with_max_entries(1, 0);
+
+#[map(name = "areas")]
+pub static AREAS: Array<Area> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// As many for each CPU as [`REMEMBERED_SHIFT`](profcol_ebpf_common::settings::REMEMBERED_SHIFT) says.
 #[map(name = "remembered")]

@@ -11,7 +11,7 @@ use profcol_ebpf_common::record::{MAX_ARGUMENTS_BYTES, MAX_NAME_BYTES, MAX_NAMES
 
 use crate::kernel::word;
 use crate::maps::{self, RECORDS};
-use crate::scratch::Scratch;
+use crate::scratch::{Lent, Scratch};
 
 /// Names and mounts on the way up to a root.
 const STEPS: u32 = 24;
@@ -21,12 +21,10 @@ const CONTROLLERS: u64 = 16;
 /// Writes the names on the path of a `struct file`.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn note_path(scratch: *mut Scratch, file: u64) -> u32 {
-    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+pub extern "C" fn note_path(lent: Lent, file: u64) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return 0;
     };
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
     let layout = &settings.layout;
     scratch.names_bytes = 0;
     let mut dentry = word(file + layout.file_dentry).unwrap_or(0);
@@ -50,7 +48,7 @@ pub extern "C" fn note_path(scratch: *mut Scratch, file: u64) -> u32 {
         let name = word(dentry + layout.dentry_name).unwrap_or(0);
         let parent = word(dentry + layout.dentry_parent).unwrap_or(0);
         // The root of a file system that is mounted nowhere.
-        if parent == dentry || append(scratch, name) == 0 {
+        if parent == dentry || append(scratch.lend(), name) == 0 {
             return 0;
         }
         dentry = parent;
@@ -61,12 +59,10 @@ pub extern "C" fn note_path(scratch: *mut Scratch, file: u64) -> u32 {
 /// Writes the names on the way to a task's cgroup.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn note_cgroup(scratch: *mut Scratch, task: u64) -> u32 {
-    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+pub extern "C" fn note_cgroup(lent: Lent, task: u64) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return 0;
     };
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
     let layout = &settings.layout;
     scratch.names_bytes = 0;
     let groups = word(task.wrapping_add(layout.task_cgroups)).unwrap_or(0);
@@ -91,7 +87,7 @@ pub extern "C" fn note_cgroup(scratch: *mut Scratch, task: u64) -> u32 {
             return 0;
         }
         let name = word(node.wrapping_add(layout.node_name)).unwrap_or(0);
-        if append(scratch, name) == 0 {
+        if append(scratch.lend(), name) == 0 {
             return 0;
         }
         node = word(node.wrapping_add(layout.node_parent)).unwrap_or(0);
@@ -103,12 +99,10 @@ pub extern "C" fn note_cgroup(scratch: *mut Scratch, task: u64) -> u32 {
 /// returns how many bytes they are.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn note_arguments(scratch: *mut Scratch) -> u32 {
-    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+pub extern "C" fn note_arguments(lent: Lent) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return 0;
     };
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
     let layout = &settings.layout;
     let start = word(scratch.mm + layout.mm_arguments).unwrap_or(0);
     let end = word(scratch.mm + layout.mm_arguments_end).unwrap_or(0);
@@ -165,12 +159,10 @@ pub fn send(scratch: &mut Scratch, flags: u64) -> bool {
 /// 0 where there is no room for it, or it cannot be read.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn append(scratch: *mut Scratch, name: u64) -> u32 {
-    if scratch.is_null() {
+pub extern "C" fn append(lent: Lent, name: u64) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
         return 0;
-    }
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
+    };
     if scratch.names_bytes >= MAX_NAMES_BYTES as u64 {
         return 0;
     }

@@ -1,17 +1,17 @@
 //! The user's registers at a sample.
 
-use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
-};
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profcol_ebpf_common::architecture::{Architecture, Mode, Places};
 use profcol_ebpf_common::reason::EndReason;
+use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::Registers;
 
-use crate::Target;
 use crate::scratch::WINDOW;
+use crate::{Target, kernel};
 
 const PLACES: Places<usize> = Target::INTERRUPTED;
-const _: () = assert!(Target::WORDS < WINDOW);
+const WORDS: usize = Target::WORDS;
+const _: () = assert!(WORDS < WINDOW);
 
 /// Whether user code was interrupted, and not the kernel.
 #[inline(always)]
@@ -31,7 +31,12 @@ pub struct Stand {
 /// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
 /// for use here.
 #[inline(always)]
-pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, EndReason> {
+pub fn of_user(
+    context: *const u64,
+    settings: &Settings,
+    task: u64,
+    space: &mut [u64; WINDOW],
+) -> Result<Stand, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
     let (mode, interrupted) = unsafe {
         let interrupted = Registers {
@@ -46,27 +51,20 @@ pub fn of_user(context: *const u64, space: &mut [u64; WINDOW]) -> Result<Stand, 
     if mode != Mode::Kernel {
         return of_mode(mode, interrupted, true);
     }
-    // SAFETY: the helpers check what they are given; the kernel keeps these registers at the top of
-    // the thread's kernel stack.
-    let read = unsafe {
-        let at = bpf_task_pt_regs(bpf_get_current_task_btf());
-        bpf_probe_read_kernel(
-            space.as_mut_ptr().cast(),
-            (Target::WORDS * 8) as u32,
-            at as *const _,
-        )
-    };
-    if read != 0 {
+    // The kernel keeps these registers at the top of the thread's stack in it.
+    let stack = kernel::word(task + settings.layout.task_stack).unwrap_or(0);
+    let at = stack + settings.registers_at;
+    let (saved, others) = space.split_at_mut(WORDS);
+    let is_read = kernel::read(at, saved.as_mut_ptr().cast::<[u64; WORDS]>());
+    if settings.registers_at == 0 || !is_read {
         return Err(EndReason::NoRegisters);
     }
-    let saved = space;
     let registers = Registers {
         ip: saved[PLACES.ip],
         sp: saved[PLACES.sp],
         fp: saved[PLACES.fp],
         link: saved[PLACES.link],
     };
-    let (saved, others) = saved.split_at_mut(Target::WORDS);
     let is_in_system_call = Target::is_in_system_call(saved, || {
         let word = &mut others[0];
         *word = 0;
@@ -89,4 +87,16 @@ fn of_mode(mode: Mode, registers: Registers, exact: bool) -> Result<Stand, EndRe
         Mode::User32 => Err(EndReason::Bits32),
         Mode::Kernel => Err(EndReason::NoRegisters),
     }
+}
+
+/// The system call that the thread is in, if its user's registers are so far above the lowest address
+/// of its stack; with that the loader finds out where they are.
+#[inline(always)]
+pub fn system_call(settings: &Settings, task: u64, registers_at: u64) -> Option<u64> {
+    let stack = kernel::word(task + settings.layout.task_stack)?;
+    let word = |place: usize| kernel::word(stack + registers_at + place as u64 * 8);
+    let mode = Target::mode(word(Target::MODE)?);
+    // Numbers have 32 bits; on aarch64 something else is in the others.
+    let number = word(Target::SYSTEM_CALL)? & u64::from(u32::MAX);
+    (mode == Mode::User).then_some(number)
 }

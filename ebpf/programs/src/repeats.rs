@@ -10,7 +10,7 @@ use profcol_ebpf_common::repeat::{Repeat, StackHash, turn};
 use profcol_ebpf_common::{counter, hide};
 
 use crate::maps;
-use crate::scratch::Scratch;
+use crate::scratch::{Lent, Scratch};
 
 #[map(name = "first_repeats")]
 static FIRST: HashMap<Repeat, u64> = HashMap::with_max_entries(1, 0);
@@ -57,12 +57,10 @@ pub fn was_sent(scratch: &Scratch) {
 /// Begins the stack's hash with the kernel's frames; the walk adds each of the user's.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn begin_hash(scratch: *mut Scratch) -> u32 {
-    if scratch.is_null() {
+pub extern "C" fn begin_hash(lent: Lent) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
         return 0;
-    }
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
+    };
     let frames = scratch.sample.kernel_frames as usize;
     let mut stack = StackHash::begin(scratch.sample.kernel_frames);
     for (place, frame) in scratch.frames.iter().take(MAX_KERNEL_FRAMES).enumerate() {

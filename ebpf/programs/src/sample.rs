@@ -53,7 +53,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     maps::count(counter::SAMPLES);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
-    repeats::begin_hash(scratch);
+    repeats::begin_hash(scratch.lend());
     let end = hide(u64::from(walk(&context, scratch, settings, task))) as u32;
     scratch.sample.end = end;
     maps::count(end);
@@ -127,7 +127,12 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     if task::is_between_images(layout, task, flags, scratch.mm) {
         return EndReason::Exec as u32;
     }
-    let stand = match registers::of_user(context.as_ptr() as *const u64, &mut scratch.window) {
+    let stand = match registers::of_user(
+        context.as_ptr() as *const u64,
+        settings,
+        task,
+        &mut scratch.window,
+    ) {
         Ok(stand) => stand,
         Err(reason) => return reason as u32,
     };
@@ -140,10 +145,14 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;
     scratch.address_bits = settings.address_bits;
+    scratch.gap.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
     for _ in 0..MAX_USER_FRAMES as u32 / CLIMB {
-        let end = hide(u64::from(unwind::climb(scratch, settings.max_frames))) as u32;
+        let end = hide(u64::from(unwind::climb(
+            scratch.lend(),
+            settings.max_frames,
+        ))) as u32;
         if end != GO_ON {
             return end;
         }
@@ -158,12 +167,12 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let layout = &settings.layout;
     let leader = task::leader(layout, task);
     let executable = executable(scratch, settings);
-    names::note_cgroup(scratch, task);
+    names::note_cgroup(scratch.lend(), task);
     let (own_pid, pid_namespace) = task::own_pid(layout, leader);
     let names_bytes = scratch.names_bytes as u16;
     let mut arguments_bytes = 0;
     if settings.with_arguments != 0 && scratch.mm != 0 && !is_between_images(scratch) {
-        arguments_bytes = hide(u64::from(names::note_arguments(scratch))) as u16;
+        arguments_bytes = hide(u64::from(names::note_arguments(scratch.lend()))) as u16;
     }
     scratch.told.process = record::Process {
         kind: kind::PROCESS,

@@ -1,6 +1,7 @@
 //! What a program works with: a program's own stack has 512 bytes, so this is in a map, one per CPU.
 
 use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
     File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES,
     Process, Sample,
@@ -40,8 +41,14 @@ pub struct Scratch {
     pub rule: Encoded,
     /// What the table has for the page of the frame.
     pub page: u64,
+    /// The mapping that was found last.
+    pub mapping: Mapping,
     /// The code that was found last.
     pub code: Code,
+    /// Code without a file, and the mapping whose file it is of, or none: see
+    /// [`crate::unwind::look_around`].
+    pub gap: Mapping,
+    pub beside: Mapping,
     /// The address space of the process.
     pub mm: u64,
     /// See [`crate::remembered::epoch`].
@@ -62,3 +69,55 @@ pub struct Scratch {
     pub names: [u8; MAX_NAMES_BYTES + MAX_NAME_BYTES + MAX_ARGUMENTS_BYTES],
     pub names_bytes: u64,
 }
+
+/// How a function that the verifier reads on its own gets at the scratch. From Linux 5.12 on it may
+/// take a pointer; before, only numbers, so it finds it by itself.
+#[cfg(not(feature = "blocks"))]
+mod lent {
+    use super::Scratch;
+
+    pub type Lent = *mut Scratch;
+
+    impl Scratch {
+        #[inline(always)]
+        pub fn lend(&mut self) -> Lent {
+            self
+        }
+
+        /// Such a function takes its pointers as unknown, so this may be none.
+        #[inline(always)]
+        pub fn borrow<'a>(lent: Lent) -> Option<&'a mut Self> {
+            // SAFETY: the caller has the only reference, and lends it for the time of the call.
+            unsafe { lent.as_mut() }
+        }
+    }
+}
+
+#[cfg(feature = "blocks")]
+mod lent {
+    use core::arch::asm;
+
+    use super::Scratch;
+    use crate::maps;
+
+    pub type Lent = u32;
+
+    impl Scratch {
+        #[inline(always)]
+        pub fn lend(&mut self) -> Lent {
+            // SAFETY: the template is empty. It takes the reference out of the compiler's sight,
+            // which could otherwise believe that the function leaves the scratch alone.
+            unsafe { asm!("", in("r5") self, options(nostack)) };
+            0
+        }
+
+        #[inline(always)]
+        pub fn borrow<'a>(lent: Lent) -> Option<&'a mut Self> {
+            // What nobody looks at is not passed, and the verifier misses it.
+            profcol_ebpf_common::hide_u32(lent);
+            maps::scratch()
+        }
+    }
+}
+
+pub use lent::Lent;

@@ -1,13 +1,13 @@
 //! The walk up the user's stack.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use profcol_ebpf_common::file::{self, number};
+use profcol_ebpf_common::file::{self, FileId, number};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::hide;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Encoded;
-use profcol_ebpf_common::settings::Settings;
+use profcol_ebpf_common::settings::{self, Settings};
 use profcol_ebpf_common::table::{PAGE_SIZE, Page};
 use profcol_ebpf_common::walk::{self, Code, World};
 
@@ -16,16 +16,23 @@ use crate::arena::Arena;
 use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
 use crate::maps;
+use crate::published;
 use crate::remembered::{self, Key};
-use crate::scratch::{FRAME_PLACES, KNOWN_CODES, SMALL_WINDOW, Scratch, WINDOW};
+use crate::scratch::{FRAME_PLACES, KNOWN_CODES, Lent, SMALL_WINDOW, Scratch, WINDOW};
 
 /// What the functions here answer when the walk goes on; every other answer is a reason, or one of
 /// those below.
 pub const GO_ON: u32 = 0;
 
-/// What [`recall`] answers where it does not know the frame: nothing, or the page.
+/// What has to be done where [`recall`] does not know the frame, in this order: find the code that it
+/// is in, meet its file, find the page, find the rule in the page.
 const LOCATE: u32 = 1 << 30;
-const SEARCH: u32 = LOCATE + 1;
+const MEET: u32 = LOCATE + 1;
+const OPEN: u32 = LOCATE + 2;
+const SEARCH: u32 = LOCATE + 3;
+
+/// What [`meet`] answers about code without a file before [`look_around`] looked around it.
+const BESIDE: u32 = LOCATE + 4;
 
 /// Frames that [`climb`] goes up at most.
 pub const CLIMB: u32 = 32;
@@ -37,24 +44,32 @@ pub const CLIMB: u32 = 32;
 /// hence the functions called here do not call each other.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn climb(scratch: *mut Scratch, most: u32) -> u32 {
-    if scratch.is_null() {
+pub extern "C" fn climb(lent: Lent, most: u32) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
         return EndReason::NoRegisters as u32;
-    }
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
+    };
     for _ in 0..CLIMB {
         if scratch.sample.user_frames >= most {
             return EndReason::Truncated as u32;
         }
-        let mut found = hide(u64::from(recall(scratch))) as u32;
+        let mut found = hide(u64::from(recall(scratch.lend()))) as u32;
         if found == LOCATE {
-            found = hide(u64::from(locate(scratch))) as u32;
+            found = hide(u64::from(locate(scratch.lend()))) as u32;
+        }
+        if found == MEET {
+            found = hide(u64::from(meet(scratch.lend()))) as u32;
+        }
+        if found == BESIDE {
+            look_around(scratch.lend());
+            found = hide(u64::from(meet(scratch.lend()))) as u32;
+        }
+        if found == OPEN {
+            found = hide(u64::from(open(scratch.lend()))) as u32;
         }
         if found == SEARCH {
-            found = hide(u64::from(search(scratch))) as u32;
+            found = hide(u64::from(search(scratch.lend()))) as u32;
         }
-        let end = hide(u64::from(advance(scratch, found))) as u32;
+        let end = hide(u64::from(advance(scratch.lend(), found))) as u32;
         if end != GO_ON {
             return end;
         }
@@ -66,12 +81,10 @@ pub extern "C" fn climb(scratch: *mut Scratch, most: u32) -> u32 {
 /// rule was found to do so.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
-    if scratch.is_null() {
+pub extern "C" fn advance(lent: Lent, found: u32) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
         return EndReason::NoRegisters as u32;
-    }
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
+    };
     let place = (scratch.sample.kernel_frames + scratch.sample.user_frames) as usize;
     // SAFETY: the mask bounds the place.
     unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) = scratch.frame.0 };
@@ -99,14 +112,15 @@ pub extern "C" fn advance(scratch: *mut Scratch, found: u32) -> u32 {
 /// Remembers the frame that the walk stands in and the rule to leave it by, or its page.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn recall(scratch: *mut Scratch) -> u32 {
-    if scratch.is_null() {
+pub extern "C" fn recall(lent: Lent) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
         return EndReason::NoRegisters as u32;
-    }
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
+    };
     let (epoch, cpu) = (scratch.epoch, scratch.sample.cpu);
     let address = scratch.walk.address();
+    if !Key::is_address(address) {
+        return LOCATE;
+    }
     let key = Key::address(address);
     if let Some(place) = remembered::place(epoch, cpu, key)
         && place.is_of(epoch, key)
@@ -126,20 +140,66 @@ pub extern "C" fn recall(scratch: *mut Scratch) -> u32 {
     LOCATE
 }
 
-/// Finds the code that the walk stands in, and what its table has for the page.
+/// Finds the code that the walk stands in among what this stack went through, or else the mapping.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
-    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+pub extern "C" fn locate(lent: Lent) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
     let address = scratch.walk.address();
-    scratch.frame = Frame::new(number::NOWHERE, address);
-    if let Err(reason) = enter(scratch, settings, address) {
-        return reason as u32;
+    if scratch.code.holds(address) {
+        return OPEN;
     }
+    for code in &scratch.known {
+        if code.holds(address) {
+            scratch.code = *code;
+            return OPEN;
+        }
+    }
+    scratch.frame = Frame::new(number::NOWHERE, address);
+    let found = if settings.mappings == settings::mappings::PUBLISHED {
+        published::find(scratch, address)
+    } else {
+        let mut kernel = Kernel {
+            node: &mut scratch.node,
+        };
+        mappings::find(&mut kernel, settings, scratch.mm, address)
+            .map(|mapping| scratch.mapping = mapping)
+    };
+    match found {
+        Ok(()) if scratch.mapping.has_code => MEET,
+        Ok(()) => EndReason::NoMapping as u32,
+        Err(miss) => miss.reason() as u32,
+    }
+}
+
+/// Makes the code of the mapping the walk's, or says what has to be done before.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn meet(lent: Lent) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+        return EndReason::NoRegisters as u32;
+    };
+    match code_of(scratch, settings) {
+        Ok(code) => scratch.code = code,
+        Err(answer) => return answer,
+    }
+    let place = hide(scratch.known_next) as usize & (KNOWN_CODES - 1);
+    // SAFETY: the mask bounds the place.
+    unsafe { *scratch.known.as_mut_ptr().add(place) = scratch.code };
+    scratch.known_next += 1;
+    OPEN
+}
+
+/// Finds what the table of the code has for the page.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn open(lent: Lent) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+        return EndReason::NoRegisters as u32;
+    };
+    let address = scratch.walk.address();
     let code = &scratch.code;
     scratch.frame = Frame::new(code.number, code.offset_of(address));
     let page = match code.page(&Arena::new(settings), address) {
@@ -155,15 +215,44 @@ pub extern "C" fn locate(scratch: *mut Scratch) -> u32 {
     SEARCH
 }
 
+/// Looks which file the code without a file may be of, by what lies around it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look_around(lent: Lent) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
+        return 0;
+    };
+    let (below, above) = (scratch.gap.start.wrapping_sub(1), scratch.gap.end);
+    look(scratch.lend(), hide(below));
+    let below = scratch.beside;
+    look(scratch.lend(), hide(above));
+    let rest = mappings::replaced(&scratch.gap, &below, &scratch.beside);
+    scratch.beside = rest.unwrap_or_default();
+    0
+}
+
+/// Finds the mapping that holds the address; one without a file stands for none.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look(lent: Lent, address: u64) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+        return 0;
+    };
+    let mut kernel = Kernel {
+        node: &mut scratch.node,
+    };
+    let found = mappings::find(&mut kernel, settings, scratch.mm, address);
+    scratch.beside = found.unwrap_or_default();
+    0
+}
+
 /// Finds the rule in the page.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn search(scratch: *mut Scratch) -> u32 {
-    let (false, Some(settings)) = (scratch.is_null(), maps::settings()) else {
+pub extern "C" fn search(lent: Lent) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
     let address = scratch.walk.address();
     let page = Page::from_word(scratch.page);
     scratch.rule = walk::rule_at(&Arena::new(settings), page, address);
@@ -174,60 +263,47 @@ pub extern "C" fn search(scratch: *mut Scratch) -> u32 {
     GO_ON
 }
 
-/// Makes the code that holds `address` the walk's.
 #[inline(always)]
-fn enter(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<(), EndReason> {
-    if scratch.code.holds(address) {
-        return Ok(());
-    }
-    for code in &scratch.known {
-        if code.holds(address) {
-            scratch.code = *code;
-            return Ok(());
-        }
-    }
-    let code = find(scratch, settings, address)?;
-    let place = hide(scratch.known_next) as usize & (KNOWN_CODES - 1);
-    // SAFETY: the mask bounds the place.
-    unsafe { *scratch.known.as_mut_ptr().add(place) = code };
-    scratch.known_next += 1;
-    scratch.code = code;
-    Ok(())
-}
-
-#[inline(always)]
-fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code, EndReason> {
-    let mut kernel = Kernel {
-        node: &mut scratch.node,
-    };
-    let mapping =
-        mappings::find(&mut kernel, settings, scratch.mm, address).map_err(|miss| miss.reason())?;
-    if !mapping.has_code {
-        return Err(EndReason::NoMapping);
-    }
+fn code_of(scratch: &mut Scratch, settings: &Settings) -> Result<Code, u32> {
+    let layout = &settings.layout;
+    let mapping = &scratch.mapping;
     let mut code = Code {
         start: mapping.start,
         end: mapping.end,
         to_offset: mapping.to_offset,
         ..Code::default()
     };
-    let mut id = mapping.id;
-    if mapping.file == 0 {
-        if kernel::word(scratch.mm + settings.layout.mm_vdso) != Some(mapping.start) {
-            code.number = number::ANONYMOUS;
-            code.to_offset = 0;
-            return Ok(code);
-        }
-        // Its mapping counts pages from its own address.
-        code.to_offset = 0u64.wrapping_sub(mapping.start);
-        id = file::VDSO;
-    }
-    let met = Met {
-        id,
+    let mut met = Met {
+        id: mapping.id,
         file: mapping.file,
         start: mapping.start,
         end: mapping.end,
     };
+    if met.id == FileId::default() {
+        if kernel::word(scratch.mm + layout.mm_vdso) == Some(met.start) {
+            // Its mapping counts pages from its own address.
+            code.to_offset = 0u64.wrapping_sub(met.start);
+            met.id = file::VDSO;
+        } else if settings.mappings != settings::mappings::PUBLISHED
+            && scratch.gap.start != met.start
+        {
+            scratch.gap = scratch.mapping;
+            return Err(BESIDE);
+        } else if scratch.beside.file == 0 {
+            code.number = number::ANONYMOUS;
+            code.to_offset = 0;
+            return Ok(code);
+        } else {
+            let beside = &scratch.beside;
+            code.to_offset = beside.to_offset;
+            met = Met {
+                id: beside.id,
+                file: beside.file,
+                start: beside.start,
+                end: beside.end,
+            };
+        }
+    }
     let entry = files::entry(scratch, &met);
     code.number = entry.number;
     code.table = entry.table;
@@ -237,7 +313,7 @@ fn find(scratch: &mut Scratch, settings: &Settings, address: u64) -> Result<Code
 impl World for Scratch {
     #[inline(always)]
     fn user_word(&mut self, address: u64) -> Option<u64> {
-        (hide(u64::from(fetch(self, address))) == 0).then_some(self.word)
+        (hide(u64::from(fetch(self.lend(), address))) == 0).then_some(self.word)
     }
 
     #[inline(always)]
@@ -254,12 +330,10 @@ const CACHE_LINE: u64 = 64;
 /// call of the helper costs as much as the copy.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn fetch(scratch: *mut Scratch, address: u64) -> u32 {
-    if scratch.is_null() {
+pub extern "C" fn fetch(lent: Lent, address: u64) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
         return 1;
-    }
-    // SAFETY: the caller has the only reference.
-    let scratch = unsafe { &mut *scratch };
+    };
     let mut distance = address.wrapping_sub(scratch.window_at);
     if distance & 7 != 0 {
         return read_word(scratch, address);

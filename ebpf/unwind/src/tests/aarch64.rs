@@ -49,6 +49,67 @@ fn keys_are_forgotten_in_sound_entries_only() {
     }
 }
 
+/// Where a call leads to begins a function, and it ends at the next one.
+#[test]
+fn functions_without_a_frame_are_known_by_their_code() {
+    let check_leaf = |instruction: u32, is_leaf: bool| {
+        let mut file = image(0x100);
+        file.code.fill(0);
+        // bl 0x20; bl 0x40; and what is called.
+        let code = [
+            (0, 0x9400_0008),
+            (4, 0x9400_000f),
+            (0x20, 0x8b01_0000),
+            (0x24, instruction),
+            (0x28, 0xd65f_03c0),
+            (0x40, 0xa9bf_7bfd),
+        ];
+        for (at, word) in code {
+            file.code[at..at + 4].copy_from_slice(&u32::to_le_bytes(word));
+        }
+        let rule = if is_leaf { leaf() } else { Rule::Gap };
+        let table = build(&file).expect("the file is sound");
+        let found = [0, 0x20, 0x28, 0x40].map(|at| table.lookup(CODE + at));
+        assert_eq!(
+            found,
+            [Rule::Gap, rule, rule, Rule::Gap],
+            "{instruction:#x}"
+        );
+    };
+    for instruction in [
+        0xf940_0020, // ldr x0, [x1]
+        0xf940_e820, // ldr x0, [x1, #464]
+        0x3dc0_003e, // ldr q30, [x1]
+        0x4ee0_857e, // add v30.2d, v11.2d, v0.2d
+        0xeb01_001f, // cmp x0, x1
+        0xf100_0c1f, // cmp x0, #3
+        0x7200_001f, // tst w0, #1
+        0x5400_0060, // b.eq
+        0x1400_001e, // b
+        0xd503_233f, // paciasp
+        0xd61f_0200, // br x16
+    ] {
+        check_leaf(instruction, true);
+    }
+    for instruction in [
+        0xa9bf_7bfd, // stp x29, x30, [sp, #-16]!
+        0xa940_7820, // ldp x0, x30, [x1]
+        0xf81f_0ffe, // str x30, [sp, #-16]!
+        0xf840_0ffe, // ldr x30, [sp], #0
+        0xd100_83ff, // sub sp, sp, #32
+        0x9100_03bf, // mov sp, x29
+        0x927c_ec1f, // and sp, x0, #-16
+        0xcb20_63ff, // sub sp, sp, x0
+        0x9100_03fd, // mov x29, sp
+        0xaa00_03fe, // mov x30, x0
+        0x9400_0004, // bl
+        0xd63f_0000, // blr x0
+        0xd73f_0801, // blraa x0, x1
+    ] {
+        check_leaf(instruction, false);
+    }
+}
+
 #[test]
 fn nothing_comes_before_a_coroutine() {
     let start = |code: &[u32]| {

@@ -28,5 +28,4 @@ mod write;
 
 pub(crate) use bytes::{push_hex, to_base64};
 pub use read::{JsonError, decode, receive};
-pub(crate) use write::value_text;
-pub use write::{ResourceAttrEncoding, encode};
+pub use write::{ResourceAttrEncoding, encode, value_text};

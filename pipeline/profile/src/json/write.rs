@@ -40,7 +40,7 @@ pub fn encode(model: &Model, attributes: ResourceAttrEncoding) -> Vec<u8> {
 }
 
 /// A value alone.
-pub(crate) fn value_text(value: &Value) -> String {
+pub fn value_text(value: &Value) -> String {
     let mut json = Json::default();
     json.object(|json| write_value(json, value, &mut References::Plain));
     String::from_utf8(json.into_vec()).expect("JSON made of text is text")

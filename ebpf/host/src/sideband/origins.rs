@@ -1,0 +1,126 @@
+//! Which file is behind a mapping that an event told of.
+//!
+//! An event has the file's device, inode and generation, but not when its content was written: a
+//! file that was written over in place would be taken for the one before. So the file is asked,
+//! once for all events that are taken in together.
+
+use std::collections::HashMap;
+use std::fs::{self, File, Metadata};
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use profcol_ebpf_common::file::FileId;
+
+use super::events::{Mapped, Origin};
+
+/// What is remembered of files; when there are more, it begins anew.
+const MOST: usize = 1 << 16;
+
+#[derive(Default)]
+pub struct Origins {
+    /// Asked already, of the events under way.
+    fresh: HashMap<Origin, FileId>,
+    /// When their content was written, as far as it was ever seen.
+    written: HashMap<Origin, u64>,
+    paths: HashMap<FileId, PathBuf>,
+    /// By what /proc tells of them.
+    by_place: HashMap<(u32, u64), Origin>,
+}
+
+impl Origins {
+    /// What was asked before is asked again.
+    pub fn begin(&mut self) {
+        self.fresh.clear();
+    }
+
+    /// All zero for memory without a file.
+    pub fn identify(&mut self, pid: u32, mapped: &Mapped) -> FileId {
+        let Some(origin) = mapped.origin else {
+            return FileId::default();
+        };
+        if let Some(&id) = self.fresh.get(&origin) {
+            return id;
+        }
+        let seen = metadata(pid, mapped, &origin).map(|found| written(&found));
+        let id = self.note(origin, seen);
+        bounded(&mut self.paths)
+            .entry(id)
+            .or_insert_with(|| mapped.path.clone());
+        id
+    }
+
+    /// The identity of a file of this origin, and when it was written, where that is seen.
+    pub fn note(&mut self, origin: Origin, written: Option<u64>) -> FileId {
+        let place = (origin.device, origin.inode);
+        bounded(&mut self.by_place).insert(place, origin);
+        let all = bounded(&mut self.written);
+        let written = match written {
+            Some(written) => {
+                all.insert(origin, written);
+                written
+            }
+            None => all.get(&origin).copied().unwrap_or(0),
+        };
+        let id = FileId::new(origin.inode, origin.device, origin.generation, written);
+        self.fresh.insert(origin, id);
+        id
+    }
+
+    pub fn forget_places(&mut self) {
+        self.by_place.clear();
+    }
+
+    /// What events told of the file that /proc shows so.
+    pub fn at_place(&self, device: u32, inode: u64) -> Option<Origin> {
+        self.by_place.get(&(device, inode)).copied()
+    }
+
+    pub fn path(&self, id: &FileId) -> Option<&Path> {
+        self.paths.get(id).map(PathBuf::as_path)
+    }
+}
+
+fn bounded<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
+    if map.len() >= MOST {
+        map.clear();
+    }
+    map
+}
+
+/// Opens what a process has mapped, as long as it has.
+pub fn link(pid: u32, mapped: &Mapped) -> PathBuf {
+    format!("/proc/{pid}/map_files/{:x}-{:x}", mapped.start, mapped.end).into()
+}
+
+/// What the file says of itself: the mapping leads to it, or else its path.
+fn metadata(pid: u32, mapped: &Mapped, origin: &Origin) -> Option<Metadata> {
+    let is_device = |found: &Metadata| {
+        let device = found.st_dev();
+        Origin::device(libc::major(device), libc::minor(device)) == origin.device
+    };
+    let is_it = |found: &Metadata| found.st_ino() == origin.inode && is_device(found);
+    // Some file systems show other numbers than they have. By the same numbers another file may be
+    // told that has the place by now.
+    if let Ok(found) = fs::metadata(link(pid, mapped))
+        && (is_it(&found) || !is_device(&found))
+    {
+        return Some(found);
+    }
+    let inside = mapped.path.strip_prefix("/").ok()?;
+    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    [root.join(inside), mapped.path.clone()]
+        .iter()
+        .filter_map(|path| fs::metadata(path).ok())
+        .find(is_it)
+}
+
+/// When its content was written, in nanoseconds.
+pub fn written(found: &Metadata) -> u64 {
+    (found.st_mtime() as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(found.st_mtime_nsec() as u64)
+}
+
+pub fn written_of(file: &File) -> Option<u64> {
+    file.metadata().ok().map(|found| written(&found))
+}

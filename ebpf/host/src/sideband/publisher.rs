@@ -1,0 +1,120 @@
+//! Writes down for the programs which code is where.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use aya::maps::{HashMap, MapData};
+use profcol_ebpf_common::published::{Image, Stretch};
+
+use super::processes::Process;
+use crate::areas::AreaMemory;
+use crate::arena::{FreeList, Piece};
+
+/// Longer than any program runs that still reads what was given back.
+const REST: Duration = Duration::from_secs(1);
+
+pub struct Publisher {
+    stretches: HashMap<MapData, Image, Stretch>,
+    areas: AreaMemory,
+    free: FreeList,
+    returned: Returned,
+    resting: VecDeque<(Instant, Piece)>,
+}
+
+type Returned = Arc<Mutex<Vec<Piece>>>;
+
+/// A place for areas, given back when nobody has it any more.
+#[derive(Debug)]
+pub struct Lease {
+    piece: Piece,
+    returned: Returned,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        returned.push(self.piece);
+    }
+}
+
+impl Publisher {
+    pub fn new(stretches: HashMap<MapData, Image, Stretch>, areas: AreaMemory) -> Self {
+        Self {
+            stretches,
+            free: FreeList::new(0, areas.count()),
+            areas,
+            returned: Returned::default(),
+            resting: VecDeque::new(),
+        }
+    }
+
+    /// Shows the programs the process as it is, under this name. False where there is no room: then
+    /// they see nothing of it.
+    pub fn show(&mut self, image: Image, process: &Process) -> bool {
+        if let Some(before) = process.shown
+            && before != image
+        {
+            self.hide(&before);
+        }
+        let Some(first) = self.place(process) else {
+            self.hide(&image);
+            return false;
+        };
+        let stretch = Stretch {
+            first,
+            count: process.code.areas().len() as u32,
+            born: process.born,
+        };
+        if let Err(error) = self.stretches.insert(image, stretch, 0) {
+            tracing::debug!(pid = image.pid, %error, "mappings cannot be published");
+            self.hide(&image);
+            return false;
+        }
+        true
+    }
+
+    pub fn hide(&mut self, image: &Image) {
+        if let Err(error) = self.stretches.remove(image) {
+            tracing::trace!(pid = image.pid, %error, "mappings were not published");
+        }
+    }
+
+    /// Where the process's code is written down.
+    fn place(&mut self, process: &Process) -> Option<u32> {
+        let code = &process.code;
+        if let Some(lease) = code.lease.get() {
+            return Some(lease.piece.start);
+        }
+        let count = code.areas().len() as u32;
+        if count == 0 {
+            return Some(0);
+        }
+        let piece = Piece {
+            start: self.take(count)?,
+            words: count,
+        };
+        let areas: &AreaMemory = &self.areas;
+        for (index, area) in (piece.start..).zip(code.areas()) {
+            areas.write(index, area);
+        }
+        let returned = Arc::clone(&self.returned);
+        let lease = code.lease.get_or_init(|| Lease { piece, returned });
+        Some(lease.piece.start)
+    }
+
+    fn take(&mut self, count: u32) -> Option<u32> {
+        let now = Instant::now();
+        let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        self.resting
+            .extend(returned.drain(..).map(|piece| (now, piece)));
+        drop(returned);
+        while let Some((since, piece)) = self.resting.front()
+            && now.duration_since(*since) >= REST
+        {
+            self.free.give(*piece);
+            self.resting.pop_front();
+        }
+        self.free.take(count)
+    }
+}

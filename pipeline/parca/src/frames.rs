@@ -1,0 +1,191 @@
+//! Locations of a batch as Parca has its frames.
+//!
+//! | frame | file | build id | address | lines |
+//! |---|---|---|---|---|
+//! | native, nothing known but where it is | last part of the path | GNU, or else the file's hash | in the ELF file | none |
+//! | kernel | `[kernel.kallsyms]` | none | in the kernel or module | function, and `vmlinux` or the module |
+//! | interpreted | none | none | as it came | function and file |
+//! | anything with lines | as native | as native | as it came | as they came |
+
+use profcol_profile::{
+    AttributeIdx, Function, Idx, Line, LocationIdx, Mapping, MappingRef, Model, StringIdx,
+};
+
+const FRAME_TYPE: &str = "profile.frame.type";
+const GNU_BUILD_ID: &str = "process.executable.build_id.gnu";
+/// Where there is no GNU build id: in this order.
+const OTHER_BUILD_IDS: [&str; 3] = [
+    "process.executable.build_id.htlhash",
+    "pprof.mapping.build_id",
+    "process.executable.build_id.go",
+];
+
+const KERNEL: &str = "kernel";
+const KERNEL_FILE: &str = "[kernel.kallsyms]";
+const KERNEL_SOURCE: &str = "vmlinux";
+/// An empty name has no row of its own where Parca shows it.
+const UNKNOWN: &str = "UNKNOWN";
+const UNREPORTED: &str = "UNREPORTED";
+
+/// A location, resolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Frame<'a> {
+    pub kind: &'a str,
+    pub address: u64,
+    /// All zero where the address is one in the file.
+    pub memory: Mapping,
+    /// Empty where there is none.
+    pub file: &'a str,
+    pub build_id: &'a str,
+    pub lines: &'a [Line],
+    /// The file of functions that have none.
+    pub source: &'a str,
+    /// Whether it is known what code this is.
+    pub is_known: bool,
+}
+
+/// A line, resolved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceLine<'a> {
+    pub name: &'a str,
+    pub system_name: &'a str,
+    pub file: &'a str,
+    pub start_line: i64,
+    pub line: i64,
+    pub column: i64,
+}
+
+/// Resolves the locations of a batch.
+pub struct Frames<'a> {
+    model: &'a Model,
+    frame_type: Option<StringIdx>,
+    gnu_build_id: Option<StringIdx>,
+    other_build_ids: [Option<StringIdx>; OTHER_BUILD_IDS.len()],
+}
+
+impl<'a> Frames<'a> {
+    pub fn new(model: &'a Model) -> Self {
+        let strings = &model.dictionary.strings;
+        let row = |text: &str| {
+            let row = strings.iter().position(|string| string == text)?;
+            u32::try_from(row).ok().map(Idx::new)
+        };
+        Self {
+            model,
+            frame_type: row(FRAME_TYPE),
+            gnu_build_id: row(GNU_BUILD_ID),
+            other_build_ids: OTHER_BUILD_IDS.map(row),
+        }
+    }
+
+    pub fn model(&self) -> &'a Model {
+        self.model
+    }
+
+    pub fn frame(&self, location: LocationIdx) -> Frame<'a> {
+        let dictionary = &self.model.dictionary;
+        let location = dictionary.locations.get(location);
+        let mapping = dictionary.mappings.get(location.location.mapping);
+        let kind = self.attribute(location.attributes, self.frame_type);
+        let mut frame = Frame {
+            kind: kind.unwrap_or("unknown"),
+            address: location.location.address,
+            lines: location.lines,
+            is_known: true,
+            ..Frame::default()
+        };
+        match kind {
+            Some(KERNEL) => {
+                frame.file = KERNEL_FILE;
+                frame.source = self.module(mapping.mapping.filename);
+            }
+            // An interpreter's: it is what its lines say.
+            Some(kind) if !is_native(kind) && !location.location.mapping.is_set() => {
+                frame.source = UNKNOWN;
+            }
+            _ => {
+                if kind.is_some_and(is_native) {
+                    frame.kind = "native";
+                }
+                self.native(&mut frame, kind.is_some(), mapping);
+            }
+        }
+        frame
+    }
+
+    fn native(&self, frame: &mut Frame<'a>, is_of_file: bool, mapping: MappingRef<'a>) {
+        let path = self.model.dictionary.strings.get(mapping.mapping.filename);
+        frame.file = path.rsplit('/').next().unwrap_or_default();
+        let gnu = self.attribute(mapping.attributes, self.gnu_build_id);
+        let mut others = self.other_build_ids.iter();
+        let other = || others.find_map(|key| self.attribute(mapping.attributes, *key));
+        frame.build_id = gnu.or_else(other).unwrap_or_default();
+        if frame.file.is_empty() && frame.lines.is_empty() {
+            frame.file = UNKNOWN;
+            frame.is_known = false;
+        }
+        // Profilers that say of which type a frame is give its address in the file.
+        if !is_of_file {
+            frame.memory = mapping.mapping;
+        }
+    }
+
+    /// The lines of a frame, the innermost first. Parca shows a frame without any by its address in
+    /// a file that it may get, but never gets the kernel.
+    pub fn lines(&self, frame: &Frame<'a>) -> impl Iterator<Item = SourceLine<'a>> {
+        let frame = *frame;
+        let is_unnamed = frame.lines.is_empty() && frame.kind == KERNEL;
+        let unnamed = is_unnamed.then_some(Line::default());
+        let lines = frame.lines.iter().copied().chain(unnamed);
+        lines.map(move |line| self.line(&frame, line))
+    }
+
+    fn line(&self, frame: &Frame<'a>, line: Line) -> SourceLine<'a> {
+        let dictionary = &self.model.dictionary;
+        let function = dictionary.functions.get(line.function);
+        let Function {
+            name,
+            system_name,
+            filename,
+            start_line,
+        } = function.copied().unwrap_or_default();
+        let text = |row: StringIdx| dictionary.strings.get(row);
+        let (name, system_name, file) = (text(name), text(system_name), text(filename));
+        let name = if name.is_empty() { system_name } else { name };
+        SourceLine {
+            name: match name {
+                "" if frame.kind == KERNEL => UNKNOWN,
+                "" => UNREPORTED,
+                name => name,
+            },
+            system_name,
+            file: if file.is_empty() { frame.source } else { file },
+            start_line,
+            line: line.line,
+            column: line.column,
+        }
+    }
+
+    /// Modules are named as the kernel names them, `[ext4]` or a path.
+    fn module(&self, file: StringIdx) -> &'a str {
+        let file = self.model.dictionary.strings.get(file);
+        let name = file.trim_start_matches('[').trim_end_matches(']');
+        match name {
+            "" | "kernel.kallsyms" | "vmlinux" | "kernel" => KERNEL_SOURCE,
+            name => name,
+        }
+    }
+
+    fn attribute(&self, rows: &[AttributeIdx], key: Option<StringIdx>) -> Option<&'a str> {
+        let key = key?;
+        let attributes = &self.model.dictionary.attributes;
+        let mut found = rows.iter().filter_map(|&row| attributes.get(row));
+        let found = found.find(|attribute| attribute.key == key)?;
+        found.value.as_str()
+    }
+}
+
+/// Code that Parca's server symbolizes from the executable.
+fn is_native(kind: &str) -> bool {
+    matches!(kind, "native" | "go" | "rust")
+}

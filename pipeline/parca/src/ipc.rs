@@ -1,0 +1,255 @@
+//! Records as bytes: Arrow's stream of one schema, its dictionaries and one batch.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_fb_to_schema;
+use arrow_ipc::reader::{read_dictionary, read_record_batch};
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_ipc::{self as format, CompressionType, MessageHeader, MetadataVersion};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+
+use crate::schema::relaxed;
+
+/// How the bodies of a record are compressed. A message that is compressed as a whole is a third of
+/// one whose bodies are: most of a small record is what is said of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Compression {
+    #[default]
+    None,
+    Lz4,
+}
+
+/// Why bytes are not a record.
+#[derive(Debug, thiserror::Error)]
+pub enum BadRecord {
+    #[error("the record ends at byte {at}, within a message")]
+    Truncated { at: usize },
+    #[error("at byte {at}: {reason}")]
+    Message { at: usize, reason: String },
+    #[error("at byte {at}: a {found} stands where {expected} is expected")]
+    Unexpected {
+        at: usize,
+        found: &'static str,
+        expected: &'static str,
+    },
+    #[error("the record takes more than {limit} bytes of memory")]
+    TooLarge { limit: usize },
+}
+
+/// Why a record could not be made; always a defect.
+#[derive(Debug, thiserror::Error)]
+#[error("failed to encode a record: {0}")]
+pub struct NotEncoded(#[from] ArrowError);
+
+/// A record; `schema` is what it says of its columns.
+pub fn write(
+    schema: &SchemaRef,
+    columns: Vec<ArrayRef>,
+    compression: Compression,
+) -> Result<Vec<u8>, NotEncoded> {
+    let batch = RecordBatch::try_new(relaxed(schema), columns)?;
+    let compression = match compression {
+        Compression::None => None,
+        Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
+    };
+    // The least that readers accept; the default makes a small record half as large again.
+    const ALIGNMENT: usize = 8;
+    let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)?;
+    let options = options.try_with_compression(compression)?;
+    let mut writer = StreamWriter::try_new_with_options(Vec::new(), schema, options)?;
+    writer.write(&batch)?;
+    writer.finish()?;
+    Ok(writer.into_inner()?)
+}
+
+/// Reads the first batch of a record, which may take `limit` bytes of memory; none where there is
+/// no batch behind the schema.
+///
+/// All columns may hold none, whatever the schema says; see [`stated_schema`] for that.
+pub fn read(bytes: &[u8], limit: usize) -> Result<Option<RecordBatch>, BadRecord> {
+    Reading::begin(bytes, limit)?.batch()
+}
+
+/// The schema of a record as the record states it.
+pub fn stated_schema(bytes: &[u8]) -> Result<Schema, BadRecord> {
+    let (schema, _) = begin(&mut Messages { bytes, at: 0 })?;
+    Ok(schema)
+}
+
+struct Reading<'a> {
+    messages: Messages<'a>,
+    schema: SchemaRef,
+    version: MetadataVersion,
+    dictionaries: HashMap<i64, ArrayRef>,
+    left: usize,
+    limit: usize,
+}
+
+impl<'a> Reading<'a> {
+    fn begin(bytes: &'a [u8], limit: usize) -> Result<Self, BadRecord> {
+        let mut messages = Messages { bytes, at: 0 };
+        let (schema, version) = begin(&mut messages)?;
+        Ok(Self {
+            messages,
+            schema: relaxed(&schema),
+            version,
+            dictionaries: HashMap::new(),
+            left: limit,
+            limit,
+        })
+    }
+
+    fn batch(&mut self) -> Result<Option<RecordBatch>, BadRecord> {
+        while let Some(Message { at, header, body }) = self.messages.next()? {
+            let message = parse(at, header)?;
+            let bad = |error: ArrowError| BadRecord::Message {
+                at,
+                reason: error.to_string(),
+            };
+            if let Some(dictionary) = message.header_as_dictionary_batch() {
+                let rows = dictionary.data();
+                self.take_memory(at, rows, body)?;
+                let body = Buffer::from(body);
+                let known = &mut self.dictionaries;
+                read_dictionary(&body, dictionary, &self.schema, known, &self.version)
+                    .map_err(bad)?;
+            } else if let Some(rows) = message.header_as_record_batch() {
+                self.take_memory(at, Some(rows), body)?;
+                let schema = Arc::clone(&self.schema);
+                let body = Buffer::from(body);
+                let known = &self.dictionaries;
+                let batch = read_record_batch(&body, rows, schema, known, None, &self.version);
+                return batch.map(Some).map_err(bad);
+            } else {
+                return Err(BadRecord::Unexpected {
+                    at,
+                    found: name(message.header_type()),
+                    expected: "a dictionary or a batch of rows",
+                });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes what the buffers will need of what may be used. A compressed buffer says in its first
+    /// eight bytes how long it will be.
+    fn take_memory(
+        &mut self,
+        at: usize,
+        rows: Option<format::RecordBatch<'_>>,
+        body: &[u8],
+    ) -> Result<(), BadRecord> {
+        let Some(rows) = rows else {
+            return Err(BadRecord::Message {
+                at,
+                reason: "a dictionary without rows".into(),
+            });
+        };
+        let mut needed = body.len();
+        if rows.compression().is_some() {
+            for buffer in rows.buffers().into_iter().flatten() {
+                let start = usize::try_from(buffer.offset()).unwrap_or(usize::MAX);
+                let length = body.get(start..).and_then(|rest| rest.first_chunk::<8>());
+                let length = length.map_or(0, |length| i64::from_le_bytes(*length));
+                // A length of -1 says that the rest is not compressed.
+                needed = needed.saturating_add(usize::try_from(length).unwrap_or(0));
+            }
+        }
+        let limit = self.limit;
+        self.left = self
+            .left
+            .checked_sub(needed)
+            .ok_or(BadRecord::TooLarge { limit })?;
+        Ok(())
+    }
+}
+
+fn begin(messages: &mut Messages<'_>) -> Result<(Schema, MetadataVersion), BadRecord> {
+    let Some(Message { at, header, .. }) = messages.next()? else {
+        return Err(BadRecord::Truncated { at: messages.at });
+    };
+    let message = parse(at, header)?;
+    let Some(schema) = message.header_as_schema() else {
+        return Err(BadRecord::Unexpected {
+            at,
+            found: name(message.header_type()),
+            expected: "a schema",
+        });
+    };
+    let schema = try_fb_to_schema(schema).map_err(|error| BadRecord::Message {
+        at,
+        reason: error.to_string(),
+    })?;
+    Ok((schema, message.version()))
+}
+
+fn parse(at: usize, header: &[u8]) -> Result<format::Message<'_>, BadRecord> {
+    format::root_as_message(header).map_err(|error| BadRecord::Message {
+        at,
+        reason: format!("not a message of Arrow: {error}"),
+    })
+}
+
+fn name(header: MessageHeader) -> &'static str {
+    header.variant_name().unwrap_or("message of unknown kind")
+}
+
+/// Cuts a stream into its messages.
+struct Messages<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+struct Message<'a> {
+    at: usize,
+    header: &'a [u8],
+    body: &'a [u8],
+}
+
+/// Before the length of a header, except in very old streams.
+const CONTINUES: u32 = u32::MAX;
+
+impl<'a> Messages<'a> {
+    /// None at the end, which is a header of no length, or the end of the bytes.
+    fn next(&mut self) -> Result<Option<Message<'a>>, BadRecord> {
+        if self.at == self.bytes.len() {
+            return Ok(None);
+        }
+        let at = self.at;
+        let mut length = self.length()?;
+        if length == CONTINUES {
+            length = self.length()?;
+        }
+        if length == 0 {
+            return Ok(None);
+        }
+        let header = self.take(length as usize)?;
+        let body = parse(at, header)?.bodyLength();
+        let body = usize::try_from(body).map_err(|_| BadRecord::Message {
+            at,
+            reason: format!("a body of {body} bytes"),
+        })?;
+        let body = self.take(body)?;
+        Ok(Some(Message { at, header, body }))
+    }
+
+    fn length(&mut self) -> Result<u32, BadRecord> {
+        let bytes = self.take(4)?;
+        let bytes = bytes.try_into().expect("four bytes were taken");
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn take(&mut self, count: usize) -> Result<&'a [u8], BadRecord> {
+        let truncated = BadRecord::Truncated {
+            at: self.bytes.len(),
+        };
+        let end = self.at.checked_add(count);
+        let taken = end.and_then(|end| self.bytes.get(self.at..end));
+        let taken = taken.ok_or(truncated)?;
+        self.at += count;
+        Ok(taken)
+    }
+}

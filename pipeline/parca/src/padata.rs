@@ -1,0 +1,188 @@
+//! Files of records, as Parca's agent writes them where there is no server.
+//!
+//! ```text
+//! A6 E7 CC CA   u16 version (0)   u16 number of batches   batch*
+//! batch: frame of samples, and in the older layout a frame of stacks
+//! frame: u32 length, a record
+//! ```
+//!
+//! All numbers are big-endian. The number of batches is written after a batch has reached the disk,
+//! so what stands behind the last one that it counts may be anything. A stack stands in a file once.
+
+use std::io::{self, ErrorKind, Read};
+
+use crate::ipc::{self, BadRecord};
+use crate::schema::Version;
+
+pub const MAGIC: [u8; 4] = [0xa6, 0xe7, 0xcc, 0xca];
+/// Where the number of batches stands.
+pub const COUNT_AT: u64 = 6;
+pub const MAX_BATCHES: u16 = u16::MAX;
+const VERSION: u16 = 0;
+
+/// The beginning of a file without batches.
+pub fn header() -> [u8; 8] {
+    let [a, b, c, d] = MAGIC;
+    [a, b, c, d, 0, 0, 0, 0]
+}
+
+/// A record as it stands in a file.
+pub fn push_frame(out: &mut Vec<u8>, record: &[u8]) -> Result<(), TooLong> {
+    let length = u32::try_from(record.len()).map_err(|_| TooLong(record.len()))?;
+    out.extend_from_slice(&length.to_be_bytes());
+    out.extend_from_slice(record);
+    Ok(())
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("a record of {0} bytes is longer than a file can have")]
+pub struct TooLong(usize);
+
+/// A batch as it was read.
+#[derive(Debug)]
+pub struct Batch {
+    /// Where it begins.
+    pub at: u64,
+    pub samples: Vec<u8>,
+    /// Of the older layout: stacks that were not in the file before.
+    pub stacks: Option<Vec<u8>>,
+}
+
+/// Why a file cannot be read on.
+#[derive(Debug, thiserror::Error)]
+pub enum BadFile {
+    #[error("this is no file of profiles: it begins with {found:02x?}, and not with {MAGIC:02x?}")]
+    Magic { found: Vec<u8> },
+    #[error("version {0} of the format is not known, only {VERSION}")]
+    Version(u16),
+    #[error("the file ends at byte {at}, within batch {batch} of {count}")]
+    Truncated { at: u64, batch: u16, count: u16 },
+    #[error("the frame at byte {at} is {length} bytes long, more than the {limit} that are taken")]
+    TooLong { at: u64, length: u32, limit: u32 },
+    #[error("the record at byte {at}: {error}")]
+    Record { at: u64, error: BadRecord },
+    #[error("reading failed at byte {at}: {error}")]
+    Io { at: u64, error: io::Error },
+}
+
+/// Reads a file, one batch at a time.
+pub struct Reader<R> {
+    source: R,
+    at: u64,
+    count: u16,
+    read: u16,
+    longest: u32,
+}
+
+impl<R: Read> Reader<R> {
+    /// Begins a file whose records have up to `longest` bytes.
+    pub fn new(source: R, longest: u32) -> Result<Self, BadFile> {
+        let mut reader = Self {
+            source,
+            at: 0,
+            count: 0,
+            read: 0,
+            longest,
+        };
+        let mut magic = [0; 4];
+        let read = reader.fill(&mut magic)?;
+        if magic != MAGIC {
+            let found = magic.get(..read).unwrap_or_default().to_vec();
+            return Err(BadFile::Magic { found });
+        }
+        let version = u16::from_be_bytes(reader.exactly()?);
+        if version != VERSION {
+            return Err(BadFile::Version(version));
+        }
+        reader.count = u16::from_be_bytes(reader.exactly()?);
+        Ok(reader)
+    }
+
+    /// How many batches the file says it has.
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The next batch; none behind the last that the file counts.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, BadFile> {
+        if self.read == self.count {
+            return Ok(None);
+        }
+        self.read += 1;
+        let at = self.at;
+        let samples = self.frame()?;
+        let schema = ipc::stated_schema(&samples);
+        let schema = schema.map_err(|error| BadFile::Record { at, error })?;
+        let stacks = match Version::of(&schema) {
+            Some(Version::V2) => None,
+            _ => Some(self.frame()?),
+        };
+        Ok(Some(Batch {
+            at,
+            samples,
+            stacks,
+        }))
+    }
+
+    fn frame(&mut self) -> Result<Vec<u8>, BadFile> {
+        let at = self.at;
+        let length = u32::from_be_bytes(self.exactly()?);
+        let limit = self.longest;
+        if length > limit {
+            return Err(BadFile::TooLong { at, length, limit });
+        }
+        // Memory follows what is there, not what is said to be there.
+        let mut frame = Vec::new();
+        let taken = (&mut self.source)
+            .take(u64::from(length))
+            .read_to_end(&mut frame);
+        self.at += frame.len() as u64;
+        match taken {
+            Ok(_) if frame.len() == length as usize => Ok(frame),
+            Ok(_) => Err(self.truncated()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn exactly<const N: usize>(&mut self) -> Result<[u8; N], BadFile> {
+        let mut bytes = [0; N];
+        if self.fill(&mut bytes)? < N {
+            return Err(self.truncated());
+        }
+        Ok(bytes)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, BadFile> {
+        let mut read = 0;
+        while let Some(rest) = bytes.get_mut(read..)
+            && !rest.is_empty()
+        {
+            match self.source.read(rest) {
+                Ok(0) => break,
+                Ok(more) => {
+                    read += more;
+                    self.at += more as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        Ok(read)
+    }
+
+    fn truncated(&self) -> BadFile {
+        BadFile::Truncated {
+            at: self.at,
+            batch: self.read,
+            count: self.count,
+        }
+    }
+
+    /// The end of a compressed file that was cut off is an error too.
+    fn failed(&self, error: io::Error) -> BadFile {
+        if error.kind() == ErrorKind::UnexpectedEof {
+            return self.truncated();
+        }
+        BadFile::Io { at: self.at, error }
+    }
+}

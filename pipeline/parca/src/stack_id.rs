@@ -1,0 +1,87 @@
+//! Names for stacks.
+//!
+//! Everything that tells one frame from another goes into a stack's id. Parca's agent leaves the
+//! names of functions out, and so takes stacks of an interpreter for one another.
+
+use profcol_profile::{LocationIdx, StackIdx};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+use crate::frames::Frames;
+
+pub type StackId = [u8; 16];
+
+/// Ids of the stacks of a batch, each computed once.
+pub struct StackIds<'a> {
+    frames: &'a Frames<'a>,
+    locations: Vec<Option<u128>>,
+    stacks: Vec<Option<StackId>>,
+}
+
+impl<'a> StackIds<'a> {
+    pub fn new(frames: &'a Frames<'a>) -> Self {
+        let dictionary = &frames.model().dictionary;
+        Self {
+            frames,
+            locations: vec![None; dictionary.locations.rows().len()],
+            stacks: vec![None; dictionary.stacks.len()],
+        }
+    }
+
+    pub fn id(&mut self, stack: StackIdx) -> StackId {
+        if let Some(Some(known)) = self.stacks.get(stack.row()) {
+            return *known;
+        }
+        let mut hash = Xxh3::new();
+        for &location in self.frames.model().dictionary.stacks.get(stack) {
+            hash.update(&self.location(location).to_be_bytes());
+        }
+        let id = hash.digest128().to_be_bytes();
+        if let Some(place) = self.stacks.get_mut(stack.row()) {
+            *place = Some(id);
+        }
+        id
+    }
+
+    fn location(&mut self, location: LocationIdx) -> u128 {
+        if let Some(Some(known)) = self.locations.get(location.row()) {
+            return *known;
+        }
+        let hash = self.hash(location);
+        if let Some(place) = self.locations.get_mut(location.row()) {
+            *place = Some(hash);
+        }
+        hash
+    }
+
+    fn hash(&self, location: LocationIdx) -> u128 {
+        let frame = self.frames.frame(location);
+        let mut bytes = Vec::with_capacity(256);
+        let memory = &frame.memory;
+        for number in [
+            frame.address,
+            memory.memory_start,
+            memory.memory_limit,
+            memory.file_offset,
+        ] {
+            bytes.extend_from_slice(&number.to_be_bytes());
+        }
+        for text in [frame.kind, frame.file, frame.build_id] {
+            push_text(&mut bytes, text);
+        }
+        for line in self.frames.lines(&frame) {
+            for text in [line.name, line.system_name, line.file] {
+                push_text(&mut bytes, text);
+            }
+            for number in [line.start_line, line.line, line.column] {
+                bytes.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+        xxh3_128(&bytes)
+    }
+}
+
+/// Its length too, so that no two lists of texts are the same bytes.
+fn push_text(bytes: &mut Vec<u8>, text: &str) {
+    bytes.extend_from_slice(&(text.len() as u64).to_be_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+}

@@ -1,0 +1,229 @@
+//! Writes a record.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::{
+    ArrayRef, FixedSizeBinaryArray, Int64Array, ListViewArray, StringViewArray, StructArray,
+    TimestampNanosecondArray, UInt64Array,
+};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType, Fields};
+use indexmap::IndexSet;
+use profcol_profile::{LocationIdx, StackIdx};
+
+use super::{function_type, id_field, line_type, location_type};
+use crate::frames::{Frames, SourceLine};
+use crate::ipc::{self, Compression, NotEncoded};
+use crate::runs::{Runs, Texts, dictionary};
+use crate::schema::{
+    STACK_ID, Version, always, dictionary_of, list_view_of, maybe, nanoseconds, relaxed_type,
+    runs_of, schema, text_runs,
+};
+use crate::stack_id::StackIds;
+use crate::table::Table;
+
+/// The samples of a table with their stacks.
+pub fn encode(
+    table: &Table,
+    frames: &Frames<'_>,
+    ids: &mut StackIds<'_>,
+    compression: Compression,
+) -> Result<Vec<u8>, NotEncoded> {
+    let label_fields = table.labels.iter();
+    let label_fields = label_fields.map(|(name, _)| maybe(name, text_runs()));
+    let label_type = DataType::Struct(label_fields.collect());
+    let texts = runs_of(DataType::Utf8);
+    let fields = vec![
+        always("labels", label_type.clone()),
+        maybe("stacktrace", list_view_of(dictionary_of(location_type()))),
+        id_field(STACK_ID),
+        always("value", DataType::Int64),
+        always("producer", texts.clone()),
+        always("sample_type", texts.clone()),
+        always("sample_unit", texts.clone()),
+        always("period_type", texts.clone()),
+        always("period_unit", texts.clone()),
+        maybe("temporality", texts),
+        always("period", runs_of(DataType::Int64)),
+        always("duration", runs_of(DataType::UInt64)),
+        always("timestamp", nanoseconds()),
+    ];
+    let labels = table.labels.iter().map(|(_, texts)| texts.text_runs());
+    let stack_ids = table.stacks.iter().map(|&stack| ids.id(stack));
+    let stack_ids = FixedSizeBinaryArray::try_from_iter(stack_ids)?;
+    let timestamps = TimestampNanosecondArray::from(table.timestamp.expanded());
+    let columns: Vec<ArrayRef> = vec![
+        structs(&label_type, labels.collect(), table.rows()),
+        stack_column(table, frames),
+        Arc::new(stack_ids),
+        Arc::new(Int64Array::from(table.values.clone())),
+        table.producer.plain_runs(),
+        table.sample_type.plain_runs(),
+        table.sample_unit.plain_runs(),
+        table.period_type.plain_runs(),
+        table.period_unit.plain_runs(),
+        table.temporality.plain_runs(),
+        numbers(&table.period),
+        table.duration.array(|numbers| {
+            let numbers = numbers
+                .iter()
+                .map(|&number| u64::try_from(number).unwrap_or(0));
+            Arc::new(numbers.collect::<UInt64Array>())
+        }),
+        Arc::new(timestamps.with_timezone("UTC")),
+    ];
+    ipc::write(&schema(Version::V2, fields), columns, compression)
+}
+
+fn numbers(runs: &Runs<i64>) -> ArrayRef {
+    runs.array(|numbers| Arc::new(Int64Array::from(numbers.to_vec())))
+}
+
+/// Each stack stands once, however many samples have it.
+fn stack_column(table: &Table, frames: &Frames<'_>) -> ArrayRef {
+    let mut locations: IndexSet<LocationIdx> = IndexSet::new();
+    let mut known: HashMap<StackIdx, (i32, i32)> = HashMap::new();
+    let mut items = Vec::new();
+    let (mut offsets, mut sizes) = (Vec::new(), Vec::new());
+    for &stack in &table.stacks {
+        let &mut (offset, size) = known.entry(stack).or_insert_with(|| {
+            let offset = number(items.len());
+            let stack = frames.model().dictionary.stacks.get(stack);
+            for &location in stack {
+                let (key, _) = locations.insert_full(location);
+                items.push(Some(number(key).cast_unsigned()));
+            }
+            (offset, number(stack.len()))
+        });
+        offsets.push(offset);
+        sizes.push(size);
+    }
+    let mut rows = Locations::default();
+    for &location in &locations {
+        rows.add(frames, location);
+    }
+    let items = dictionary(&items, rows.finish());
+    list_view(dictionary_of(location_type()), offsets, sizes, items, None)
+}
+
+#[derive(Default)]
+struct Locations {
+    addresses: Vec<u64>,
+    kinds: Texts,
+    files: Texts,
+    build_ids: Texts,
+    line_offsets: Vec<i32>,
+    line_sizes: Vec<i32>,
+    lines: Lines,
+}
+
+impl Locations {
+    fn add(&mut self, frames: &Frames<'_>, location: LocationIdx) {
+        let frame = frames.frame(location);
+        self.addresses.push(frame.address);
+        self.kinds.push(Some(frame.kind));
+        self.files.push(some(frame.file));
+        self.build_ids.push(some(frame.build_id));
+        let start = self.lines.lines.len();
+        for line in frames.lines(&frame) {
+            self.lines.add(&line);
+        }
+        self.line_offsets.push(number(start));
+        self.line_sizes.push(number(self.lines.lines.len() - start));
+    }
+
+    fn finish(self) -> ArrayRef {
+        // A frame without lines has none, rather than an empty list of them.
+        let has_lines: NullBuffer = self.line_sizes.iter().map(|&size| size != 0).collect();
+        let (offsets, sizes) = (self.line_offsets, self.line_sizes);
+        let rows = self.addresses.len();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(UInt64Array::from(self.addresses)),
+            self.kinds.text(),
+            self.files.text(),
+            self.build_ids.text(),
+            list_view(
+                line_type(),
+                offsets,
+                sizes,
+                self.lines.finish(),
+                Some(has_lines),
+            ),
+        ];
+        structs(&location_type(), columns, rows)
+    }
+}
+
+#[derive(Default)]
+struct Lines {
+    lines: Vec<u64>,
+    columns: Vec<u64>,
+    functions: Vec<Option<u32>>,
+    known: IndexSet<(Box<str>, Box<str>, i64)>,
+}
+
+impl Lines {
+    fn add(&mut self, line: &SourceLine<'_>) {
+        self.lines.push(line.line.try_into().unwrap_or(0));
+        self.columns.push(line.column.try_into().unwrap_or(0));
+        let function = (line.name.into(), line.file.into(), line.start_line);
+        let (key, _) = self.known.insert_full(function);
+        self.functions.push(Some(number(key).cast_unsigned()));
+    }
+
+    fn finish(self) -> ArrayRef {
+        let names = self.known.iter().map(|(name, _, _)| some(name));
+        let mut files = Texts::default();
+        for (_, file, _) in &self.known {
+            files.push(some(file));
+        }
+        let starts = self
+            .known
+            .iter()
+            .map(|&(_, _, start)| u64::try_from(start).unwrap_or(0));
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(names.collect::<StringViewArray>()),
+            files.text(),
+            Arc::new(starts.collect::<UInt64Array>()),
+        ];
+        let functions = structs(&function_type(), columns, self.known.len());
+        let rows = self.lines.len();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(UInt64Array::from(self.lines)),
+            Arc::new(UInt64Array::from(self.columns)),
+            dictionary(&self.functions, functions),
+        ];
+        structs(&line_type(), columns, rows)
+    }
+}
+
+fn some(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+/// Also without any column.
+fn structs(kind: &DataType, columns: Vec<ArrayRef>, rows: usize) -> ArrayRef {
+    let fields = match relaxed_type(kind) {
+        DataType::Struct(fields) => fields,
+        _ => Fields::empty(),
+    };
+    let structs = StructArray::try_new_with_length(fields, columns, None, rows);
+    Arc::new(structs.expect("all columns have a value for each row"))
+}
+
+fn list_view(
+    item: DataType,
+    offsets: Vec<i32>,
+    sizes: Vec<i32>,
+    items: ArrayRef,
+    nulls: Option<NullBuffer>,
+) -> ArrayRef {
+    let item = Arc::new(maybe("item", relaxed_type(&item)));
+    let lists = ListViewArray::try_new(item, offsets.into(), sizes.into(), items, nulls);
+    Arc::new(lists.expect("each list lies within the items"))
+}
+
+fn number(rows: usize) -> i32 {
+    i32::try_from(rows).expect("a record has far below 2 billion frames")
+}

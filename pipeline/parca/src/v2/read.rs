@@ -1,0 +1,165 @@
+//! Reads a record.
+
+use arrow_array::{
+    Array, ArrayRef, FixedSizeBinaryArray, ListViewArray, RecordBatch, StringViewArray,
+    UInt32Array, UInt64Array,
+};
+use profcol_profile::{Idx, Interner, LocationIdx, StackIdx};
+
+use crate::columns::{Column, Columns, Keyed};
+use crate::model::{FrameRow, LineRow};
+use crate::read::{Refused, Samples, StackRefs, check_version};
+use crate::schema::{STACK_ID, Version};
+
+/// The stacks of the rows of a record.
+pub struct InlineStacks {
+    stacks: ListViewArray,
+    frames: UInt32Array,
+    locations: Locations,
+}
+
+struct Locations {
+    addresses: UInt64Array,
+    kinds: Keyed,
+    files: Keyed,
+    build_ids: Keyed,
+    line_lists: ListViewArray,
+    lines: Lines,
+}
+
+struct Lines {
+    lines: UInt64Array,
+    columns: UInt64Array,
+    functions: UInt32Array,
+    names: StringViewArray,
+    files: Keyed,
+    start_lines: UInt64Array,
+}
+
+/// Reads a record, as strictly as Parca's server.
+pub fn read_samples(batch: &RecordBatch) -> Result<Samples, Refused> {
+    check_version(batch.schema_ref(), Version::V2)?;
+    let columns = Columns::new(batch);
+    let mut labels = Vec::new();
+    if batch.schema_ref().index_of("labels").is_ok() {
+        for column in columns.column("labels")?.structs()?.all() {
+            labels.push((column.name().to_owned(), column.runs()?.text_dictionary()?));
+        }
+    }
+    let ids: &FixedSizeBinaryArray = columns.column(STACK_ID)?.array("16 bytes")?;
+    if ids.value_length() != 16 {
+        let reason = format!("{STACK_ID:?} has {} bytes, and not 16", ids.value_length());
+        return Err(Refused::Shape(reason));
+    }
+    let stacks: &ListViewArray = columns.column("stacktrace")?.array("views of lists")?;
+    let (frames, locations) = Column::new(stacks.values(), "stacktrace").dictionary()?;
+    let stacks = InlineStacks {
+        stacks: stacks.clone(),
+        frames: frames.clone(),
+        locations: Locations::read(locations)?,
+    };
+    let stacks = StackRefs::Inline(Box::new(stacks));
+    Samples::read(&columns, labels, stacks, Version::V2)
+}
+
+impl InlineStacks {
+    /// The row of a sample's stack in a dictionary.
+    pub fn intern(&self, rows: &mut Interner, sample: usize) -> StackIdx {
+        if sample >= self.stacks.len() || self.stacks.is_null(sample) {
+            return Idx::UNSET;
+        }
+        let frames = range(&self.stacks, sample);
+        let locations: Vec<LocationIdx> = frames
+            .filter(|&frame| frame < self.frames.len() && self.frames.is_valid(frame))
+            .map(|frame| {
+                let location = self.frames.value(frame) as usize;
+                self.locations.intern(rows, location)
+            })
+            .collect();
+        rows.stack(&locations)
+    }
+}
+
+impl Locations {
+    fn read(array: &ArrayRef) -> Result<Self, Refused> {
+        let fields = Column::new(array, "stacktrace").structs()?;
+        let lists: &ListViewArray = fields.column("lines")?.array("views of lists")?;
+        Ok(Self {
+            addresses: fields.column("address")?.uint64()?.clone(),
+            kinds: fields.column("frame_type")?.text_dictionary()?,
+            files: fields.column("mapping_file")?.text_dictionary()?,
+            build_ids: fields.column("mapping_build_id")?.text_dictionary()?,
+            line_lists: lists.clone(),
+            lines: Lines::read(lists.values())?,
+        })
+    }
+
+    fn intern(&self, rows: &mut Interner, row: usize) -> LocationIdx {
+        let has_lines = row < self.line_lists.len() && self.line_lists.is_valid(row);
+        let lines = if has_lines {
+            range(&self.line_lists, row)
+        } else {
+            0..0
+        };
+        FrameRow {
+            kind: self.kinds.text(row),
+            address: number(&self.addresses, row),
+            start: 0,
+            limit: 0,
+            offset: 0,
+            file: self.files.text(row),
+            build_id: self.build_ids.text(row),
+        }
+        .intern(rows, lines.map(|row| self.lines.line(row)))
+    }
+}
+
+impl Lines {
+    fn read(array: &ArrayRef) -> Result<Self, Refused> {
+        let fields = Column::new(array, "lines").structs()?;
+        let (keys, functions) = fields.column("function")?.dictionary()?;
+        let functions = Column::new(functions, "function").structs()?;
+        Ok(Self {
+            lines: fields.column("line")?.uint64()?.clone(),
+            columns: fields.column("column")?.uint64()?.clone(),
+            functions: keys.clone(),
+            names: functions.column("system_name")?.text_view()?.clone(),
+            files: functions.column("filename")?.text_dictionary()?,
+            start_lines: functions.column("start_line")?.uint64()?.clone(),
+        })
+    }
+
+    fn line(&self, row: usize) -> LineRow<'_> {
+        let is_known = row < self.functions.len() && self.functions.is_valid(row);
+        let function = if is_known {
+            self.functions.value(row) as usize
+        } else {
+            usize::MAX
+        };
+        let has_name = function < self.names.len() && self.names.is_valid(function);
+        let name = if has_name {
+            self.names.value(function)
+        } else {
+            ""
+        };
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        LineRow {
+            name: name.into(),
+            system_name: name.into(),
+            file: self.files.text(function),
+            start_line: signed(number(&self.start_lines, function)),
+            line: signed(number(&self.lines, row)),
+            column: signed(number(&self.columns, row)),
+        }
+    }
+}
+
+fn number(numbers: &UInt64Array, row: usize) -> u64 {
+    numbers.values().get(row).copied().unwrap_or_default()
+}
+
+/// The items of a list.
+fn range(lists: &ListViewArray, row: usize) -> std::ops::Range<usize> {
+    let start = lists.value_offset(row).max(0) as usize;
+    start..start + lists.value_size(row).max(0) as usize
+}
