@@ -132,6 +132,7 @@ impl Walk {
             }
             kind::END => return Err(EndReason::Complete),
             kind::SIGNAL_FRAME => return self.leave_signal(world),
+            kind::OTHER_STACK => return self.enter_by_frame_pointer(world),
             _ => return Err(EndReason::Unsupported),
         };
         let is_saved = rule.ra_saved();
@@ -202,6 +203,12 @@ impl Walk {
         if fp < sp || fp - sp > LARGEST_GUESSED_FRAME || fp & 7 != 0 {
             return Err(EndReason::NoUnwindInfo);
         }
+        self.enter_by_frame_pointer(world)
+    }
+
+    #[inline(always)]
+    fn enter_by_frame_pointer(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+        let fp = self.registers.fp;
         let caller = Registers {
             ip: read(world, fp.wrapping_add(8))?,
             sp: fp.wrapping_add(16),
