@@ -11,8 +11,12 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     if let Ok(index) = Index::open(&executable, data) {
-        for page in 0..=data.len() as u64 >> 12 {
-            if let Ok(table) = index.page(data, page) {
+        let count = (data.len() as u64 >> 12) + 1;
+        if let Ok(table) = index.pages(data, 0, count) {
+            assert_eq!((table.first_page, table.pages.len() as u64), (0, count));
+        }
+        for page in 0..count {
+            if let Ok(table) = index.pages(data, page, 1) {
                 assert_eq!((table.first_page, table.pages.len()), (page, 1));
             }
         }

@@ -5,6 +5,7 @@ mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;
+mod padata;
 mod parca;
 mod shared;
 
@@ -16,5 +17,6 @@ pub const ALL: &[Entry<dyn Receiver>] = &[
     entry::<nop::Nop>(),
     entry::<otlp::Otlp>(),
     entry::<otlp_file::OtlpFile>(),
+    entry::<padata::Padata>(),
     entry::<parca::Parca>(),
 ];

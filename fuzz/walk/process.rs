@@ -134,7 +134,7 @@ impl Process {
                 .ok(),
             3 => Executable::read(&content)
                 .and_then(|elf| Index::open(&elf, &content))
-                .and_then(|index| index.page(&content, bytes.below(16) as u64))
+                .and_then(|index| index.pages(&content, bytes.below(16) as u64, 1))
                 .ok(),
             _ => Some(any_table(bytes)),
         };
@@ -430,7 +430,8 @@ fn any_rule(bytes: &mut Bytes) -> Rule {
         5 | 6 => Rule::Plt {
             pushed: bytes.byte(),
         },
-        7 | 8 => Rule::FramePointer,
+        7 => Rule::FramePointer,
+        8 => Rule::OtherStack,
         9 => Rule::frame(cfa, fp, ReturnAddress::LinkRegister),
         10 => x86_64(Encoded(bytes.word()).decode()),
         _ => Rule::frame(cfa, fp, PUSHED),

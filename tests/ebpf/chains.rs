@@ -40,7 +40,7 @@ impl Live {
     }
 
     /// Starts what is at `path`.
-    fn start_at(path: &Path, name: &'static str, chain: &'static str) -> Self {
+    pub fn start_at(path: &Path, name: &'static str, chain: &'static str) -> Self {
         let subject = Subject::new(program(name, "", chain), vec![path.to_owned()]);
         let running = Running::start_nicely(path, &[]);
         Self { subject, running }
@@ -56,7 +56,7 @@ fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
 
 /// Profiles until each program has shown enough, and holds its stacks against its chains.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
-fn check(lives: &mut [Live], profiler: Profiler) {
+pub fn check(lives: &mut [Live], profiler: Profiler) {
     let profile = profiler.until(PATIENCE, |profile| {
         judge_all(lives, profile)
             .iter()
@@ -67,7 +67,7 @@ fn check(lives: &mut [Live], profiler: Profiler) {
     for (live, verdict) in lives.iter().zip(verdicts) {
         let text = verdict.describe(live.subject.program.name);
         print!("{text}");
-        if !verdict.is_right(ENOUGH) {
+        if !verdict.is_right(&live.subject.program, ENOUGH) {
             failed += &text;
         }
     }
@@ -115,6 +115,10 @@ fn shows_exactly_the_known_chains() {
 /// ended.
 #[test]
 fn programs_that_replace_others_are_not_taken_for_them() {
+    replace_programs(Profiler::start);
+}
+
+pub fn replace_programs(start_profiler: fn(u32) -> Profiler) {
     if !can_profile() {
         return;
     }
@@ -124,7 +128,7 @@ fn programs_that_replace_others_are_not_taken_for_them() {
     let second = build("second", "cc -O2 -DLEAF=second plain.c");
     let third = build("third", "cc -O2 -static -DLEAF=third plain.c");
 
-    let mut profiler = Profiler::start(499);
+    let mut profiler = start_profiler(499);
     let (named, file) = (workshop.path("named"), workshop.path("file"));
     fs::copy(&third, &named).unwrap();
     fs::copy(&first, &file).unwrap();
@@ -163,7 +167,7 @@ fn programs_that_replace_others_are_not_taken_for_them() {
 
 /// Stack by stack each would ask for the page of the next frame.
 #[test]
-fn a_giant_that_is_run_through_is_built_at_once() {
+fn a_giant_that_is_run_through_is_built_to_its_end() {
     if !can_profile() {
         return;
     }

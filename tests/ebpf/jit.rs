@@ -48,6 +48,10 @@ fn check(unshare: &[&str], argument: &str) {
             .take_while(|frame| ["[jit]", "[anon]"].contains(&frame.file.as_str()));
         let name = |frame: Option<&crate::profile::Frame>| frame?.function.clone();
         let innermost = generated.next();
+        let source = match argument {
+            "dump" => ("made.up".to_owned(), 42),
+            _ => (String::new(), 0),
+        };
         if sample.executable != program || innermost.is_none() {
             continue;
         }
@@ -57,6 +61,7 @@ fn check(unshare: &[&str], argument: &str) {
             && names.1.as_deref() == Some("generated_caller");
         let is_caller = names.0.as_deref() == Some("generated_caller");
         assert!(is_loop || is_caller, "{names:?} in {sample:?}");
+        assert_eq!(innermost.map(|frame| &frame.source), Some(&source));
         named += usize::from(is_loop) * sample.count;
     }
     assert!(all >= 20, "only {all} samples in generated code");
@@ -71,6 +76,12 @@ fn perf_maps_name_generated_code() {
 #[test]
 fn perf_maps_are_found_by_the_pid_in_their_own_namespace() {
     check(&["--pid", "--fork", "--kill-child", "--mount-proc"], "map");
+}
+
+#[test]
+fn code_in_memory_that_is_a_file_is_generated_code() {
+    check(&[], "memfd");
+    check(&[], "shared");
 }
 
 #[test]

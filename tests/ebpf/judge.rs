@@ -14,9 +14,6 @@ pub struct Enough {
     pub of_chain: usize,
 }
 
-/// The share of stacks that are exactly what they have to be.
-const EXACT: f64 = 0.99;
-
 /// A program that was built.
 pub struct Subject {
     pub program: Program,
@@ -146,6 +143,7 @@ impl Subject {
                 }
                 Some(name) => name,
                 None if frame.file.starts_with('[') => frame.file.clone(),
+                None if frame.file.contains("/libgcc_s") => "libgcc".into(),
                 None => "?".into(),
             });
         }
@@ -179,8 +177,8 @@ impl Verdict {
         self.exact as f64 / self.all().max(1) as f64
     }
 
-    pub fn is_right(&self, enough: Enough) -> bool {
-        self.is_enough(enough) && self.wrong.is_empty() && self.share() >= EXACT
+    pub fn is_right(&self, program: &Program, enough: Enough) -> bool {
+        self.is_enough(enough) && self.wrong.is_empty() && self.share() >= program.exact
     }
 
     pub fn describe(&self, name: &str) -> String {

@@ -9,6 +9,7 @@
     reason = "what is unwrapped wrongly fails the test, as it should"
 )]
 
+mod by_events;
 mod chains;
 mod choice;
 mod clock;

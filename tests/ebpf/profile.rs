@@ -34,8 +34,10 @@ pub struct Frame {
     pub kind: String,
     pub file: String,
     pub address: u64,
-    /// Of the kernel's frames and of markers.
+    /// Of the kernel's frames, of generated code and of markers.
     pub function: Option<String>,
+    /// Source file and line, of generated code.
+    pub source: (String, i64),
 }
 
 impl Profile {
@@ -111,15 +113,18 @@ fn frame(dictionary: &Dictionary, location: LocationIdx) -> Frame {
         let is_it = dictionary.strings.get(attribute.key) == "profile.frame.type";
         is_it.then(|| attribute.value.as_str().unwrap_or_default().to_owned())
     });
-    let function = found
-        .lines
-        .first()
-        .and_then(|line| dictionary.functions.get(line.function));
+    let line = found.lines.first();
+    let function = line.and_then(|line| dictionary.functions.get(line.function));
+    let text = |index| dictionary.strings.get(index).to_owned();
     Frame {
         kind: kind.unwrap_or_default(),
         file: dictionary.strings.get(mapping.filename).to_owned(),
         address: found.location.address,
-        function: function.map(|function| dictionary.strings.get(function.name).to_owned()),
+        function: function.map(|function| text(function.name)),
+        source: (
+            function.map_or(String::new(), |function| text(function.filename)),
+            line.map_or(0, |line| line.line),
+        ),
     }
 }
 
@@ -129,7 +134,8 @@ pub struct Symbols {
     path: String,
     /// In the order of their starts.
     functions: Vec<(u64, u64, String)>,
-    linkage: Vec<(u64, u64)>,
+    /// With the length of the table's header.
+    linkage: Vec<(u64, u64, u64)>,
     cache: HashMap<u64, String>,
 }
 
@@ -153,7 +159,11 @@ impl Symbols {
         let linkage = file
             .sections()
             .filter(|section| section.name().is_ok_and(|name| name.starts_with(".plt")))
-            .map(|section| (section.address(), section.address() + section.size()))
+            .map(|section| {
+                let start = section.address();
+                let header = header(section.data().unwrap_or_default());
+                (start, start + section.size(), header)
+            })
             .collect();
         let build_id = file.build_id().unwrap().unwrap_or_default();
         Self {
@@ -177,12 +187,12 @@ impl Symbols {
     }
 
     fn find(&self, address: u64) -> String {
-        if self
-            .linkage
-            .iter()
-            .any(|&(start, end)| (start..end).contains(&address))
+        let mut linkage = self.linkage.iter();
+        if let Some((start, _, header)) =
+            linkage.find(|(start, end, _)| (*start..*end).contains(&address))
         {
-            return "plt".into();
+            let is_header = address < start + header;
+            return if is_header { "plt0" } else { "plt" }.into();
         }
         let behind = self
             .functions
@@ -194,5 +204,18 @@ impl Symbols {
             // Some that are written by hand have no size.
             .find(|&&(start, size, _)| size == 0 || address < start + size)
             .map_or_else(|| format!("{address:#x}"), |(.., name)| name.clone())
+    }
+}
+
+/// Bytes of the code that a linkage table begins with where functions are bound lazily. It pushes a word of its own.
+fn header(table: &[u8]) -> u64 {
+    const PUSH: &[u8] = &[0xff, 0x35];
+    const MARKED_PUSHES: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x53, 0xff, 0x35];
+    if table.starts_with(PUSH) {
+        16
+    } else if table.starts_with(MARKED_PUSHES) {
+        32
+    } else {
+        0
     }
 }

@@ -54,10 +54,26 @@ impl Workshop {
         }
         let mut building = Command::new(compiler);
         building.envs(variables);
-        if compiler == "go" {
-            building.arg("build").env("CGO_ENABLED", "0");
+        match compiler {
+            "zig" => {
+                let cache = self.path("zig-cache");
+                building
+                    .arg("build-exe")
+                    .arg(format!("-femit-bin={}", output.display()))
+                    .arg("--cache-dir")
+                    .arg(&cache)
+                    .arg("--global-cache-dir")
+                    .arg(&cache);
+            }
+            "go" => {
+                let with_c = if command.contains("cgo") { "1" } else { "0" };
+                building.arg("build").env("CGO_ENABLED", with_c);
+                building.arg("-o").arg(&output);
+            }
+            _ => {
+                building.arg("-o").arg(&output);
+            }
         }
-        building.arg("-o").arg(&output);
         for word in words {
             let source = root().join("tests/ebpf/programs").join(word);
             if let Some(built) = word.strip_prefix('@') {

@@ -109,7 +109,7 @@ fn check(version: &str, tables: &str) {
         list += &format!("{}\n", subject.executable().display());
     }
     guest.write("etc/programs", &list);
-    let ran = guest.boot(&folder.join(version).join("vmlinuz"));
+    let ran = guest.boot(&folder.join(version).join("vmlinuz"), "");
 
     check_run(&ran, version, tables);
     // Else nothing is signed.
@@ -122,7 +122,7 @@ fn check(version: &str, tables: &str) {
         let verdict = subject.judge(&profile);
         let text = verdict.describe(subject.program.name);
         print!("{version} {text}");
-        if !verdict.is_right(ENOUGH) {
+        if !verdict.is_right(&subject.program, ENOUGH) {
             failed += &text;
         }
     }

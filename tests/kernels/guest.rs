@@ -102,7 +102,8 @@ impl Guest {
         fs::write(self.disk().join(place), text).unwrap();
     }
 
-    pub fn boot(self, kernel: &Path) -> Run {
+    /// `environment` is that of all programs there.
+    pub fn boot(self, kernel: &Path, environment: &str) -> Run {
         let packed = "find . | cpio --create --format=newc --quiet >../disk.cpio";
         run(Command::new("sh")
             .args(["-c", packed])
@@ -128,7 +129,7 @@ impl Guest {
             .arg("-append")
             // What the kernel does not know it hands on to the script.
             .arg(format!(
-                "console={} quiet panic=-1 second={name}",
+                "console={} quiet panic=-1 second={name} {environment}",
                 self.machine.console
             ))
             .stdin(Stdio::null());

@@ -63,21 +63,34 @@ fn kernels() -> Option<PathBuf> {
 
 #[test]
 fn samples_on_linux_5_10() {
-    check("5.10", "blocks");
+    check("5.10", "blocks", "red-black tree", "");
 }
 
 #[test]
 fn samples_on_linux_6_1() {
-    check("6.1", "blocks");
+    check("6.1", "blocks", "maple tree", "");
 }
 
 #[test]
 fn samples_on_linux_6_12() {
-    check("6.12", "arena");
+    check("6.12", "arena", "maple tree", "");
+}
+
+/// What takes the place of the kernel's own mappings where those cannot be read.
+const BY_EVENTS: &str = "PROFCOL_EBPF_MAPPINGS=events";
+
+#[test]
+fn samples_by_events_on_linux_5_10() {
+    check("5.10", "blocks", "events", BY_EVENTS);
+}
+
+#[test]
+fn samples_by_events_on_linux_6_12() {
+    check("6.12", "arena", "events", BY_EVENTS);
 }
 
 #[expect(clippy::print_stdout, reason = "what was measured is of interest")]
-fn check(version: &str, tables: &str) {
+fn check(version: &str, tables: &str, mappings: &str, environment: &str) {
     let Some(kernels) = kernels() else {
         return;
     };
@@ -96,10 +109,11 @@ fn check(version: &str, tables: &str) {
         guest.add_program(program, name);
         guest.add_libraries(program);
     }
-    let ran = guest.boot(&kernels.join(version).join("vmlinuz"));
+    let ran = guest.boot(&kernels.join(version).join("vmlinuz"), environment);
 
     check_run(&ran, version, tables);
     let said = ran.told("said");
+    assert!(said.contains(&format!("mappings={mappings}")), "{said}");
     assert!(!said.contains("is missing"), "{said}");
     let mut profile = Profile::default();
     profile.read_on(&ran.profiles);
@@ -144,7 +158,7 @@ fn check_messages(ran: &Run) {
 struct Judged {
     whole: usize,
     cut: usize,
-    /// Before the program's table was there.
+    /// Before the program's table was there, or its mappings.
     pending: usize,
 }
 
@@ -168,7 +182,7 @@ impl Judged {
                     .all(|(name, expected)| name == expected);
             match sample.end_reason.as_deref() {
                 None if is_whole => judged.whole += sample.count,
-                Some("table_pending") => judged.pending += sample.count,
+                Some("table_pending" | "mappings_pending") => judged.pending += sample.count,
                 _ => judged.cut += sample.count,
             }
         }

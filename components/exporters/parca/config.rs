@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use profcol_component::DeliverySettings;
 use profcol_config::{Config, Problems, Secret};
 use profcol_net::GrpcClientSettings;
-use profcol_parca::{LabelRules, Pattern, sanitized};
+use profcol_parca::{LabelRules, sanitized};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::shared::parca::{left_out, rules};
 
 /// Sends profiles to a Parca server, as Parca Agent does.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -43,17 +45,6 @@ pub enum SchemaChoice {
     V2,
 }
 
-/// What describes a process or a host in detail, of which Parca Agent makes no labels by itself.
-const LEFT_OUT: [&str; 7] = [
-    "process.*",
-    "profcol.*",
-    "host.*",
-    "os.*",
-    "telemetry.*",
-    "linux.cgroup.path",
-    "container.id",
-];
-
 /// A server takes 64.
 const MAX_REQUEST_SIZE_MIB: u32 = 32;
 
@@ -66,7 +57,7 @@ impl Default for ParcaConfig {
             bearer_token_file: String::new(),
             schema: SchemaChoice::Auto,
             external_labels: BTreeMap::new(),
-            leave_out_attributes: LEFT_OUT.map(str::to_owned).to_vec(),
+            leave_out_attributes: left_out(),
             max_request_size_mib: MAX_REQUEST_SIZE_MIB,
         }
     }
@@ -91,16 +82,6 @@ impl Config for ParcaConfig {
 
 impl ParcaConfig {
     pub fn label_rules(&self) -> LabelRules {
-        let external = self.external_labels.iter();
-        LabelRules {
-            external: external
-                .map(|(name, text)| (name.clone(), text.clone()))
-                .collect(),
-            left_out: self
-                .leave_out_attributes
-                .iter()
-                .map(|pattern| Pattern::new(pattern))
-                .collect(),
-        }
+        rules(&self.external_labels, &self.leave_out_attributes)
     }
 }

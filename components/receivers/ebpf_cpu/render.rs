@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_ebpf_host::{
-    Clock, EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelNames, number,
+    Clock, EndReason, Executable, Executables, Frame, GeneratedCode, JitNames, JitProcesses,
+    KernelNames, number,
 };
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
@@ -302,7 +303,7 @@ impl<'a> Rendering<'a> {
             .is_some_and(|executable| executable.is_go);
         let kind = self.frame_type(if is_go { "go" } else { "native" });
         let generated = self.generated_code(frame);
-        let line = generated.map(|name| self.named_line(name));
+        let line = generated.map(|code| self.generated_line(code));
         let (mapping, address) = match executable {
             Some(executable) => self.place(&executable, frame.offset()),
             None => self.place_without_file(frame, generated.is_some()),
@@ -357,7 +358,7 @@ impl<'a> Rendering<'a> {
     }
 
     /// The name that the process's runtime gave to this code.
-    fn generated_code(&self, frame: Frame) -> Option<&'a str> {
+    fn generated_code(&self, frame: Frame) -> Option<GeneratedCode<'a>> {
         let names = self.jit.filter(|_| frame.file() == number::ANONYMOUS)?;
         names.find(frame.offset())
     }
@@ -395,6 +396,22 @@ impl<'a> Rendering<'a> {
         });
         Line {
             function,
+            ..Line::default()
+        }
+    }
+
+    fn generated_line(&mut self, code: GeneratedCode<'_>) -> Line {
+        let name = self.rows.string(code.name);
+        let filename = self.rows.string(code.file);
+        let function = self.rows.function(Function {
+            name,
+            system_name: name,
+            filename,
+            ..Function::default()
+        });
+        Line {
+            function,
+            line: code.line.into(),
             ..Line::default()
         }
     }

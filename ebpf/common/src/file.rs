@@ -72,13 +72,24 @@ impl TableRef {
         first_page: 2,
         page_count: 0,
     };
+    /// Memory in the shape of a file, with code that a runtime wrote there: what is said of anonymous
+    /// memory holds for it too.
+    pub const GENERATED: Self = Self {
+        pages: 0,
+        first_page: 3,
+        page_count: 0,
+    };
+
+    pub fn is_generated(&self) -> bool {
+        self.page_count == 0 && self.first_page == Self::GENERATED.first_page
+    }
 }
 
 /// Numbers of files that are none. Those of files begin with [`number::FIRST_FILE`].
 pub mod number {
     /// An address that lies in no mapping.
     pub const NOWHERE: u32 = 0;
-    /// Executable memory without a file: generated code.
+    /// Executable memory without a file, or with one that is memory itself: generated code.
     pub const ANONYMOUS: u32 = 1;
     /// The kernel's own page of code in each process.
     pub const VDSO: u32 = 2;

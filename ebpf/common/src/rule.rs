@@ -29,6 +29,8 @@ pub enum Rule {
     Plt { pushed: u8 },
     /// The frame pointer leads to the caller, as far as anyone knows.
     FramePointer,
+    /// The frame pointer leads to the caller, which may be on another stack and so anywhere.
+    OtherStack,
     Frame {
         cfa: Cfa,
         fp: Saved,
@@ -97,6 +99,7 @@ pub mod kind {
     pub const FP: u64 = 7;
     pub const SP_SLOT: u64 = 8;
     pub const FP_SLOT: u64 = 9;
+    pub const OTHER_STACK: u64 = 10;
 }
 
 /// Where the caller's frame pointer is.
@@ -150,6 +153,7 @@ impl Rule {
             Self::SignalFrame => kind::SIGNAL_FRAME,
             Self::Plt { pushed } => kind::PLT | RA_SAVED | u64::from(pushed) << 40,
             Self::FramePointer => kind::FRAME_POINTER,
+            Self::OtherStack => kind::OTHER_STACK,
             Self::Frame { cfa, fp, ra } => {
                 let (kind, offset, slot) = match cfa {
                     Cfa::Sp(offset) => (kind::SP, offset, None),
@@ -229,6 +233,7 @@ impl Encoded {
                 pushed: self.cfa_offset() as u8,
             },
             kind::FRAME_POINTER => Rule::FramePointer,
+            kind::OTHER_STACK => Rule::OtherStack,
             kind::SP => Rule::Frame {
                 cfa: Cfa::Sp(offset),
                 fp,
@@ -289,6 +294,7 @@ mod tests {
             Just(Rule::SignalFrame),
             any::<u8>().prop_map(|pushed| Rule::Plt { pushed }),
             Just(Rule::FramePointer),
+            Just(Rule::OtherStack),
             (cfa, fp, ra).prop_map(|(cfa, fp, ra)| Rule::frame(cfa, fp, ra)),
         ]
     }

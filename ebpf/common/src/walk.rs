@@ -143,6 +143,7 @@ impl Walk {
             }
             kind::END => return Err(EndReason::Complete),
             kind::SIGNAL_FRAME => return self.leave_signal::<A>(world),
+            kind::OTHER_STACK => return self.follow_pair::<A>(world, fp),
             _ => return Err(EndReason::Unsupported),
         };
         let is_saved = rule.ra_saved();

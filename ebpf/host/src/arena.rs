@@ -92,7 +92,7 @@ impl Arena {
             self.store(entry, rows_at + page.rows);
             self.store(entry + 1, page.count);
         }
-        self.store_rows(rows_at, table, &rules);
+        self.store_rows(rows_at, &table.rows, &rules);
         Ok(piece)
     }
 
@@ -110,19 +110,25 @@ impl Arena {
         self.load(pages.start + page * Page::WORDS + 1) != Page::NOT_BUILT.count
     }
 
-    /// Puts one page in, from a table that has no other one.
-    pub fn insert_page(&mut self, pages: Piece, page: u32, table: &Table) -> Result<(), NoRoom> {
+    /// Puts the pages of a table in that are not there, the first of them at this place of the index.
+    pub fn insert_pages(&mut self, index: Piece, first: u32, table: &Table) -> Result<(), NoRoom> {
         let rules = self.intern(&table.rules)?;
-        let count = table.rows.len() as u32;
-        let place = match count {
-            0 => Page::EMPTY,
-            _ => Page {
-                rows: self.take(count)?.start,
-                count,
-            },
-        };
-        self.store_rows(place.rows, table, &rules);
-        self.set_page(pages, page, place);
+        for (place, page) in (first..).zip(&table.pages) {
+            if self.has_page(index, place) {
+                continue;
+            }
+            let rows = page.rows as usize..(page.rows + page.count) as usize;
+            let rows = table.rows.get(rows).unwrap_or_default();
+            let built = match rows.len() as u32 {
+                0 => Page::EMPTY,
+                count => Page {
+                    rows: self.take(count)?.start,
+                    count,
+                },
+            };
+            self.store_rows(built.rows, rows, &rules);
+            self.set_page(index, place, built);
+        }
         Ok(())
     }
 
@@ -138,8 +144,8 @@ impl Arena {
         self.store(at + 1, entry.count);
     }
 
-    fn store_rows(&mut self, at: u32, table: &Table, rules: &[u32]) {
-        for (number, row) in table.rows.iter().enumerate() {
+    fn store_rows(&mut self, at: u32, rows: &[Row], rules: &[u32]) {
+        for (number, row) in rows.iter().enumerate() {
             let rule = rules.get(row.rule() as usize).copied().unwrap_or_default();
             let row = Row::new(u64::from(row.offset()), rule);
             self.store(at + number as u32, row.0);

@@ -2,9 +2,10 @@
 //!
 //! A table is built in one go, but that of a giant page by page, as its pages are met: a library of a
 //! hundred megabytes is mostly never run through. Of one that is, and again and again asks for pages,
-//! the rest is built at once: stack by stack it would take minutes.
+//! the rest is built when nothing else waits: stack by stack it would take minutes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -31,11 +32,11 @@ const MUCH: u64 = 1 << 20;
 /// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
 const NEIGHBOURS: u64 = 64;
 
-/// So often a giant is asked for pages before all of it is built.
+/// So often a giant is asked for pages before its rest is built too.
 const ASKED_OFTEN: u32 = 4;
 
-/// Bytes of code of which everything is built at once; more takes too much memory while it is built.
-const LARGEST_WHOLE: u64 = 256 << 20;
+/// Pages of the rest that are built before it is looked what is wanted.
+const REST_AT_ONCE: u64 = 256;
 
 /// Memory that is made free for the pages of a giant.
 const PAGES_ROOM: u64 = 1 << 20;
@@ -53,6 +54,8 @@ pub struct Builder {
     pub jobs: Arc<Jobs>,
     pub stats: Arc<Stats>,
     pub giants: HashMap<u32, Giant>,
+    /// Giants whose rest is built when there is nothing else to do.
+    pub unfinished: VecDeque<u32>,
     /// Where the whole tables are, by the numbers of their files.
     pub pieces: HashMap<u32, Piece>,
 }
@@ -65,6 +68,8 @@ pub struct Giant {
     table: TableRef,
     /// How often it was asked for pages.
     asked: u32,
+    /// The first page of what is left of the rest.
+    rest: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,7 +85,7 @@ impl Builder {
         sys::lower_priority(NICE);
         let jobs = Arc::clone(&self.jobs);
         let mut read = 0;
-        while let Some(next) = jobs.next() {
+        while let Some(next) = jobs.next(!self.unfinished.is_empty()) {
             match next {
                 Next::Build(job) => {
                     read += job.size();
@@ -88,6 +93,7 @@ impl Builder {
                 }
                 Next::Page { number, page } => self.build_pages(number, page),
                 Next::Evict => self.evict_surplus(),
+                Next::Rest => self.build_rest(),
             }
             self.stats
                 .table_bytes
@@ -192,100 +198,103 @@ impl Builder {
             pages,
             table,
             asked: 0,
+            rest: first,
         };
         self.giants.insert(number, giant);
         Ok(())
     }
 
-    /// Builds the whole table in the place of the pages, and keeps them where there is no room for it.
-    fn complete_giant(&mut self, number: u32) {
-        let Some(giant) = self.giants.get(&number) else {
-            return;
-        };
-        let job = &giant.job;
-        let table = match unwind::Table::build(&job.elf, &*job.source) {
-            Ok(table) => table,
-            Err(refused) => {
-                tracing::debug!(path = job.path, error = %refused, "a table stays one of pages");
-                return;
-            }
-        };
-        // What is left is for the tables of others.
-        let room = self.arena.bytes() / 4 * 3;
-        if self.arena.used_bytes() + table.bytes() as u64 > room {
-            return;
-        }
-        let Ok(piece) = self.arena.insert(&table) else {
-            return;
-        };
-        let place = TableRef {
-            pages: piece.start,
-            first_page: table.first_page as u32,
-            page_count: table.pages.len() as u32,
-        };
-        if !self.files.publish(&job.announced.file, place) {
-            self.arena.remove(piece);
-            return;
-        }
-        tracing::debug!(
-            path = job.path,
-            rows = table.rows.len(),
-            milliseconds = job.announced.age().as_millis(),
-            "built the rest of an unwind table"
-        );
-        self.arena.remove_pages(giant.pages);
-        self.giants.remove(&number);
-        self.pieces.insert(number, piece);
-    }
-
+    /// Builds the page and those around it.
     fn build_pages(&mut self, number: u32, page: u64) {
         let Some(giant) = self.giants.get_mut(&number) else {
             return;
         };
         giant.asked = giant.asked.saturating_add(1);
-        if giant.asked == ASKED_OFTEN && giant.job.size() <= LARGEST_WHOLE {
-            self.complete_giant(number);
-            sys::give_back_memory();
+        if giant.asked == ASKED_OFTEN {
+            self.unfinished.push_back(number);
         }
-        let Some(giant) = self.giants.get(&number) else {
+        let begin = page & !(NEIGHBOURS - 1);
+        if let Err(error) = self.build_missing(number, begin..begin + NEIGHBOURS) {
+            let is_full = matches!(error, NotBuilt::NoRoom(NoRoom::Full));
+            if is_full && self.make_room(PAGES_ROOM) {
+                return;
+            }
+            let Some(giant) = self.giants.get(&number) else {
+                return;
+            };
+            let place = page.saturating_sub(giant.table.first_page.into());
+            if is_full && place < giant.table.page_count.into() {
+                // It is not wanted again and again.
+                self.arena.give_page_up(giant.pages, place as u32);
+            }
+            self.report(&giant.job.path, &error);
+        }
+    }
+
+    /// Builds some more pages of a giant that asked often.
+    fn build_rest(&mut self) {
+        let Some(&number) = self.unfinished.front() else {
             return;
         };
+        let Some(giant) = self.giants.get_mut(&number) else {
+            self.unfinished.pop_front();
+            return;
+        };
+        let begin = giant.rest;
+        giant.rest += REST_AT_ONCE;
+        let (path, age) = (&giant.job.path, giant.job.announced.age());
+        if begin >= u64::from(giant.table.first_page) + u64::from(giant.table.page_count) {
+            let milliseconds = age.as_millis();
+            tracing::debug!(path, milliseconds, "built the rest of an unwind table");
+            self.unfinished.pop_front();
+        } else if self.arena.used_bytes() > self.arena.bytes() / 4 * 3 {
+            // What is left is for what is met.
+            tracing::debug!(path, "leaves the rest of an unwind table until it is met");
+            self.unfinished.pop_front();
+        } else if let Err(error) = self.build_missing(number, begin..begin + REST_AT_ONCE) {
+            tracing::debug!(number, %error, "pages of an unwind table cannot be built");
+        }
+    }
+
+    /// Builds those of the pages that are not there. What cannot be built is given up, unless there is
+    /// no room for it.
+    fn build_missing(&mut self, number: u32, pages: Range<u64>) -> Result<(), NotBuilt> {
+        let Some(giant) = self.giants.get(&number) else {
+            return Ok(());
+        };
         let first = u64::from(giant.table.first_page);
-        let begin = (page & !(NEIGHBOURS - 1)).max(first);
-        let end = (begin + NEIGHBOURS).min(first + u64::from(giant.table.page_count));
-        let (mut failed, mut is_full) = (None, false);
-        for page in begin..end {
-            let place = (page - first) as u32;
-            if self.arena.has_page(giant.pages, place) {
-                continue;
+        let end = pages.end.min(first + u64::from(giant.table.page_count));
+        let index = giant.pages;
+        let is_missing = |arena: &Arena, page: &u64| !arena.has_page(index, (*page - first) as u32);
+        let mut missing =
+            (pages.start.max(first)..end).filter(|page| is_missing(&self.arena, page));
+        let Some(begin) = missing.next() else {
+            return Ok(());
+        };
+        let count = missing.next_back().map_or(1, |last| last - begin + 1);
+        let built = giant.index.pages(&*giant.job.source, begin, count);
+        let place = (begin - first) as u32;
+        let error = match built {
+            Ok(table) => match self.arena.insert_pages(index, place, &table) {
+                Ok(()) => return Ok(()),
+                Err(NoRoom::Full) => return Err(NoRoom::Full.into()),
+                Err(error) => error.into(),
+            },
+            Err(_) if count > 1 => {
+                // What is wrong with one of them is not wrong with all.
+                let each = begin..begin + count;
+                return each.fold(Ok(()), |so_far, page| {
+                    self.build_missing(number, page..page + 1).and(so_far)
+                });
             }
-            let built = giant
-                .index
-                .page(&*giant.job.source, page)
-                .map_err(NotBuilt::from);
-            match built.and_then(|table| Ok(self.arena.insert_page(giant.pages, place, &table)?)) {
-                Ok(()) => {}
-                Err(NotBuilt::NoRoom(NoRoom::Full)) => {
-                    is_full = true;
-                    break;
-                }
-                Err(error) => {
-                    // It is not wanted again and again.
-                    self.arena.give_page_up(giant.pages, place);
-                    failed = Some(error);
-                }
+            Err(refused) => refused.into(),
+        };
+        for page in begin..begin + count {
+            if is_missing(&self.arena, &page) {
+                self.arena.give_page_up(index, (page - first) as u32);
             }
         }
-        let path = giant.job.path.clone();
-        let pages = giant.pages;
-        if is_full && !self.make_room(PAGES_ROOM) {
-            self.arena
-                .give_page_up(pages, (page.max(first) - first) as u32);
-            failed = Some(NoRoom::Full.into());
-        }
-        if let Some(error) = failed {
-            self.report(&path, &error);
-        }
+        Err(error)
     }
 
     /// Frees about the memory that a table for this much code takes, of tables that nobody uses.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use profcol_ebpf_common::record::ProcessKey;
 
 use self::jitdump::Jitdump;
-pub use self::names::JitNames;
+pub use self::names::{GeneratedCode, JitNames};
 use self::perf_map::PerfMap;
 use crate::sys;
 

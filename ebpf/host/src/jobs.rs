@@ -30,6 +30,8 @@ pub enum Next {
         number: u32,
         page: u64,
     },
+    /// What nobody waits for.
+    Rest,
 }
 
 /// The smallest file is built first: most stacks need small ones, and a large one would hold up all
@@ -45,6 +47,8 @@ struct Waiting {
     /// By size, and then in the order in which they came.
     files: BTreeMap<(u64, u64), Job>,
     pages: BTreeSet<(u32, u64)>,
+    /// The giant whose page was taken last.
+    giant: u32,
     came: u64,
     evict: bool,
     closed: bool,
@@ -58,6 +62,17 @@ impl Job {
             .iter()
             .map(|segment| segment.file_size)
             .sum()
+    }
+}
+
+impl Waiting {
+    /// A page of the next giant, so that all have their turn.
+    fn take_page(&mut self) -> Option<(u32, u64)> {
+        let mut others = self.pages.range((self.giant.saturating_add(1), 0)..);
+        let next = others.next().or(self.pages.first()).copied()?;
+        self.pages.remove(&next);
+        self.giant = next.0;
+        Some(next)
     }
 }
 
@@ -98,8 +113,9 @@ impl Jobs {
         self.changed.notify_all();
     }
 
-    /// Waits for something to do; none at the end. What still waits then is not needed any more.
-    pub fn next(&self) -> Option<Next> {
+    /// Waits for something to do, unless there is a rest; none at the end. What still waits then is not
+    /// needed any more.
+    pub fn next(&self, has_rest: bool) -> Option<Next> {
         let mut waiting = self.lock();
         loop {
             if waiting.closed {
@@ -112,8 +128,11 @@ impl Jobs {
             if let Some((_, job)) = waiting.files.pop_first() {
                 return Some(Next::Build(Box::new(job)));
             }
-            if let Some((number, page)) = waiting.pages.pop_first() {
+            if let Some((number, page)) = waiting.take_page() {
                 return Some(Next::Page { number, page });
+            }
+            if has_rest {
+                return Some(Next::Rest);
             }
             waiting = self
                 .changed
@@ -124,5 +143,43 @@ impl Jobs {
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_giant_has_its_turn() {
+        let jobs = Jobs::default();
+        let mut wanted = vec![(7, 1), (5, 1), (5, 2), (9, 1)];
+        for &(number, page) in &wanted {
+            jobs.want(number, page);
+        }
+        let mut taken = Vec::new();
+        while let Some(Next::Page { number, page }) = jobs.next(true) {
+            taken.push((number, page));
+            if taken.len() < 20 {
+                // One that never has enough.
+                jobs.want(5, 2 + taken.len() as u64);
+            }
+        }
+        wanted.sort_unstable();
+        for page in wanted {
+            assert!(taken.contains(&page), "{page:?} in {taken:?}");
+        }
+        let place = |number| taken.iter().position(|&(of, _)| of == number);
+        assert!(place(9) < Some(taken.len() - 1), "{taken:?}");
+    }
+
+    #[test]
+    fn the_rest_comes_last() {
+        let jobs = Jobs::default();
+        jobs.want(1, 1);
+        assert!(matches!(jobs.next(true), Some(Next::Page { .. })));
+        assert!(matches!(jobs.next(true), Some(Next::Rest)));
+        jobs.close();
+        assert!(jobs.next(true).is_none());
     }
 }

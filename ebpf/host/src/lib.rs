@@ -51,7 +51,7 @@ mod tables;
 
 pub use clock::{Clock, Event};
 pub use executables::{Executable, Executables};
-pub use jit::{JitNames, JitProcesses};
+pub use jit::{GeneratedCode, JitNames, JitProcesses};
 pub use kernel_names::{KernelFrame, KernelNames};
 pub use names::Names;
 pub use profcol_ebpf_common::file::number;

@@ -115,6 +115,11 @@ impl Opener {
         };
         let elf = match unwind::Executable::read(&*source) {
             Ok(elf) => elf,
+            Err(_) if is_memory(&executable.path) && !unwind::is_elf(&*source) => {
+                self.files.executables().insert(file.number, executable);
+                self.files.publish(&file, TableRef::GENERATED);
+                return;
+            }
             Err(refused) => {
                 Stats::count(&self.stats.refused);
                 tracing::debug!(path = executable.path, error = %refused, "an executable has no unwind table");
@@ -144,6 +149,12 @@ impl Opener {
             self.files.retry_later(&file);
         }
     }
+}
+
+/// Whether the file is memory that a process shares with itself or others: runtimes write code to it
+/// in one mapping and run it in another.
+fn is_memory(path: &str) -> bool {
+    path.starts_with("/memfd:") || path == "/dev/zero"
 }
 
 /// A path may lead anywhere by now: to a pipe that nobody writes to, or to a device that acts when it

@@ -3,7 +3,7 @@
 //! Two threads: one opens files at once, since their processes may soon be gone, the other builds
 //! their tables and yields to everything else on the host.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,6 +75,7 @@ impl Tables {
             jobs: Arc::clone(&jobs),
             stats: Arc::clone(&stats),
             giants: HashMap::new(),
+            unfinished: VecDeque::new(),
             pieces: HashMap::new(),
         };
         let mut tables = Self {

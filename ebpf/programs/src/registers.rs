@@ -59,20 +59,22 @@ pub fn of_user(
     if settings.registers_at == 0 || !is_read {
         return Err(EndReason::NoRegisters);
     }
+    // Before the others are read, so that they need not be kept meanwhile: stacks are short.
+    let ip = saved[PLACES.ip];
+    let is_in_system_call = Target::is_in_system_call(saved, || {
+        let word = &mut others[0];
+        *word = 0;
+        let before = ip.wrapping_sub(4);
+        // SAFETY: the helper checks the address; the word is ours. What cannot be read is no instruction.
+        unsafe { bpf_probe_read_user((&raw mut *word).cast(), 4, before as *const _) };
+        *word as u32
+    });
     let registers = Registers {
         ip: saved[PLACES.ip],
         sp: saved[PLACES.sp],
         fp: saved[PLACES.fp],
         link: saved[PLACES.link],
     };
-    let is_in_system_call = Target::is_in_system_call(saved, || {
-        let word = &mut others[0];
-        *word = 0;
-        let before = registers.ip.wrapping_sub(4);
-        // SAFETY: the helper checks the address; the word is ours. What cannot be read is no instruction.
-        unsafe { bpf_probe_read_user((&raw mut *word).cast(), 4, before as *const _) };
-        *word as u32
-    });
     of_mode(
         Target::mode(saved[Target::MODE]),
         registers,

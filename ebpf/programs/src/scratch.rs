@@ -43,10 +43,12 @@ pub struct Scratch {
     pub page: u64,
     /// The mapping that was found last.
     pub mapping: Mapping,
+    /// Where the next one is looked for, and whether that is below or above code without a file.
+    pub find_at: u64,
+    pub finding: u32,
     /// The code that was found last.
     pub code: Code,
-    /// Code without a file, and the mapping whose file it is of, or none: see
-    /// [`crate::unwind::look_around`].
+    /// Code without a file, and the mapping whose file it is of: none, where its own is 0.
     pub gap: Mapping,
     pub beside: Mapping,
     /// The address space of the process.

@@ -4,7 +4,7 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profcol_ebpf_common::file::{self, FileId, number};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::hide;
-use profcol_ebpf_common::mappings;
+use profcol_ebpf_common::mappings::{self, Mapping};
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Encoded;
 use profcol_ebpf_common::settings::{self, Settings};
@@ -24,15 +24,18 @@ use crate::scratch::{FRAME_PLACES, KNOWN_CODES, Lent, SMALL_WINDOW, Scratch, WIN
 /// those below.
 pub const GO_ON: u32 = 0;
 
-/// What has to be done where [`recall`] does not know the frame, in this order: find the code that it
-/// is in, meet its file, find the page, find the rule in the page.
+/// What has to be done where [`recall`] does not know the frame, in this order: look for the code among
+/// what is known, find its mapping, meet its file, find the page, find the rule in the page.
 const LOCATE: u32 = 1 << 30;
-const MEET: u32 = LOCATE + 1;
-const OPEN: u32 = LOCATE + 2;
-const SEARCH: u32 = LOCATE + 3;
+const FIND: u32 = LOCATE + 1;
+const MEET: u32 = LOCATE + 2;
+const OPEN: u32 = LOCATE + 3;
+const SEARCH: u32 = LOCATE + 4;
 
-/// What [`meet`] answers about code without a file before [`look_around`] looked around it.
-const BESIDE: u32 = LOCATE + 4;
+/// Which mapping is found: that of the address, or where it has no file, those around it.
+const ITS_OWN: u32 = 0;
+const BELOW: u32 = 1;
+const ABOVE: u32 = 2;
 
 /// Frames that [`climb`] goes up at most.
 pub const CLIMB: u32 = 32;
@@ -56,11 +59,17 @@ pub extern "C" fn climb(lent: Lent, most: u32) -> u32 {
         if found == LOCATE {
             found = hide(u64::from(locate(scratch.lend()))) as u32;
         }
+        if found == FIND {
+            found = hide(u64::from(find(scratch.lend()))) as u32;
+        }
         if found == MEET {
             found = hide(u64::from(meet(scratch.lend()))) as u32;
         }
-        if found == BESIDE {
-            look_around(scratch.lend());
+        if found == FIND {
+            // It has no file: what lies below and above may tell.
+            find(scratch.lend());
+            meet(scratch.lend());
+            find(scratch.lend());
             found = hide(u64::from(meet(scratch.lend()))) as u32;
         }
         if found == OPEN {
@@ -140,11 +149,11 @@ pub extern "C" fn recall(lent: Lent) -> u32 {
     LOCATE
 }
 
-/// Finds the code that the walk stands in among what this stack went through, or else the mapping.
+/// Looks for the code that the walk stands in among what this stack went through.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn locate(lent: Lent) -> u32 {
-    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+    let Some(scratch) = Scratch::borrow(lent) else {
         return EndReason::NoRegisters as u32;
     };
     let address = scratch.walk.address();
@@ -158,6 +167,19 @@ pub extern "C" fn locate(lent: Lent) -> u32 {
         }
     }
     scratch.frame = Frame::new(number::NOWHERE, address);
+    scratch.finding = ITS_OWN;
+    scratch.find_at = address;
+    FIND
+}
+
+/// Finds a mapping.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn find(lent: Lent) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+        return EndReason::NoRegisters as u32;
+    };
+    let address = scratch.find_at;
     let found = if settings.mappings == settings::mappings::PUBLISHED {
         published::find(scratch, address)
     } else {
@@ -167,6 +189,12 @@ pub extern "C" fn locate(lent: Lent) -> u32 {
         mappings::find(&mut kernel, settings, scratch.mm, address)
             .map(|mapping| scratch.mapping = mapping)
     };
+    if scratch.finding != ITS_OWN {
+        if found.is_err() {
+            scratch.mapping = Mapping::default();
+        }
+        return MEET;
+    }
     match found {
         Ok(()) if scratch.mapping.has_code => MEET,
         Ok(()) => EndReason::NoMapping as u32,
@@ -181,6 +209,17 @@ pub extern "C" fn meet(lent: Lent) -> u32 {
     let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
+    if scratch.finding == BELOW {
+        scratch.beside = scratch.mapping;
+        scratch.finding = ABOVE;
+        scratch.find_at = scratch.gap.end;
+        return FIND;
+    }
+    if scratch.finding == ABOVE {
+        let rest = mappings::replaced(&scratch.gap, &scratch.beside, &scratch.mapping);
+        scratch.beside = rest.unwrap_or_default();
+        scratch.mapping = scratch.gap;
+    }
     match code_of(scratch, settings) {
         Ok(code) => scratch.code = code,
         Err(answer) => return answer,
@@ -213,37 +252,6 @@ pub extern "C" fn open(lent: Lent) -> u32 {
         place.note(scratch.epoch, key, frame, page);
     }
     SEARCH
-}
-
-/// Looks which file the code without a file may be of, by what lies around it.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn look_around(lent: Lent) -> u32 {
-    let Some(scratch) = Scratch::borrow(lent) else {
-        return 0;
-    };
-    let (below, above) = (scratch.gap.start.wrapping_sub(1), scratch.gap.end);
-    look(scratch.lend(), hide(below));
-    let below = scratch.beside;
-    look(scratch.lend(), hide(above));
-    let rest = mappings::replaced(&scratch.gap, &below, &scratch.beside);
-    scratch.beside = rest.unwrap_or_default();
-    0
-}
-
-/// Finds the mapping that holds the address; one without a file stands for none.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn look(lent: Lent, address: u64) -> u32 {
-    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
-        return 0;
-    };
-    let mut kernel = Kernel {
-        node: &mut scratch.node,
-    };
-    let found = mappings::find(&mut kernel, settings, scratch.mm, address);
-    scratch.beside = found.unwrap_or_default();
-    0
 }
 
 /// Finds the rule in the page.
@@ -288,7 +296,9 @@ fn code_of(scratch: &mut Scratch, settings: &Settings) -> Result<Code, u32> {
             && scratch.gap.start != met.start
         {
             scratch.gap = scratch.mapping;
-            return Err(BESIDE);
+            scratch.finding = BELOW;
+            scratch.find_at = met.start.wrapping_sub(1);
+            return Err(FIND);
         } else if scratch.beside.file == 0 {
             code.number = number::ANONYMOUS;
             code.to_offset = 0;
@@ -305,6 +315,11 @@ fn code_of(scratch: &mut Scratch, settings: &Settings) -> Result<Code, u32> {
         }
     }
     let entry = files::entry(scratch, &met);
+    if entry.table.is_generated() {
+        code.number = number::ANONYMOUS;
+        code.to_offset = 0;
+        return Ok(code);
+    }
     code.number = entry.number;
     code.table = entry.table;
     Ok(code)

@@ -234,6 +234,12 @@ impl Executable {
     }
 }
 
+/// Whether the file says that it is an ELF file, of whatever kind.
+pub fn is_elf(source: &(impl Source + ?Sized)) -> bool {
+    let magic = source.read_at(0, ELFMAG.len());
+    magic.is_ok_and(|magic| magic == ELFMAG)
+}
+
 fn file_header(bytes: &[u8]) -> Result<&Header, Refused> {
     let unsupported = |why| Err(Refused::Unsupported { why });
     let Ok((header, _)) = pod::from_bytes::<Header>(bytes) else {

@@ -1,4 +1,4 @@
-//! Tables of single pages, for files whose whole table is too large for what a profile touches.
+//! Tables of some pages, for files whose whole table is too large for what a profile touches.
 //!
 //! Linkers write a search table of all entries of `.eh_frame` for the exceptions of C++. With it the
 //! entries of a page are found and read by themselves; the file is not read through, and nothing is
@@ -32,7 +32,7 @@ const BEFORE: u64 = 4;
 const MAX_ENTRY: u64 = 1 << 20;
 const MAX_COMMON: u64 = 4 << 10;
 
-/// Bytes of all entries of a page: five bytes each make a row.
+/// Bytes of all entries that are read at once: five bytes each make a row.
 const MAX_ENTRIES: usize = 4 << 20;
 
 /// Where the unwind information of a file is.
@@ -83,10 +83,15 @@ impl Index {
         })
     }
 
-    /// The table of one page of the file.
-    pub fn page(&self, source: &(impl Source + ?Sized), file_page: u64) -> Result<Table, Refused> {
-        let start = file_page.saturating_mul(PAGE_SIZE);
-        let end = start.saturating_add(PAGE_SIZE);
+    /// The table of so many pages of the file.
+    pub fn pages(
+        &self,
+        source: &(impl Source + ?Sized),
+        first: u64,
+        count: u64,
+    ) -> Result<Table, Refused> {
+        let start = first.saturating_mul(PAGE_SIZE);
+        let end = start.saturating_add(count.saturating_mul(PAGE_SIZE));
         let mut writer = Writer::new(start);
         for segment in &self.segments {
             let from = segment.file_offset.max(start);
@@ -109,8 +114,8 @@ impl Index {
             Overlay::new(&part, &mut entries, &mut writer).run(spans.as_slice())?;
         }
         let mut table = writer.finish(end)?;
-        debug_assert!(table.pages.len() == 1 && table.first_page << PAGE_SHIFT == start);
-        table.pages.truncate(1);
+        debug_assert!(table.pages.len() as u64 == count && table.first_page << PAGE_SHIFT == start);
+        table.pages.truncate(count as usize);
         Ok(table)
     }
 
@@ -124,8 +129,9 @@ impl Index {
         let behind = self.search(source, part.address)?;
         let mut spans = Vec::new();
         let mut read = 0;
-        // The last of them begins behind the page.
-        for index in behind.saturating_sub(BEFORE)..self.count.min(behind + PAGE_SIZE) {
+        // The last of them begins behind the pages.
+        let most = behind.saturating_add(part.file_size);
+        for index in behind.saturating_sub(BEFORE)..self.count.min(most) {
             let (start, address) = self.pair(&mut window, index)?;
             if start >= part.end() {
                 break;
@@ -136,7 +142,7 @@ impl Index {
             read += entry.bytes.len();
             if read > MAX_ENTRIES {
                 return Err(Refused::TooLarge {
-                    what: "the unwind information of one page",
+                    what: "the unwind information of some pages",
                     size: read as u64,
                     limit: MAX_ENTRIES as u64,
                 });

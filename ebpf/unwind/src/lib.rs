@@ -29,7 +29,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use elf::{Executable, Machine, Segment};
+pub use elf::{Executable, Machine, Segment, is_elf};
 pub use identity::htlhash;
 pub use index::Index;
 pub use notes::build_id;

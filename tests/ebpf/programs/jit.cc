@@ -1,5 +1,6 @@
 // Runs generated code: `generated_caller` calls `generated_loop`, both named in a perf map or, with
-// the argument `dump`, in a jitdump.
+// the argument `dump`, in a jitdump. With `memfd` and `shared` the code is in memory that is mapped twice, as
+// runtimes have it that never map memory to be written and run at once.
 
 #include <cstdint>
 #include <cstdio>
@@ -24,6 +25,12 @@ struct Load {
   uint32_t pid, thread;
   uint64_t unused, address, bytes, index;
 };
+struct Lines {
+  uint32_t kind, size;
+  uint64_t time, code, count;
+  uint64_t address;
+  uint32_t line, unused;
+};
 
 static void add(FILE *file, bool dump, const void *code, size_t bytes, const char *name) {
   auto address = reinterpret_cast<uint64_t>(code);
@@ -31,6 +38,10 @@ static void add(FILE *file, bool dump, const void *code, size_t bytes, const cha
     fprintf(file, "%lx %zx %s\n", address, bytes, name);
     return;
   }
+  static const char SOURCE[] = "made.up";
+  Lines lines = {2, sizeof(Lines) + sizeof SOURCE, 0, address, 1, address, 42, 0};
+  fwrite(&lines, sizeof lines, 1, file);
+  fwrite(SOURCE, sizeof SOURCE, 1, file);
   uint32_t length = sizeof(Load) + strlen(name) + 1 + bytes;
   uint32_t pid = getpid();
   Load load = {0, length, 0, pid, pid, 0, address, bytes, 1};
@@ -41,10 +52,15 @@ static void add(FILE *file, bool dump, const void *code, size_t bytes, const cha
 
 int main(int argc, char **argv) {
   bool dump = argc > 1 && !strcmp(argv[1], "dump");
-  auto code = static_cast<uint8_t *>(
-      mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  memcpy(code, LOOP, sizeof LOOP);
-  memcpy(code + CALLER_AT, CALLER, sizeof CALLER);
+  bool memfd = argc > 1 && !strcmp(argv[1], "memfd"), shared = argc > 1 && !strcmp(argv[1], "shared");
+  int in = memfd ? memfd_create("doublemapper", MFD_CLOEXEC) : -1;
+  if (memfd && ftruncate(in, 4096)) return 1;
+  int kind = memfd ? MAP_SHARED : shared ? MAP_SHARED | MAP_ANONYMOUS : MAP_PRIVATE | MAP_ANONYMOUS;
+  int uses = memfd ? PROT_READ | PROT_WRITE : PROT_READ | PROT_WRITE | PROT_EXEC;
+  auto written = static_cast<uint8_t *>(mmap(nullptr, 4096, uses, kind, in, 0));
+  memcpy(written, LOOP, sizeof LOOP);
+  memcpy(written + CALLER_AT, CALLER, sizeof CALLER);
+  auto code = memfd ? static_cast<uint8_t *>(mmap(nullptr, 4096, PROT_READ | PROT_EXEC, kind, in, 0)) : written;
 
   auto pid = std::to_string(getpid());
   auto path = dump ? "/tmp/jit-" + pid + ".dump" : "/tmp/perf-" + pid + ".map";

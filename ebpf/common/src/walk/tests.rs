@@ -113,6 +113,7 @@ fn goes_to_the_caller_that_the_rule_leads_to() {
         (plt, 0x100a, (0x7000, 0x7008, FP)),
         (plt, 0x100b, (0x7008, 0x7010, FP)),
         (Rule::FramePointer, 0x1000, (0x9008, 0x9010, 0x9000)),
+        (Rule::OtherStack, 0x1000, (0x9008, 0x9010, 0x9000)),
         (vfork, 0x1000, (LINK, 0x7000, FP)),
     ] {
         let mut walk = walk(ip, 0x7000);
@@ -329,6 +330,17 @@ fn a_signal_may_interrupt_any_instruction_on_any_stack() {
 }
 
 #[test]
+fn another_stack_may_be_anywhere() {
+    let lower = STACK - 0x8000;
+    check(
+        &[(0, Rule::OtherStack), (0x10, Rule::End)],
+        &[(lower, 0), (lower + 8, TEXT + 0x18)],
+        at(TEXT + 4, STACK, lower),
+        (&[TEXT + 4, TEXT + 0x17], EndReason::Complete),
+    );
+}
+
+#[test]
 fn follows_the_frame_pointer_where_nothing_is_known() {
     let fp = STACK + 0x20;
     let saved = [(fp, 0), (fp + 8, TEXT + 0x10)];
@@ -496,7 +508,7 @@ fn any_word() -> impl Strategy<Value = u64> {
 }
 
 fn any_rule() -> impl Strategy<Value = u64> {
-    let known = (0..10u64, 0..3u64, any::<i8>(), any::<i8>(), any::<i8>()).prop_map(
+    let known = (0..11u64, 0..3u64, any::<i8>(), any::<i8>(), any::<i8>()).prop_map(
         |(kind, fp_place, cfa, ra, fp)| {
             let places = (i64::from(cfa) << 40) as u64 | u64::from(i64::from(ra) as u16) << 24;
             places | u64::from(i64::from(fp) as u16) << 8 | fp_place << 4 | 1 << 6 | kind
@@ -506,7 +518,7 @@ fn any_rule() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// Neither panics nor goes down the stack, but where a signal moved it.
+    /// Neither panics nor goes down the stack, but where it is known to be another one.
     #[test]
     fn survives_anything(
         words in proptest::collection::vec(any::<u32>(), 1..64),
@@ -541,13 +553,18 @@ fn survives<A: Architecture>(
     for _ in 0..256 {
         let before = walk.registers;
         let had_link = before.link != 0;
+        let address = walk.address();
+        let rule = code
+            .page(&world, address)
+            .map(|page| rule_at(&world, page, address));
         if step_on::<A, Anything>(&mut walk, code, &mut world).is_err() {
             break;
         }
         let after = walk.registers;
         let is_signal = walk.exact == 1;
+        let is_other = rule.is_ok_and(|rule| rule.kind() == kind::OTHER_STACK);
         let is_up = after.sp > before.sp || had_link && after.sp == before.sp;
-        prop_assert!(is_up || is_signal, "{before:?} to {after:?}");
+        prop_assert!(is_up || is_signal || is_other, "{before:?} to {after:?}");
     }
     Ok(())
 }

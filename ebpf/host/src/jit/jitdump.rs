@@ -5,14 +5,17 @@
 //! record   kind 4, its length 4, time 8
 //!   load   pid 4, thread 4, 8, address 8, size 8, index 8, name, 0, code
 //!   move   pid 4, thread 4, 8, old address 8, new address 8, size 8, index 8
+//!   lines  address 8, count 8, then for each: address 8, line 4, 4, file, 0
 //! ```
+//!
+//! Lines come before the code that they are of. A file that is only `ff` is that of the line before.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::Unusable;
-use super::names::JitNames;
+use super::names::{JitNames, Lines};
 
 /// As it stands in a file of this machine's byte order.
 const MAGIC: u32 = 0x4a69_5444;
@@ -20,6 +23,10 @@ const RECORD: usize = 16;
 const FIXED: usize = RECORD + 40;
 const LOAD: u32 = 0;
 const MOVE: u32 = 1;
+const LINES: u32 = 2;
+/// Bytes of the lines of one piece of code; those of a larger one are not read.
+const MOST_LINES: u32 = 4 << 20;
+const SAME_FILE: &[u8] = &[0xff];
 /// The fixed part of a record, and as much of a name as is kept.
 const CHUNK: usize = FIXED + 1024;
 
@@ -28,6 +35,8 @@ pub struct Jitdump {
     /// Where the first record begins that was not read.
     at: u64,
     is_full: bool,
+    /// Of the code at this address, which comes next.
+    lines: Option<(u64, Lines)>,
 }
 
 impl Jitdump {
@@ -42,6 +51,7 @@ impl Jitdump {
             file,
             at: header_length.into(),
             is_full: false,
+            lines: None,
         })
     }
 
@@ -62,21 +72,65 @@ impl Jitdump {
                 break;
             }
             let record = record.get(..size as usize).unwrap_or(record);
-            self.is_full = !take(kind, record, names).unwrap_or(true);
+            if kind == LINES {
+                self.lines = self.read_lines(size, left)?;
+            } else {
+                let is_room = take(kind, record, &mut self.lines, names);
+                self.is_full = !is_room.unwrap_or(true);
+            }
             self.at = end;
         }
         Ok(())
     }
+
+    fn read_lines(&self, size: u32, left: &mut usize) -> io::Result<Option<(u64, Lines)>> {
+        if size > MOST_LINES {
+            return Ok(None);
+        }
+        let mut record = vec![0; size as usize];
+        self.file.read_exact_at(&mut record, self.at)?;
+        *left = left.saturating_sub(record.len());
+        Ok(lines(&record))
+    }
+}
+
+/// The lines in a record, as far as it goes, and the address of their code.
+fn lines(record: &[u8]) -> Option<(u64, Lines)> {
+    let code = number(record, RECORD)?;
+    let mut lines = Lines::default();
+    let mut file = "".into();
+    let mut rest = record.get(RECORD + 16..)?;
+    while let (Some(address), Some(line)) = (number(rest, 0), word(rest, 8)) {
+        let text = rest.get(16..)?;
+        let length = text.iter().position(|&byte| byte == 0)?;
+        let (name, behind) = text.split_at_checked(length)?;
+        if name != SAME_FILE {
+            file = String::from_utf8_lossy(name);
+        }
+        let offset = address.checked_sub(code).map(u32::try_from);
+        if let Some(Ok(offset)) = offset {
+            lines.add(offset, line, &file);
+        }
+        rest = behind.get(1..)?;
+    }
+    Some((code, lines))
 }
 
 /// False where there is no room for more; none where the record is too short.
-fn take(kind: u32, record: &[u8], names: &mut JitNames) -> Option<bool> {
-    let number = |at: usize| Some(u64::from_le_bytes(*record.get(at..)?.first_chunk()?));
+fn take(
+    kind: u32,
+    record: &[u8],
+    lines: &mut Option<(u64, Lines)>,
+    names: &mut JitNames,
+) -> Option<bool> {
+    let number = |at: usize| number(record, at);
     match kind {
         LOAD => {
             let (address, size) = (number(RECORD + 16)?, number(RECORD + 24)?);
             let name = record.get(FIXED..)?.split(|&byte| byte == 0).next()?;
-            Some(names.insert(address, size, &String::from_utf8_lossy(name)))
+            let lines = lines.take().filter(|(code, _)| *code == address);
+            let lines = lines.map(|(_, lines)| lines).unwrap_or_default();
+            Some(names.insert(address, size, &String::from_utf8_lossy(name), lines))
         }
         MOVE => {
             let (from, to) = (number(RECORD + 16)?, number(RECORD + 24)?);
@@ -85,6 +139,10 @@ fn take(kind: u32, record: &[u8], names: &mut JitNames) -> Option<bool> {
         }
         _ => Some(true),
     }
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {

@@ -1,4 +1,4 @@
-//! Pieces of generated code and their names.
+//! Pieces of generated code, their names and their source lines.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +8,9 @@ const MOST_BYTES: usize = 16 << 20;
 const ENTRY: usize = 64;
 /// Longer names are cut: they are C++ or JavaScript that nobody reads to the end.
 const LONGEST: usize = 1024;
+
+/// Inlined code goes to and fro between few files; with others in between one is kept twice.
+const RECENT_FILES: usize = 8;
 
 /// What stands where in the memory of a process. Code that was written later takes the place of
 /// what it covers.
@@ -20,6 +23,87 @@ pub struct JitNames {
 struct Piece {
     end: u64,
     name: Box<str>,
+    lines: Lines,
+}
+
+/// Where the code comes from, as far as its runtime tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lines {
+    files: Vec<Box<str>>,
+    /// By where they begin, counted from the begin of the code.
+    by_start: Vec<Line>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Line {
+    start: u32,
+    line: u32,
+    /// Among the files.
+    file: u32,
+}
+
+/// What is known of an address in generated code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeneratedCode<'a> {
+    pub name: &'a str,
+    /// Empty where it is not known.
+    pub file: &'a str,
+    /// 0 where it is not known.
+    pub line: u32,
+}
+
+impl Lines {
+    /// The next line. They are searched by where they begin, so one that goes back is left out.
+    pub fn add(&mut self, start: u32, line: u32, file: &str) {
+        let file = cut(file);
+        let recent = self.files.len().saturating_sub(RECENT_FILES);
+        let known = (recent..self.files.len()).find(|&at| *self.files[at] == *file);
+        let file = known.unwrap_or_else(|| {
+            self.files.push(file.into());
+            self.files.len() - 1
+        });
+        let line = Line {
+            start,
+            line,
+            file: file as u32,
+        };
+        match self.by_start.last() {
+            Some(last) if last.start > start => {}
+            _ => self.by_start.push(line),
+        }
+    }
+
+    fn find(&self, offset: u64) -> (&str, u32) {
+        let behind = self
+            .by_start
+            .partition_point(|line| u64::from(line.start) <= offset);
+        let found = behind.checked_sub(1).and_then(|at| self.by_start.get(at));
+        let Some(found) = found else {
+            return ("", 0);
+        };
+        let file = self.files.get(found.file as usize);
+        (file.map_or("", |file| file), found.line)
+    }
+
+    fn bytes(&self) -> usize {
+        let names: usize = self.files.iter().map(|file| file.len() + ENTRY).sum();
+        names + size_of_val(self.by_start.as_slice())
+    }
+}
+
+impl Piece {
+    fn bytes(&self) -> usize {
+        self.name.len() + ENTRY + self.lines.bytes()
+    }
+}
+
+/// As much of a name as is kept.
+fn cut(name: &str) -> &str {
+    let mut length = name.len().min(LONGEST);
+    while !name.is_char_boundary(length) {
+        length -= 1;
+    }
+    name.get(..length).unwrap_or_default()
 }
 
 impl JitNames {
@@ -27,35 +111,43 @@ impl JitNames {
         self.by_start.is_empty()
     }
 
-    pub fn find(&self, address: u64) -> Option<&str> {
-        let (_, piece) = self.by_start.range(..=address).next_back()?;
-        (address < piece.end).then_some(&*piece.name)
+    pub fn find(&self, address: u64) -> Option<GeneratedCode<'_>> {
+        let (start, piece) = self.by_start.range(..=address).next_back()?;
+        if address >= piece.end {
+            return None;
+        }
+        let (file, line) = piece.lines.find(address - start);
+        Some(GeneratedCode {
+            name: &piece.name,
+            file,
+            line,
+        })
     }
 
     /// False where there is no room for more.
-    pub(super) fn insert(&mut self, start: u64, size: u64, name: &str) -> bool {
+    pub(super) fn insert(&mut self, start: u64, size: u64, name: &str, lines: Lines) -> bool {
         let Some(end) = start.checked_add(size).filter(|&end| end > start) else {
             return true;
         };
         self.clear(start, end);
-        let mut length = name.len().min(LONGEST);
-        while !name.is_char_boundary(length) {
-            length -= 1;
-        }
-        let name: Box<str> = name.get(..length).unwrap_or_default().into();
-        if self.bytes + name.len() + ENTRY > MOST_BYTES {
+        let piece = Piece {
+            end,
+            name: cut(name).into(),
+            lines,
+        };
+        if self.bytes + piece.bytes() > MOST_BYTES {
             return false;
         }
-        self.bytes += name.len() + ENTRY;
-        self.by_start.insert(start, Piece { end, name });
+        self.bytes += piece.bytes();
+        self.by_start.insert(start, piece);
         true
     }
 
     /// The code at `from` is at `to` now.
     pub(super) fn move_code(&mut self, from: u64, to: u64, size: u64) {
         if let Some(piece) = self.by_start.remove(&from) {
-            self.bytes -= piece.name.len() + ENTRY;
-            self.insert(to, size, &piece.name);
+            self.bytes -= piece.bytes();
+            self.insert(to, size, &piece.name, piece.lines);
         }
     }
 
@@ -68,7 +160,7 @@ impl JitNames {
         while let Some((&at, piece)) = self.by_start.range(..end).next_back()
             && piece.end > start
         {
-            self.bytes -= piece.name.len() + ENTRY;
+            self.bytes -= piece.bytes();
             self.by_start.remove(&at);
         }
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use super::names::JitNames;
+use super::names::{JitNames, Lines};
 
 /// Read at once.
 const CHUNK: usize = 1 << 16;
@@ -50,7 +50,7 @@ impl PerfMap {
             let lines = text.get(..last).unwrap_or_default();
             for line in String::from_utf8_lossy(lines).lines() {
                 if let Some((start, size, name)) = parse(line)
-                    && !names.insert(start, size, name)
+                    && !names.insert(start, size, name, Lines::default())
                 {
                     self.is_full = true;
                 }

@@ -1,10 +1,12 @@
 use std::fs::File;
 use std::io::{Seek, Write};
 
+use super::names::Lines;
 use super::*;
 
 fn found<'a>(names: &'a JitNames, addresses: &[u64]) -> Vec<Option<&'a str>> {
-    addresses.iter().map(|&at| names.find(at)).collect()
+    let name = |&at| names.find(at).map(|code| code.name);
+    addresses.iter().map(name).collect()
 }
 
 fn file_with(content: &[u8]) -> File {
@@ -24,7 +26,7 @@ fn later_code_takes_the_place_of_what_it_covers() {
         (0x900, 0, "empty"),
         (u64::MAX, 2, "beyond"),
     ] {
-        assert!(names.insert(start, size, name));
+        assert!(names.insert(start, size, name, Lines::default()));
     }
     assert_eq!(
         found(
@@ -72,7 +74,7 @@ fn names_of_one_process_are_bounded() {
     let mut names = JitNames::default();
     let long = "x".repeat(5000);
     let inserted = (1..100_000u64)
-        .take_while(|&at| names.insert(at << 8, 16, &long))
+        .take_while(|&at| names.insert(at << 8, 16, &long, Lines::default()))
         .count();
     assert!((10_000..20_000).contains(&inserted), "{inserted}");
 }
@@ -116,6 +118,80 @@ fn reads_a_jitdump_as_it_grows() {
         found(&names, &at),
         [Some("function"), Some("function"), None, Some("moved")]
     );
+}
+
+fn line_record(code: u64, lines: &[(u64, u32, &[u8])]) -> Vec<u8> {
+    let mut content = [code, lines.len() as u64].map(u64::to_le_bytes).concat();
+    for (address, line, file) in lines {
+        content.extend(address.to_le_bytes());
+        content.extend(line.to_le_bytes());
+        content.extend([0; 4]);
+        content.extend(*file);
+        content.push(0);
+    }
+    let mut record = 2u32.to_le_bytes().to_vec();
+    record.extend((16 + content.len() as u32).to_le_bytes());
+    record.extend([0; 8]);
+    record.extend(content);
+    record
+}
+
+#[test]
+fn knows_the_lines_of_code_that_a_jitdump_tells() {
+    let mut content = 0x4a69_5444u32.to_le_bytes().to_vec();
+    content.extend([1, 0, 0, 0, 12, 0, 0, 0]);
+    let many = vec![(0x7000, 1, &b"long"[..]); 1000];
+    let rows: &[(u64, u32, &[u8])] = &[
+        (0x5010, 7, b"a.js"),
+        (0x5020, 8, &[0xff]),
+        (0x4000, 9, b"before.js"),
+        (0x5020, 10, b"b.js"),
+        (0x5018, 11, b"back.js"),
+    ];
+    for record in [
+        line_record(0x5000, rows),
+        dump_record(0, &[0x5000, 0x100, 1], b"first\0"),
+        // Of other code than what comes next.
+        line_record(0x9999, rows),
+        dump_record(0, &[0x6000, 0x100, 2], b"second\0"),
+        line_record(0x7000, &many),
+        dump_record(0, &[0x7000, 0x100, 3], b"third\0"),
+        dump_record(1, &[0x5000, 0x8000, 0x100, 1], b""),
+    ] {
+        content.extend(record);
+    }
+    let mut dump = Jitdump::open(file_with(&content)).expect("is one");
+    let mut names = JitNames::default();
+    dump.read_on(&mut names, &mut { ROUND }).expect("is read");
+    let check = |address, name, file, line| {
+        let expected = GeneratedCode { name, file, line };
+        assert_eq!(names.find(address), Some(expected), "{address:x}");
+    };
+    check(0x800f, "first", "", 0);
+    check(0x8010, "first", "a.js", 7);
+    check(0x801f, "first", "a.js", 7);
+    check(0x8020, "first", "b.js", 10);
+    check(0x80ff, "first", "b.js", 10);
+    check(0x6000, "second", "", 0);
+    check(0x7000, "third", "long", 1);
+    assert_eq!(names.find(0x5000), None);
+}
+
+#[test]
+fn damaged_lines_are_as_good_as_none() {
+    let whole = line_record(0x5000, &[(0x5000, 1, b"a"), (0x5008, 2, b"b")]);
+    for length in 16..whole.len() {
+        let mut content = 0x4a69_5444u32.to_le_bytes().to_vec();
+        content.extend([1, 0, 0, 0, 12, 0, 0, 0]);
+        let mut cut = whole[..length].to_vec();
+        cut[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+        content.extend(cut);
+        content.extend(dump_record(0, &[0x5000, 0x100, 1], b"code\0"));
+        let mut dump = Jitdump::open(file_with(&content)).expect("is one");
+        let mut names = JitNames::default();
+        dump.read_on(&mut names, &mut { ROUND }).expect("is read");
+        assert_eq!(found(&names, &[0x5000]), [Some("code")], "{length}");
+    }
 }
 
 #[test]

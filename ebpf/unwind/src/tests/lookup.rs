@@ -62,13 +62,18 @@ fn a_page_by_itself_says_what_the_whole_table_says() {
         let executable = Executable::read(&file).expect("it is an executable");
         let table = Table::build(&executable, &file).expect("it has a table");
         let index = Index::open(&executable, &file).expect("it has a search table");
+        let count = table.pages.len() as u64;
+        let together = index
+            .pages(&file, table.first_page, count)
+            .expect("it has unwind information");
         let (mut said, mut said_by_pages) = (0, 0);
         for number in (0..table.pages.len() as u64).map(|index| table.first_page + index) {
             let page = index
-                .page(&file, number)
+                .pages(&file, number, 1)
                 .expect("it has unwind information");
             for offset in number << PAGE_SHIFT..(number + 1) << PAGE_SHIFT {
                 let (by_page, whole) = (page.lookup(offset), table.lookup(offset));
+                assert_eq!(together.lookup(offset), by_page, "at {offset:#x}");
                 // Only whole tables know the entry, and what instructions say.
                 assert!(
                     by_page == whole || by_page == Rule::Gap || whole == Rule::End,
@@ -137,7 +142,7 @@ proptest! {
             && let Ok(index) = Index::open(&executable, &bytes)
         {
             for page in 0..bytes.len() as u64 / 4096 + 1 {
-                let _ = index.page(&bytes, page);
+                let _ = index.pages(&bytes, page, 1);
             }
         }
         if let Ok(executable) = Executable::read(&bytes)
