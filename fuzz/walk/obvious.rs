@@ -204,7 +204,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    fn slot(&self, base: u64, slot: i16, plus: i32) -> Result<u64, EndReason> {
+    fn slot(&self, base: u64, slot: i32, plus: i32) -> Result<u64, EndReason> {
         let moved = self.word(base.wrapping_add_signed(slot.into()))?;
         Ok(moved.wrapping_add_signed(plus.into()))
     }

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::chains::{Subject, check, replace_programs};
+use crate::chains::{Live, check, replace_programs};
 use crate::host::{Profiler, can_profile};
 use crate::programs::{Program, programs};
 use crate::toolchain::Workshop;
@@ -38,8 +38,8 @@ fn shows_the_known_chains_by_events_too() {
         .collect();
     assert_eq!(older.len(), BY_EVENTS.len());
     let younger = older.split_off(BY_EVENTS.len() / 2);
-    let start = |program| Subject::start(&workshop, program);
-    let mut subjects: Vec<Subject> = older.into_iter().filter_map(start).collect();
+    let start = |program| Live::start(&workshop, program);
+    let mut subjects: Vec<Live> = older.into_iter().filter_map(start).collect();
     let profiler = Profiler::start_by_events(997);
     subjects.extend(younger.into_iter().filter_map(start));
     check(&mut subjects, profiler);
@@ -59,7 +59,7 @@ fn finds_its_way_after_events_were_lost() {
         "first" => "first inner middle outer main .. _start",
         _ => "second inner middle outer main .. _start",
     };
-    let mut subjects = vec![Subject::start_at(&before, "before", chain("first"))];
+    let mut subjects = vec![Live::start_at(&before, "before", chain("first"))];
     let profiler = Profiler::start_by_events(99);
     let is_lost = || profiler.output().contains("Events of mappings were lost");
     for _ in 0..5 {
@@ -73,7 +73,7 @@ fn finds_its_way_after_events_were_lost() {
                 .success()
         );
         if subjects.len() == 1 {
-            subjects.push(Subject::start_at(&during, "during", chain("second")));
+            subjects.push(Live::start_at(&during, "during", chain("second")));
         }
         profiler.signal("CONT");
         let give_up = Instant::now() + Duration::from_secs(5);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::peers::Process;
 use crate::profile::Profile;
+use crate::support::skip;
 
 /// Whether this machine can load BPF programs. A test that needs it ends where it says no.
 pub fn can_profile() -> bool {
@@ -20,17 +21,6 @@ pub fn can_profile() -> bool {
         (false, _) => skip("this is not root"),
         _ => skip("the kernel has no type information (BTF)"),
     }
-}
-
-/// Tells what is left out and why; in CI that is a failure.
-#[expect(clippy::print_stdout, reason = "a skip is told")]
-pub fn skip(why: &str) -> bool {
-    assert!(
-        std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "{why}, and CI=true allows no skip"
-    );
-    println!("skipped: {why}");
-    false
 }
 
 const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");

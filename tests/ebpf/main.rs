@@ -17,6 +17,7 @@ mod completeness;
 mod distribution;
 mod host;
 mod jit;
+mod judge;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod privileges;

@@ -33,7 +33,8 @@ const CGO: [&str; 2] = [
     "c_leaf c_inner .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_inner.abi0 main.outer main.main runtime.main runtime.goexit.abi0",
     "main.leaf .. crosscall2 fromC c_back .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_back.abi0 main.outer main.main runtime.main runtime.goexit.abi0",
 ];
-const LIBRARY: (&str, &str) = ("library.so", "cc -O2 -shared -fPIC library.c");
+
+const LIBRARY: &str = "cc -O2 -shared -fPIC library.c";
 
 pub fn program(name: &'static str, command: &'static str, chain: &'static str) -> Program {
     Program {
@@ -48,7 +49,7 @@ pub fn program(name: &'static str, command: &'static str, chain: &'static str) -
 }
 
 impl Program {
-    fn and(mut self, chain: &'static str) -> Self {
+    pub fn and(mut self, chain: &'static str) -> Self {
         self.chains.push(chain);
         self
     }
@@ -69,8 +70,9 @@ impl Program {
         self
     }
 
-    fn with_library(mut self) -> Self {
-        self.parts.push(LIBRARY);
+    /// A part that it does not ask for by an argument.
+    pub fn needs(mut self, name: &'static str, command: &'static str) -> Self {
+        self.parts.push((name, command));
         self
     }
 }
@@ -81,12 +83,14 @@ fn bound_lazily(name: &'static str, command: &'static str) -> Program {
     program(name, command, header)
         .and(entry)
         .and(behind)
-        .with_library()
+        .needs("library.so", LIBRARY)
 }
 
 /// Calls through a linkage table.
 fn linked(name: &'static str, command: &'static str) -> Program {
-    program(name, command, PLT[0]).and(PLT[1]).with_library()
+    program(name, command, PLT[0])
+        .and(PLT[1])
+        .needs("library.so", LIBRARY)
 }
 
 #[rustfmt::skip]

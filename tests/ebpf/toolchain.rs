@@ -4,8 +4,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::host::skip;
-use crate::support::root;
+use crate::programs::Program;
+use crate::support::{root, skip};
 
 /// A folder for what is built.
 pub struct Workshop(tempfile::TempDir);
@@ -27,10 +27,25 @@ impl Workshop {
         self.0.path().join(name)
     }
 
+    /// Builds a program behind its parts.
+    pub fn build_all(&self, program: &Program) -> Option<Vec<PathBuf>> {
+        let executable = (program.name, program.command);
+        program
+            .parts
+            .iter()
+            .chain([&executable])
+            .map(|(name, command)| self.build(name, command))
+            .collect()
+    }
+
     /// Runs a compiler whose output is `name`. Words of `command` that name a source are found among the programs, and
-    /// those that begin with an `@` among what was built. None where the compiler or linker is not there.
+    /// those that begin with an `@` among what was built. Variables may stand before it, as in a shell. None where the
+    /// compiler or linker is not there.
     pub fn build(&self, name: &str, command: &str) -> Option<PathBuf> {
-        let mut words = command.split_whitespace();
+        let mut words = command.split_whitespace().peekable();
+        let variables: Vec<_> =
+            std::iter::from_fn(|| words.next_if(|word| word.contains('='))?.split_once('='))
+                .collect();
         let compiler = words.next().unwrap();
         let output = self.path(name);
         if output.exists() {
@@ -38,6 +53,7 @@ impl Workshop {
             return Some(output);
         }
         let mut building = Command::new(compiler);
+        building.envs(variables);
         match compiler {
             "zig" => {
                 let cache = self.path("zig-cache");

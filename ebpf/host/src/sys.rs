@@ -431,6 +431,13 @@ pub fn give_back_memory() {
     }
 }
 
+/// Bytes of a page of memory; a power of two.
+pub fn page_size() -> u64 {
+    // SAFETY: the call has no conditions.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
+}
+
 /// The running kernel's version.
 pub fn kernel_release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")

@@ -12,9 +12,9 @@ use crate::events;
 use crate::sys::{self, EventsOf, Mapped};
 
 /// Bytes of a ring, a power of two: what a user may lock without asking is for half a MiB on each CPU.
-const OF_CPU: usize = 64 * PAGE;
-const OF_THREAD: usize = PAGE;
-const PAGE: usize = 4096;
+const OF_CPU: usize = 256 << 10;
+/// Pages may be as large.
+const OF_THREAD: usize = 64 << 10;
 
 /// Words of eight bytes in the page before the records: how far the kernel wrote, and how far it was
 /// read.
@@ -24,6 +24,8 @@ const TAIL: usize = 129;
 struct Ring {
     event: OwnedFd,
     mapped: Mapped,
+    /// How far in it the records begin: behind a page.
+    records: usize,
 }
 
 enum Unopened {
@@ -113,17 +115,22 @@ pub fn origin(file: &File) -> io::Result<Option<Origin>> {
 impl Ring {
     fn open(of: EventsOf, bytes: usize) -> Result<Self, Unopened> {
         let event = sys::open_process_events(of).map_err(Unopened::Event)?;
-        let mapped = Mapped::shared(event.as_fd(), PAGE + bytes).map_err(Unopened::Memory)?;
+        let records = sys::page_size() as usize;
+        let mapped = Mapped::shared(event.as_fd(), records + bytes).map_err(Unopened::Memory)?;
         sys::enable(event.as_fd()).map_err(Unopened::Event)?;
-        Ok(Self { event, mapped })
+        Ok(Self {
+            event,
+            mapped,
+            records,
+        })
     }
 
     fn drain(&self, drained: &mut Drained) {
         let head = self.mapped.long(HEAD).load(Ordering::Acquire);
         let mut tail = self.mapped.long(TAIL).load(Ordering::Relaxed);
-        let mask = self.mapped.len() - PAGE - 1;
+        let mask = self.mapped.len() - self.records - 1;
         let word = |at: u64| {
-            let place = (at as usize & mask) + PAGE;
+            let place = (at as usize & mask) + self.records;
             self.mapped.long(place / 8).load(Ordering::Relaxed)
         };
         let mut bytes = Vec::new();

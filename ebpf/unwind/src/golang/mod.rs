@@ -285,7 +285,7 @@ impl Shape {
                 ReturnAddress::LinkRegister,
             ));
         }
-        let bottom = i16::try_from(-delta).ok()?;
+        let bottom = delta.checked_neg()?;
         let cfa = match self.switches {
             Some(_) => Cfa::Fp(delta.checked_add(8)?),
             None => Cfa::Sp(delta),
