@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+const LOG: &str = "log";
 const LONGEST_START: Duration = Duration::from_secs(60);
 
 pub struct Agent {
@@ -18,8 +19,10 @@ pub struct Agent {
     metrics: SocketAddr,
     /// From the start to readiness.
     pub start: Duration,
+    /// Milliseconds in which the kernel took the programs, as the agent says.
+    pub load: f64,
     /// Holds the configuration and the log as long as the process.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Agent {
@@ -30,7 +33,7 @@ impl Agent {
         let config = folder.path().join("config.yaml");
         fs::write(&config, configuration(frequency, exporter, metrics))
             .context("failed to write a configuration")?;
-        let log = folder.path().join("log");
+        let log = folder.path().join(LOG);
         let output = File::create(&log).context("failed to create a log")?;
         let started = Instant::now();
         let child = Command::new(program)
@@ -45,7 +48,8 @@ impl Agent {
             child,
             metrics,
             start: Duration::ZERO,
-            _folder: folder,
+            load: f64::NAN,
+            folder,
         };
         agent.wait_until_ready(&log, started)?;
         agent.start = started.elapsed();
@@ -56,10 +60,25 @@ impl Agent {
         self.child.id()
     }
 
+    /// Ends it when all that it sampled is delivered, and returns what it says of that.
+    pub fn finish(mut self) -> Result<Ended> {
+        let pid = self.pid().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status()?;
+        self.child.wait()?;
+        let said = fs::read_to_string(self.folder.path().join(LOG))?;
+        let count = |key| said_number(&said, "Profiling ended", key);
+        let (Some(samples), Some(lost)) = (count("samples="), count("lost=")) else {
+            bail!("profcol does not say how it ended:\n{said}");
+        };
+        Ok(Ended { samples, lost })
+    }
+
     fn wait_until_ready(&mut self, log: &PathBuf, started: Instant) -> Result<()> {
         loop {
             let said = fs::read_to_string(log).unwrap_or_default();
             if said.contains("Everything is ready") {
+                self.load = said_number(&said, "took the BPF programs", "milliseconds=")
+                    .unwrap_or(f64::NAN);
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
@@ -87,6 +106,20 @@ impl Agent {
         };
         Ok(Metrics(text.lines().filter_map(value).collect()))
     }
+}
+
+/// What was sampled from the start to the end.
+pub struct Ended {
+    pub samples: f64,
+    /// Of them, on the way.
+    pub lost: f64,
+}
+
+/// The number behind `key` in the line of the log that has `text`.
+fn said_number(said: &str, text: &str, key: &str) -> Option<f64> {
+    let line = said.lines().find(|line| line.contains(text))?;
+    let mut words = line.split_whitespace();
+    words.find_map(|word| word.strip_prefix(key))?.parse().ok()
 }
 
 impl Drop for Agent {

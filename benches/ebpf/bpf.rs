@@ -2,8 +2,13 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// `BPF_PROG_TYPE_PERF_EVENT`.
 const PERF_EVENT: u64 = 7;
@@ -36,6 +41,66 @@ impl Facts {
         }
         Ok(facts)
     }
+}
+
+/// Looks so often at a program's counts that most times it sees a single run: the mean of all hides how long most take
+/// where a few wait for a CPU that the machine's host gave to another one.
+pub struct RunTimes {
+    stop: Arc<AtomicBool>,
+    looking: JoinHandle<Vec<f64>>,
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl RunTimes {
+    pub fn start(pid: u32) -> Result<Self> {
+        let path = program(pid)?;
+        let stop = Arc::<AtomicBool>::default();
+        let is_over = Arc::clone(&stop);
+        let looking = thread::spawn(move || {
+            let look = || {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                let number = |key| number(&text, key).unwrap_or_default();
+                (number("run_cnt"), number("run_time_ns"))
+            };
+            let mut times = Vec::new();
+            let mut before = look();
+            while !is_over.load(Ordering::Relaxed) {
+                thread::sleep(LOOK_EVERY);
+                let now = look();
+                let runs = now.0.saturating_sub(before.0);
+                if runs > 0 {
+                    let mean = now.1.saturating_sub(before.1) as f64 / runs as f64;
+                    times.extend(std::iter::repeat_n(mean, runs as usize));
+                    before = now;
+                }
+            }
+            times
+        });
+        Ok(Self { stop, looking })
+    }
+
+    /// Nanoseconds of the runs, the shortest first.
+    pub fn end(self) -> Vec<f64> {
+        self.stop.store(true, Ordering::Relaxed);
+        // It has nothing to panic about; without times there is no median.
+        let mut times = self.looking.join().unwrap_or_default();
+        times.sort_by(f64::total_cmp);
+        times
+    }
+}
+
+/// The place of the program on perf events among the files of a process.
+fn program(pid: u32) -> Result<PathBuf> {
+    let folder = format!("/proc/{pid}/fdinfo");
+    for entry in fs::read_dir(&folder).with_context(|| format!("failed to list {folder}"))? {
+        let path = entry?.path();
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        if number(&text, "prog_type") == Some(PERF_EVENT) {
+            return Ok(path);
+        }
+    }
+    bail!("process {pid} has no program on perf events");
 }
 
 fn number(text: &str, key: &str) -> Option<u64> {

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use profcol_profile::{Model, json};
 
 use crate::agent::Agent;
+use crate::recording::{self, Recorded};
 
 const FREQUENCY: u64 = 99;
 const PROGRAMS: usize = 5;
@@ -47,12 +47,9 @@ pub fn run(profcol: &Path, program: &Path) -> Result<String> {
     }
     thread::sleep(WRITE);
     drop(agent);
-    let mut seen = HashMap::new();
-    for line in fs::read(&written)?.split(|&byte| byte == b'\n') {
-        // The last line may be torn.
-        if let Ok(model) = json::decode(line) {
-            read(&model, &mut seen);
-        }
+    let mut seen: HashMap<u32, Seen> = HashMap::new();
+    for recorded in recording::read(&written)? {
+        seen.entry(recorded.pid).or_default().add(&recorded);
     }
     let mut waits = Vec::new();
     let (mut samples, mut whole) = (0, 0);
@@ -78,37 +75,17 @@ pub fn run(profcol: &Path, program: &Path) -> Result<String> {
     ))
 }
 
-fn read(model: &Model, seen: &mut HashMap<u32, Seen>) {
-    let dictionary = &*model.dictionary;
-    for resource in &model.resources {
-        let attributes = resource
-            .resource
-            .iter()
-            .flat_map(|resource| &resource.attributes);
-        let mut pids = attributes.filter(|attribute| &*attribute.key == "process.pid");
-        let pid = pids.next().and_then(|attribute| attribute.value.as_int());
-        let Some(pid) = pid.and_then(|pid| u32::try_from(pid).ok()) else {
-            continue;
-        };
-        let of_process = seen.entry(pid).or_default();
-        for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-            for sample in profile.samples.iter() {
-                of_process.samples += sample.timestamps.len();
-                let is_broken = sample.attributes.iter().any(|&index| {
-                    dictionary.attributes.get(index).is_some_and(|attribute| {
-                        dictionary.strings.get(attribute.key) == "profcol.stack.end_reason"
-                    })
-                });
-                if is_broken {
-                    continue;
-                }
-                of_process.whole += sample.timestamps.len();
-                let first = sample.timestamps.iter().copied().min();
-                of_process.first_whole = match (of_process.first_whole, first) {
-                    (Some(a), Some(b)) => Some(a.min(b)),
-                    (a, b) => a.or(b),
-                };
-            }
+impl Seen {
+    fn add(&mut self, recorded: &Recorded) {
+        self.samples += recorded.times.len();
+        if recorded.end.is_some() {
+            return;
         }
+        self.whole += recorded.times.len();
+        let first = recorded.times.iter().copied().min();
+        self.first_whole = match (self.first_whole, first) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
     }
 }

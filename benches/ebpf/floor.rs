@@ -1,29 +1,37 @@
 //! The floor: a program on the same clock that does nothing, and one that has the kernel walk frame pointers.
 //!
-//! They run beside the program that is measured, on clocks of their own, so all three see the same load. The empty one
-//! also tells how many ticks there were, and what the kernel's own counting adds to each run.
+//! They run beside the program that is measured, on clocks of their own, so all see the same load. The empty one tells
+//! what the kernel's own counting adds to each run, and a third how many ticks met a CPU that was not idle.
 
 use anyhow::{Context, Result};
 use aya::Ebpf;
+use aya::maps::Array;
 use aya::programs::perf_event::{
     PerfEvent, PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent,
 };
-use object::write::{Object, Symbol, SymbolSection};
+use object::write::{Object, Relocation, Symbol, SymbolSection};
 use object::{
-    Architecture, BinaryFormat, Endianness, SectionKind, SymbolFlags, SymbolKind, SymbolScope,
+    Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind,
+    SymbolScope,
 };
 
 /// An instruction as the kernel reads it.
 struct Instruction {
     code: u8,
     registers: u8,
+    offset: i16,
     value: i32,
 }
 
 const fn instruction(code: u8, registers: u8, value: i32) -> Instruction {
+    at(code, registers, 0, value)
+}
+
+const fn at(code: u8, registers: u8, offset: i16, value: i32) -> Instruction {
     Instruction {
         code,
         registers,
+        offset,
         value,
     }
 }
@@ -33,6 +41,12 @@ const COPY: u8 = 0xbf;
 const ADD: u8 = 0x07;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
+const SHIFT_RIGHT: u8 = 0x77;
+const JUMP_IF: u8 = 0x15;
+const STORE_32: u8 = 0x62;
+const ADD_ATOMICALLY: u8 = 0xdb;
+/// Of sixteen bytes: the address of a map, which the loader writes.
+const SET_MAP: u8 = 0x18;
 
 const EMPTY: &[Instruction] = &[instruction(SET, 0, 0), instruction(EXIT, 0, 0)];
 
@@ -52,17 +66,44 @@ const FRAME_POINTERS: &[Instruction] = &[
     instruction(EXIT, 0, 0),
 ];
 
-/// Both programs, running.
+const GET_IDS: i32 = 14;
+const LOOK_UP: i32 = 1;
+
+/// `if (get_current_pid_tgid() >> 32 != 0) busy[0] += 1`: what is idle has the number 0.
+const BUSY: &[Instruction] = &[
+    instruction(CALL, 0, GET_IDS),
+    instruction(SHIFT_RIGHT, 0, 32),
+    at(JUMP_IF, 0, 9, 0),
+    at(STORE_32, 10, -4, 0),
+    instruction(COPY, 0xa2, 0),
+    instruction(ADD, 2, -4),
+    instruction(SET_MAP, 1, 0),
+    instruction(0, 0, 0),
+    instruction(CALL, 0, LOOK_UP),
+    at(JUMP_IF, 0, 2, 0),
+    instruction(SET, 1, 1),
+    at(ADD_ATOMICALLY, 0x10, 0, 0),
+    instruction(SET, 0, 0),
+    instruction(EXIT, 0, 0),
+];
+
+/// An array of one number: its kind, the bytes of a key and of a value, its length, no flags.
+const COUNT: [u32; 5] = [2, 4, 8, 1, 0];
+
+/// The programs, running.
 pub struct Floor {
     empty: Ebpf,
     frame_pointers: Ebpf,
+    busy: Ebpf,
 }
 
-/// What both ran up to now.
+/// What they ran up to now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FloorCounts {
     pub empty: Runs,
     pub frame_pointers: Runs,
+    /// Ticks of CPUs that were not idle.
+    pub busy: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -89,6 +130,7 @@ impl Floor {
         Ok(Self {
             empty: start(EMPTY, frequency)?,
             frame_pointers: start(FRAME_POINTERS, frequency)?,
+            busy: start(BUSY, frequency)?,
         })
     }
 
@@ -96,6 +138,7 @@ impl Floor {
         Ok(FloorCounts {
             empty: runs(&self.empty)?,
             frame_pointers: runs(&self.frame_pointers)?,
+            busy: count(&self.busy)?,
         })
     }
 }
@@ -135,16 +178,30 @@ fn runs(object: &Ebpf) -> Result<Runs> {
     })
 }
 
+fn count(object: &Ebpf) -> Result<u64> {
+    let map = object.map(BUSY_MAP).context("the map is missing")?;
+    let counts: Array<_, u64> = map.try_into()?;
+    Ok(counts.get(&0, 0)?)
+}
+
+const BUSY_MAP: &str = "busy";
+
 fn elf(program: &[Instruction]) -> Result<Vec<u8>> {
     let mut object = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
     let mut code = Vec::new();
+    let mut maps_named = Vec::new();
     for Instruction {
         code: opcode,
         registers,
+        offset,
         value,
     } in program
     {
-        code.extend([*opcode, *registers, 0, 0]);
+        if *opcode == SET_MAP {
+            maps_named.push(code.len() as u64);
+        }
+        code.extend([*opcode, *registers]);
+        code.extend(offset.to_le_bytes());
         code.extend(value.to_le_bytes());
     }
     let section = object.add_section(Vec::new(), b"perf_event".to_vec(), SectionKind::Text);
@@ -161,5 +218,28 @@ fn elf(program: &[Instruction]) -> Result<Vec<u8>> {
         section: SymbolSection::Section(section),
         flags: SymbolFlags::None,
     });
+    let maps = object.add_section(Vec::new(), b"maps".to_vec(), SectionKind::Data);
+    object.append_section_data(maps, &COUNT.map(u32::to_le_bytes).concat(), 4);
+    let map = object.add_symbol(Symbol {
+        name: BUSY_MAP.into(),
+        value: 0,
+        size: size_of_val(&COUNT) as u64,
+        kind: SymbolKind::Data,
+        scope: SymbolScope::Linkage,
+        weak: false,
+        section: SymbolSection::Section(maps),
+        flags: SymbolFlags::None,
+    });
+    for offset in maps_named {
+        let relocation = Relocation {
+            offset,
+            symbol: map,
+            addend: 0,
+            flags: RelocationFlags::Elf {
+                r_type: object::elf::R_BPF_64_64,
+            },
+        };
+        object.add_relocation(section, relocation)?;
+    }
     object.write().context("failed to write an object")
 }

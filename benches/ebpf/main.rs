@@ -1,9 +1,9 @@
 //! What the eBPF receiver costs the host: in the kernel at each sample, as a process, and in memory.
 //!
 //! For each workload and frequency it starts profcol with an exporter that throws everything away, and looks at it for a
-//! while. On the same clock run two more programs: one that does nothing, whose runs are the samples due and whose
-//! time is the kernel's own counting, and one that has the kernel walk the user's frame pointers. `perf record` follows
-//! on the same load.
+//! while. On the same clock run three more programs: one that does nothing, whose time is the kernel's own counting, one
+//! that counts the ticks of busy CPUs, which are the samples due, and one that has the kernel walk the user's frame
+//! pointers. `perf record` follows on the same load.
 //!
 //! `cargo xtask bench ebpf --help`
 
@@ -17,9 +17,13 @@ mod agent;
 mod bpf;
 mod cold;
 mod floor;
+mod long;
 mod options;
+mod own;
 mod perf;
+mod recording;
 mod report;
+mod storm;
 mod trial;
 mod workload;
 
@@ -28,7 +32,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 
-use crate::options::Options;
+use crate::options::{Options, Workload};
 use crate::perf::CallGraph;
 use crate::report::Report;
 use crate::workload::Programs;
@@ -37,15 +41,26 @@ fn main() -> Result<()> {
     let options = Options::parse();
     let programs = Programs::build(&options.workloads)?;
     let _stats = bpf::Stats::enable()?;
+    if let (Some(minutes), Some(&workload), Some(&frequency)) = (
+        options.soak,
+        options.workloads.last(),
+        options.frequencies.last(),
+    ) {
+        let longest = Duration::from_secs(60) * (minutes + 2);
+        let _running = programs.start(workload, longest)?;
+        return long::soak(frequency, minutes, &options);
+    }
     let mut report = Report::default();
     for &workload in &options.workloads {
         let runs = options.frequencies.len() as u32 + 1;
-        let longest = runs * (options.window() * 2 + options.warm_up() + Duration::from_secs(60));
+        let longest =
+            runs * (options.window() * 3 + options.warm_up() * 2 + Duration::from_secs(60));
         let running = programs.start(workload, longest)?;
         for &frequency in &options.frequencies {
             let trial = trial::run(frequency, &options)?;
             eprintln!("{workload:?}, {frequency} Hz: {trial:?}");
-            report.add(workload, frequency, trial);
+            let own = own::run(frequency, &running.pids(), &options)?;
+            report.add(workload, frequency, trial, &own);
         }
         if !options.without_perf
             && let Some(&frequency) = options.frequencies.last()
@@ -56,6 +71,15 @@ fn main() -> Result<()> {
             }
         }
         drop(running);
+    }
+    if let (Some(&workload), Some(&frequency)) =
+        (options.workloads.last(), options.frequencies.first())
+    {
+        let _running = programs.start(workload, Duration::from_secs(120))?;
+        println!("{}\n", long::first_seconds(frequency, &options)?);
+    }
+    if options.workloads.contains(&Workload::Spawn) && !options.without_perf {
+        println!("{}\n", storm::run(&programs, &options)?);
     }
     println!("{report}");
     if let Some(program) = programs.deep() {

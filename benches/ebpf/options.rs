@@ -30,6 +30,9 @@ pub struct Options {
     /// Leave perf out
     #[arg(long)]
     pub without_perf: bool,
+    /// Instead of all that, one profiler for so many minutes under the last workload, and a line for each
+    #[arg(long)]
+    pub soak: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,6 +43,12 @@ pub enum Workload {
     Sleepers,
     /// C++ without frame pointers, 26 to 73 frames
     Deep,
+    /// The same, ten times as many processes
+    ManyDeep,
+    /// The same, of ten different stacks
+    FewStacks,
+    /// The same, of a hundred different stacks
+    MoreStacks,
     /// Go, 512 goroutines
     Go,
     /// CPython with JSON and regular expressions

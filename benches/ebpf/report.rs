@@ -7,9 +7,9 @@ use crate::perf::{CallGraph, PerfRun};
 use crate::trial::Trial;
 
 const HEADER: &str = "\
-| workload | Hz | samples | delivered | kernel, us per sample | frame pointers, us | CPU, % of a core | resident MiB (peak) \
-| maps MiB | whole stacks | other ends |
-|---|---|---|---|---|---|---|---|---|---|---|";
+| workload | Hz | samples | delivered | kernel, us per sample | median (p90) | frame pointers, us | CPU, % of a core | resident MiB (peak) \
+| maps MiB | whole stacks of the host | other ends | whole stacks of the workload |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|";
 
 const PERF_HEADER: &str = "\
 | workload | Hz | | CPU, % of a core | resident MiB | KiB/s written |
@@ -24,7 +24,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn add(&mut self, workload: Workload, frequency: u64, trial: Trial) {
+    pub fn add(&mut self, workload: Workload, frequency: u64, trial: Trial, own: &str) {
         let is_whole = |reason: &str| matches!(reason, "complete" | "kernel_thread");
         let whole: f64 = trial
             .reasons
@@ -40,10 +40,12 @@ impl Report {
             .map(|(reason, share)| format!("{reason} {:.1} %", share * 100.0))
             .collect();
         self.rows.push_str(&format!(
-            "| {workload:?} | {frequency} | {:.0} | {:.1} % | **{:.2}** | {:.2} | **{:.2}** | {:.1} ({:.1}) | {:.1} | {:.1} % | {} |\n",
+            "| {workload:?} | {frequency} | {:.0} | {:.1} % | **{:.2}** | {:.2} ({:.2}) | {:.2} | **{:.2}** | {:.1} ({:.1}) | {:.1} | {:.1} % | {} | {own} |\n",
             trial.samples,
             trial.delivered * 100.0,
             trial.program / 1e3,
+            trial.median / 1e3,
+            trial.ninth_decile / 1e3,
             trial.frame_pointers / 1e3,
             trial.cpu * 100.0,
             mib(trial.resident),
@@ -53,9 +55,10 @@ impl Report {
             others.join(", "),
         ));
         self.start = format!(
-            "Ready after {:.0} ms; {:.2} s of CPU up to the end of the warm-up; {} instructions verified; \
+            "Ready after {:.0} ms, of which {} to load the programs; {:.2} s of CPU up to the end of the warm-up; {} instructions verified; \
              the kernel's counting adds {:.0} ns to each run (taken off above).",
             trial.start * 1e3,
+            trial.load,
             trial.start_cpu,
             trial.verified,
             trial.empty,

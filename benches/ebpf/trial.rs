@@ -8,7 +8,7 @@ use anyhow::Result;
 use profcol_benches::procfs;
 
 use crate::agent::{Agent, Metrics};
-use crate::bpf::Facts;
+use crate::bpf::{Facts, RunTimes};
 use crate::floor::{Floor, FloorCounts};
 use crate::options::Options;
 
@@ -25,12 +25,16 @@ pub struct Trial {
     pub delivered: f64,
     /// Nanoseconds per sample, without what the kernel's counting adds.
     pub program: f64,
+    /// Of the single samples: half take no longer than the one, nine of ten no longer than the other.
+    pub median: f64,
+    pub ninth_decile: f64,
     pub frame_pointers: f64,
     pub empty: f64,
     /// Shares of user stacks by the reason why they end, the largest first.
     pub reasons: Vec<(String, f64)>,
     /// From the process's start to readiness, and CPU from there to the end of the warm-up.
     pub start: f64,
+    pub load: f64,
     pub start_cpu: f64,
     pub verified: u64,
 }
@@ -60,11 +64,11 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
     let agent = Agent::start(&options.profcol, frequency, "nop: {}")?;
     thread::sleep(options.warm_up());
     let floor = Floor::start(frequency)?;
+    let times = RunTimes::start(agent.pid())?;
     let before = Look::at(&agent, &floor)?;
     thread::sleep(options.window());
     let after = Look::at(&agent, &floor)?;
-    // Counters follow at the end of an interval: what was counted last belongs to the whole run.
-    let counted = |name: &str| after.metrics.sum(name);
+    let times = times.end();
     let empty = after.floor.empty.since(before.floor.empty);
     let frame_pointers = after
         .floor
@@ -72,25 +76,40 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
         .since(before.floor.frame_pointers);
     let runs = (after.facts.runs - before.facts.runs) as f64;
     let nanoseconds = (after.facts.nanoseconds - before.facts.nanoseconds) as f64;
-    // The program ends at once where its CPU is idle.
-    let busy = counted("samples") / after.facts.runs as f64;
-    let lost = (counted("lost_samples") + counted("dropped_samples")) / counted("samples");
+    let due = (after.floor.busy - before.floor.busy) as f64;
+    let resident = procfs::resident(agent.pid())?;
+    let peak = procfs::peak_resident(agent.pid())?;
+    let (start, load) = (agent.start, agent.load);
+    let all_runs = Facts::of(agent.pid())?.runs as f64;
+    let ended = agent.finish()?;
+    // The program ends at once where it does not want the process. Both numbers are of the whole time, up to a moment.
+    let sampled = (ended.samples / all_runs).min(1.0);
+    let lost = ended.lost / ended.samples;
     Ok(Trial {
         cpu: (after.cpu.saturating_sub(before.cpu)).as_secs_f64()
             / (after.at - before.at).as_secs_f64(),
-        resident: procfs::resident(agent.pid())?,
-        peak: procfs::peak_resident(agent.pid())?,
+        resident,
+        peak,
         map_bytes: after.facts.map_bytes,
-        samples: runs * busy,
-        delivered: runs / empty.count as f64 * (1.0 - lost),
-        program: (nanoseconds / runs - empty.mean()) / busy,
-        frame_pointers: (frame_pointers.mean() - empty.mean()) / busy,
+        samples: runs * sampled,
+        delivered: runs * sampled / due * (1.0 - lost),
+        program: (nanoseconds / runs - empty.mean()) / sampled,
+        median: at_share(&times, 0.5) - empty.mean(),
+        ninth_decile: at_share(&times, 0.9) - empty.mean(),
+        // On idle CPUs it runs too, but has nothing to walk.
+        frame_pointers: (frame_pointers.mean() - empty.mean()) * frame_pointers.count as f64 / due,
         empty: empty.mean(),
         reasons: reasons(&before.metrics, &after.metrics),
-        start: agent.start.as_secs_f64(),
+        start: start.as_secs_f64(),
+        load,
         start_cpu: before.cpu.as_secs_f64(),
         verified: after.facts.verified,
     })
+}
+
+fn at_share(sorted: &[f64], share: f64) -> f64 {
+    let place = (sorted.len() as f64 * share) as usize;
+    sorted.get(place).copied().unwrap_or(f64::NAN)
 }
 
 fn reasons(before: &Metrics, after: &Metrics) -> Vec<(String, f64)> {

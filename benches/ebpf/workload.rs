@@ -24,7 +24,13 @@ impl Programs {
         let programs = Self { folder };
         let needed =
             |workload| workloads.contains(&workload) || workloads.contains(&Workload::Mixed);
-        if needed(Workload::Deep) {
+        let deep = [
+            Workload::Deep,
+            Workload::ManyDeep,
+            Workload::FewStacks,
+            Workload::MoreStacks,
+        ];
+        if deep.into_iter().any(needed) {
             let flags = [
                 "-O2",
                 "-fomit-frame-pointer",
@@ -91,6 +97,18 @@ impl Programs {
             }
             // It has as many threads as there are CPUs by itself.
             Workload::Go => running.spawn(Command::new(self.path("goroutines")).arg(&seconds))?,
+            Workload::ManyDeep => self.add(Workload::Deep, copies * 10, longest, running)?,
+            Workload::FewStacks | Workload::MoreStacks => {
+                let stacks = if workload == Workload::FewStacks {
+                    "10"
+                } else {
+                    "100"
+                };
+                for _ in 0..copies {
+                    let mut deep = Command::new(self.path("deep"));
+                    running.spawn(deep.args([&seconds, stacks]))?;
+                }
+            }
             Workload::Deep | Workload::Python | Workload::Rust | Workload::Spawn => {
                 for _ in 0..copies {
                     match workload {
@@ -129,6 +147,10 @@ impl Programs {
 pub struct Running(Vec<Child>);
 
 impl Running {
+    pub fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Child::id).collect()
+    }
+
     fn spawn(&mut self, command: &mut Command) -> Result<()> {
         let child = command
             .stdin(Stdio::null())

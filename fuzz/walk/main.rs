@@ -35,6 +35,7 @@ mod tables;
 mod unwind;
 
 use libfuzzer_sys::fuzz_target;
+use profcol_ebpf_common::architecture::X86_64 as Target;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::MAX_USER_FRAMES;
 use profcol_ebpf_common::repeat::StackHash;
@@ -105,6 +106,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.walk = Walk {
         registers: thread.registers,
         exact: u32::from(thread.is_exact),
+        ..Walk::default()
     };
     scratch.code = Code::default();
     scratch.known = [Code::default(); KNOWN_CODES];

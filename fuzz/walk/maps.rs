@@ -46,8 +46,11 @@ pub fn settings() -> Option<&'static Settings> {
         with_arguments: 0,
         namespace_inode: 0,
         namespace_device: 0,
+        address_bits: u64::MAX,
+        page_shift: 12,
         turn: 0,
-        unused: 0,
+        mappings: 0,
+        registers_at: 0,
     };
     Some(&SETTINGS)
 }

@@ -32,6 +32,7 @@ pub fn walk(process: &Process, thread: &Thread) -> (Vec<u64>, EndReason) {
         let (frame, rule) = find(process, address);
         frames.push(frame.0);
         let before = walk.at;
+        let is_other = rule == Ok(Rule::OtherStack);
         if let Err(reason) = rule.and_then(|rule| walk.leave_by(rule)) {
             return (frames, reason);
         }
@@ -42,7 +43,8 @@ pub fn walk(process: &Process, thread: &Thread) -> (Vec<u64>, EndReason) {
             }
         } else {
             let stays = before.link != 0 && walk.at.sp == before.sp;
-            assert!(walk.at.sp > before.sp || stays, "does not go up the stack");
+            let is_up = walk.at.sp > before.sp;
+            assert!(is_up || stays || is_other, "does not go up the stack");
         }
     }
 }
@@ -94,6 +96,7 @@ impl Step<'_> {
             Rule::End => Err(EndReason::Complete),
             Rule::Unsupported => Err(EndReason::Unsupported),
             Rule::FramePointer => self.follow_frame_pointer(),
+            Rule::OtherStack => self.enter_by_frame_pointer(),
             Rule::Gap => {
                 if self.is_exact
                     && let Some(saved) = self.frame_under_way()
@@ -165,6 +168,11 @@ impl Step<'_> {
         if fp < sp || fp - sp > LARGEST_GUESSED_FRAME || fp % 8 != 0 {
             return Err(EndReason::NoUnwindInfo);
         }
+        self.enter_by_frame_pointer()
+    }
+
+    fn enter_by_frame_pointer(&mut self) -> Result<(), EndReason> {
+        let fp = self.at.fp;
         let ip = self.word(fp.wrapping_add(8))?;
         let saved = self.word(fp)?;
         self.go_to(ip, fp.wrapping_add(16), saved)
@@ -196,7 +204,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    fn slot(&self, base: u64, slot: i16, plus: i32) -> Result<u64, EndReason> {
+    fn slot(&self, base: u64, slot: i32, plus: i32) -> Result<u64, EndReason> {
         let moved = self.word(base.wrapping_add_signed(slot.into()))?;
         Ok(moved.wrapping_add_signed(plus.into()))
     }

@@ -430,7 +430,8 @@ fn any_rule(bytes: &mut Bytes) -> Rule {
         5 | 6 => Rule::Plt {
             pushed: bytes.byte(),
         },
-        7 | 8 => Rule::FramePointer,
+        7 => Rule::FramePointer,
+        8 => Rule::OtherStack,
         9 => Rule::frame(cfa, fp, ReturnAddress::LinkRegister),
         10 => x86_64(Encoded(bytes.word()).decode()),
         _ => Rule::frame(cfa, fp, PUSHED),

@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::peers::{Process, profcol};
+use crate::peers::Process;
 use crate::profile::Profile;
+use crate::support::skip;
 
 /// Whether this machine can load BPF programs. A test that needs it ends where it says no.
 pub fn can_profile() -> bool {
@@ -22,16 +23,7 @@ pub fn can_profile() -> bool {
     }
 }
 
-/// Tells what is left out and why; in CI that is a failure.
-#[expect(clippy::print_stdout, reason = "a skip is told")]
-pub fn skip(why: &str) -> bool {
-    assert!(
-        std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "{why}, and CI=true allows no skip"
-    );
-    println!("skipped: {why}");
-    false
-}
+const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
 
 /// A running program, ended with the value.
 pub struct Running(Child);
@@ -118,23 +110,34 @@ impl Profiler {
 
     /// With these options of the receiver.
     pub fn start_with(options: &str) -> Self {
-        Self::start_as(options, "", "info")
+        Self::start_as(&mut Command::new(PROFCOL), options, "", "info")
     }
 
     /// With logs of everything.
     pub fn start_talkative(options: &str) -> Self {
-        Self::start_as(options, "", "debug")
+        Self::start_as(&mut Command::new(PROFCOL), options, "", "debug")
     }
 
     /// With these options of the receiver and of a processor `filter`, and logs of everything.
     pub fn start_with_filter(options: &str, filter: &str) -> Self {
-        Self::start_as(options, filter, "debug")
+        Self::start_as(&mut Command::new(PROFCOL), options, filter, "debug")
     }
 
-    fn start_as(options: &str, filter: &str, level: &str) -> Self {
+    /// As where the kernel's own mappings cannot be read.
+    pub fn start_by_events(frequency: u32) -> Self {
+        let mut command = Command::new(PROFCOL);
+        command.env("PROFCOL_EBPF_MAPPINGS", "events");
+        let profiler = Self::start_as(&mut command, &format!("frequency: {frequency}"), "", "info");
+        let said = profiler.process.output();
+        assert!(said.contains("mappings=events: "), "{said}");
+        profiler
+    }
+
+    fn start_as(command: &mut Command, options: &str, filter: &str, level: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("profiles.jsonl");
-        let mut process = profcol(&config_with(options, filter, level, &file));
+        let config = config_with(options, filter, level, &file);
+        let mut process = Process::start_as(command, &[], &config);
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         Self {
             process,
@@ -146,6 +149,18 @@ impl Profiler {
     pub fn wait_until_it_says(&mut self, text: &str) {
         self.process
             .wait_for_output(text, |said| said.contains(text));
+    }
+
+    /// Sends the process a signal of this name.
+    pub fn signal(&self, name: &str) {
+        let pid = self.process.pid().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// What it said up to now.
+    pub fn output(&self) -> String {
+        self.process.output()
     }
 
     /// What was profiled up to now.

@@ -9,12 +9,15 @@
     reason = "what is unwrapped wrongly fails the test, as it should"
 )]
 
+mod by_events;
 mod chains;
 mod choice;
 mod clock;
 mod completeness;
+mod distribution;
 mod host;
 mod jit;
+mod judge;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod privileges;

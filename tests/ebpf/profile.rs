@@ -134,7 +134,8 @@ pub struct Symbols {
     path: String,
     /// In the order of their starts.
     functions: Vec<(u64, u64, String)>,
-    linkage: Vec<(u64, u64)>,
+    /// With the length of the table's header.
+    linkage: Vec<(u64, u64, u64)>,
     cache: HashMap<u64, String>,
 }
 
@@ -158,7 +159,11 @@ impl Symbols {
         let linkage = file
             .sections()
             .filter(|section| section.name().is_ok_and(|name| name.starts_with(".plt")))
-            .map(|section| (section.address(), section.address() + section.size()))
+            .map(|section| {
+                let start = section.address();
+                let header = header(section.data().unwrap_or_default());
+                (start, start + section.size(), header)
+            })
             .collect();
         let build_id = file.build_id().unwrap().unwrap_or_default();
         Self {
@@ -181,13 +186,20 @@ impl Symbols {
         self.cache.get(&frame.address).cloned()
     }
 
+    /// The one name of a function that has several, by any of them.
+    pub fn alias(&self, name: &str) -> String {
+        let name = name.strip_suffix(".cold").unwrap_or(name);
+        let named = self.functions.iter().find(|(.., known)| known == name);
+        named.map_or_else(|| name.to_owned(), |&(start, ..)| self.find(start))
+    }
+
     fn find(&self, address: u64) -> String {
-        if self
-            .linkage
-            .iter()
-            .any(|&(start, end)| (start..end).contains(&address))
+        let mut linkage = self.linkage.iter();
+        if let Some((start, _, header)) =
+            linkage.find(|(start, end, _)| (*start..*end).contains(&address))
         {
-            return "plt".into();
+            let is_header = address < start + header;
+            return if is_header { "plt0" } else { "plt" }.into();
         }
         let behind = self
             .functions
@@ -199,5 +211,18 @@ impl Symbols {
             // Some that are written by hand have no size.
             .find(|&&(start, size, _)| size == 0 || address < start + size)
             .map_or_else(|| format!("{address:#x}"), |(.., name)| name.clone())
+    }
+}
+
+/// Bytes of the code that a linkage table begins with where functions are bound lazily. It pushes a word of its own.
+fn header(table: &[u8]) -> u64 {
+    const PUSH: &[u8] = &[0xff, 0x35];
+    const MARKED_PUSHES: &[u8] = &[0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0x53, 0xff, 0x35];
+    if table.starts_with(PUSH) {
+        16
+    } else if table.starts_with(MARKED_PUSHES) {
+        32
+    } else {
+        0
     }
 }

@@ -8,10 +8,13 @@ pub struct Program {
     pub parts: Vec<(&'static str, &'static str)>,
     /// Whether it is started with the paths of its parts as arguments.
     pub takes_parts: bool,
-    /// Innermost first. A `?` is one frame elsewhere, `..` any number of frames, `plt` an entry of a linkage table.
+    /// Innermost first. A `?` is one frame elsewhere, `..` any number of frames, `libgcc` one of its, `plt` an entry of
+    /// a linkage table, `plt0` the table's header.
     pub chains: Vec<&'static str>,
     /// Why a stack ends, if not at its first frame.
     pub end: Option<&'static str>,
+    /// The share of stacks that are exactly one of the chains; each other one has a reason.
+    pub exact: f64,
 }
 
 const PLAIN: &str = "leaf inner middle outer main .. _start";
@@ -20,7 +23,18 @@ const PLT: [&str; 2] = [
     "plt spin outer main .. _start",
     "step spin outer main .. _start",
 ];
-const LIBRARY: (&str, &str) = ("library.so", "cc -O2 -shared -fPIC library.c");
+const PLT_HEADER: [&str; 3] = [
+    "plt0 spin outer main .. _start",
+    "plt spin outer main .. _start",
+    "stepped spin outer main .. _start",
+];
+/// Go's stack, then the thread's, on which C runs, then Go's again.
+const CGO: [&str; 2] = [
+    "c_leaf c_inner .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_inner.abi0 main.outer main.main runtime.main runtime.goexit.abi0",
+    "main.leaf .. crosscall2 fromC c_back .. runtime.asmcgocall.abi0 runtime.cgocall main._Cfunc_c_back.abi0 main.outer main.main runtime.main runtime.goexit.abi0",
+];
+
+const LIBRARY: &str = "cc -O2 -shared -fPIC library.c";
 
 pub fn program(name: &'static str, command: &'static str, chain: &'static str) -> Program {
     Program {
@@ -30,11 +44,12 @@ pub fn program(name: &'static str, command: &'static str, chain: &'static str) -
         takes_parts: false,
         chains: vec![chain],
         end: None,
+        exact: 0.99,
     }
 }
 
 impl Program {
-    fn and(mut self, chain: &'static str) -> Self {
+    pub fn and(mut self, chain: &'static str) -> Self {
         self.chains.push(chain);
         self
     }
@@ -44,21 +59,38 @@ impl Program {
         self
     }
 
+    fn exact_in(mut self, share: f64) -> Self {
+        self.exact = share;
+        self
+    }
+
     fn with(mut self, name: &'static str, command: &'static str) -> Self {
         self.parts.push((name, command));
         self.takes_parts = true;
         self
     }
 
-    fn with_library(mut self) -> Self {
-        self.parts.push(LIBRARY);
+    /// A part that it does not ask for by an argument.
+    pub fn needs(mut self, name: &'static str, command: &'static str) -> Self {
+        self.parts.push((name, command));
         self
     }
 }
 
+/// Calls through the header of a linkage table.
+fn bound_lazily(name: &'static str, command: &'static str) -> Program {
+    let [header, entry, behind] = PLT_HEADER;
+    program(name, command, header)
+        .and(entry)
+        .and(behind)
+        .needs("library.so", LIBRARY)
+}
+
 /// Calls through a linkage table.
 fn linked(name: &'static str, command: &'static str) -> Program {
-    program(name, command, PLT[0]).and(PLT[1]).with_library()
+    program(name, command, PLT[0])
+        .and(PLT[1])
+        .needs("library.so", LIBRARY)
 }
 
 #[rustfmt::skip]
@@ -77,11 +109,30 @@ pub fn programs() -> Vec<Program> {
         program("musl", "musl-gcc -O2 -fomit-frame-pointer plain.c", PLAIN),
         program("musl-static", "musl-gcc -O2 -fomit-frame-pointer -static plain.c", PLAIN),
         program("freestanding", "cc -O2 -fomit-frame-pointer -nostdlib -static -ffreestanding freestanding.c", "leaf inner _start"),
+        program("freestanding-undescribed", "cc -O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables -nostdlib -static -ffreestanding freestanding.c", "leaf inner _start"),
+        program("freestanding-undescribed-fp", "cc -O1 -fno-omit-frame-pointer -fno-asynchronous-unwind-tables -nostdlib -static -ffreestanding freestanding.c", "leaf inner _start"),
+        program("zig", "zig -OReleaseFast chain.zig", "chain.leaf chain.inner chain.outer chain.main .. start._start"),
+        program("zig-safe", "zig -OReleaseSafe chain.zig", "chain.leaf chain.inner chain.outer chain.main .. start._start"),
+        program("zig-undescribed", "zig -OReleaseFast -fno-unwind-tables chain.zig", "chain.leaf chain.inner chain.outer chain.main .. start._start"),
+        program("realigned", "cc -O2 -fomit-frame-pointer realigned.c", "leaf aligned moved outer main .. _start"),
+        program("realigned-unoptimized", "cc -O0 realigned.c", "leaf aligned moved outer main .. _start"),
+        // While it goes over to the catch, libgcc writes that frame's registers over those that it saved in its own.
+        program("throws", "c++ -O2 throws.cc", "libgcc .. outer main .. _start").and("thrower inner outer main .. _start")
+            .exact_in(0.95),
+        program("throws-static", "c++ -O2 -static throws.cc", "uw_frame_state_for .. outer main .. _start")
+            .and("uw_update_context_1 .. outer main .. _start").and("execute_cfa_program .. outer main .. _start")
+            .and("_Unwind_Find_FDE .. outer main .. _start").and("__gxx_personality_v0 .. outer main .. _start"),
         program("rust", "rustc --edition 2024 -O chain.rs", "leaf inner outer work .. _start"),
         program("rust-abort", "rustc --edition 2024 -O -Cpanic=abort chain.rs", "leaf inner outer work .. _start"),
         program("rust-frame-pointers-only", "rustc --edition 2024 -O -Cpanic=abort -Cforce-unwind-tables=no -Cforce-frame-pointers=yes chain.rs", "leaf inner outer work .. _start"),
         program("go", "go chain.go", "main.leaf main.inner main.outer main.spin main.main runtime.main runtime.goexit.abi0")
             .and("main.leaf main.inner main.outer main.spin main.work runtime.goexit.abi0"),
+        program("cgo", "go cgo.go", CGO[0]).and(CGO[1]),
+        bound_lazily("plt-header-bfd", "cc -O2 plt_header.c @library.so -Wl,-z,norelro -fuse-ld=bfd -Wl,-z,lazy"),
+        bound_lazily("plt-header-bfd-marked", "cc -O2 -fcf-protection plt_header.c @library.so -Wl,-z,norelro -fuse-ld=bfd -Wl,-z,lazy -Wl,-z,ibtplt"),
+        bound_lazily("plt-header-gold", "cc -O2 plt_header.c @library.so -Wl,-z,norelro -fuse-ld=gold -Wl,-z,lazy"),
+        bound_lazily("plt-header-lld", "cc -O2 plt_header.c @library.so -Wl,-z,norelro -fuse-ld=lld -Wl,-z,lazy"),
+        bound_lazily("plt-header-mold", "cc -O2 plt_header.c @library.so -Wl,-z,norelro -fuse-ld=mold -Wl,-z,lazy"),
         linked("plt-bfd", "cc -O2 plt.c @library.so -fuse-ld=bfd -Wl,-z,lazy"),
         linked("plt-bfd-now", "cc -O2 plt.c @library.so -fuse-ld=bfd -Wl,-z,now"),
         linked("plt-bfd-marked", "cc -O2 -fcf-protection plt.c @library.so -fuse-ld=bfd -Wl,-z,ibtplt"),
@@ -97,6 +148,8 @@ pub fn programs() -> Vec<Program> {
         program("signal-static", "cc -O2 -DON_STACK=1 -static signal.c", "hot on_signal __restore_rt fault inner outer main .. _start"),
         program("signal-musl", "musl-gcc -O2 -DON_STACK=1 signal.c", "hot on_signal ? fault inner outer main .. _start"),
         program("vdso", "cc -O2 vdso.c", "[vdso] ? ask main .. _start"),
+        program("vdso-signal", "cc -O2 vdso_signal.c", "[vdso] ? ask on_signal ? .. outer main .. _start"),
+        program("leaderless", "cc -O2 leaderless.c", "leaf inner thread ? ?"),
         program("starts", "cc -O2 starts.c", "leaf inner main .. _start")
             .and("leaf inner coroutine ?").and("leaf inner thread ? ?"),
         program("starts-frame-pointers", "cc -O1 -fno-omit-frame-pointer starts.c", "leaf inner main .. _start")
@@ -105,6 +158,10 @@ pub fn programs() -> Vec<Program> {
             .and("leaf inner coroutine ..").and("leaf inner thread start_thread .."),
         program("thread-musl", "musl-gcc -O2 thread.c", "leaf inner thread ? ?"),
         program("plugins", "cc -O2 plugins.c", "leaf one use main .. _start")
+            .and("leaf two use main .. _start")
+            .with("one.so", "cc -O2 -shared -fPIC -DNAME=one -DWORDS=10 plugin.c")
+            .with("two.so", "cc -O2 -shared -fPIC -DNAME=two -DWORDS=100 plugin.c"),
+        program("plugins-slowly", "cc -O2 -DCALLS=20000 plugins.c", "leaf one use main .. _start")
             .and("leaf two use main .. _start")
             .with("one.so", "cc -O2 -shared -fPIC -DNAME=one -DWORDS=10 plugin.c")
             .with("two.so", "cc -O2 -shared -fPIC -DNAME=two -DWORDS=100 plugin.c"),

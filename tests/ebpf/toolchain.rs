@@ -4,8 +4,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::host::skip;
-use crate::support::root;
+use crate::programs::Program;
+use crate::support::{root, skip};
 
 /// A folder for what is built.
 pub struct Workshop(tempfile::TempDir);
@@ -27,10 +27,25 @@ impl Workshop {
         self.0.path().join(name)
     }
 
+    /// Builds a program behind its parts.
+    pub fn build_all(&self, program: &Program) -> Option<Vec<PathBuf>> {
+        let executable = (program.name, program.command);
+        program
+            .parts
+            .iter()
+            .chain([&executable])
+            .map(|(name, command)| self.build(name, command))
+            .collect()
+    }
+
     /// Runs a compiler whose output is `name`. Words of `command` that name a source are found among the programs, and
-    /// those that begin with an `@` among what was built. None where the compiler or linker is not there.
+    /// those that begin with an `@` among what was built. Variables may stand before it, as in a shell. None where the
+    /// compiler or linker is not there.
     pub fn build(&self, name: &str, command: &str) -> Option<PathBuf> {
-        let mut words = command.split_whitespace();
+        let mut words = command.split_whitespace().peekable();
+        let variables: Vec<_> =
+            std::iter::from_fn(|| words.next_if(|word| word.contains('='))?.split_once('='))
+                .collect();
         let compiler = words.next().unwrap();
         let output = self.path(name);
         if output.exists() {
@@ -38,10 +53,27 @@ impl Workshop {
             return Some(output);
         }
         let mut building = Command::new(compiler);
-        if compiler == "go" {
-            building.arg("build").env("CGO_ENABLED", "0");
+        building.envs(variables);
+        match compiler {
+            "zig" => {
+                let cache = self.path("zig-cache");
+                building
+                    .arg("build-exe")
+                    .arg(format!("-femit-bin={}", output.display()))
+                    .arg("--cache-dir")
+                    .arg(&cache)
+                    .arg("--global-cache-dir")
+                    .arg(&cache);
+            }
+            "go" => {
+                let with_c = if command.contains("cgo") { "1" } else { "0" };
+                building.arg("build").env("CGO_ENABLED", with_c);
+                building.arg("-o").arg(&output);
+            }
+            _ => {
+                building.arg("-o").arg(&output);
+            }
         }
-        building.arg("-o").arg(&output);
         for word in words {
             let source = root().join("tests/ebpf/programs").join(word);
             if let Some(built) = word.strip_prefix('@') {

@@ -1,4 +1,4 @@
-//! A machine with another kernel: a memory disk with profcol, a program to profile and a script, run by qemu.
+//! A machine with another kernel: a memory disk with profcol, programs to profile and a script, run by qemu.
 
 use std::fs;
 use std::io::Write;
@@ -6,22 +6,42 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const SCRIPT: &str = include_str!("init");
-const CONFIG: &str = "\
-receivers:
-  ebpf_cpu: {frequency: 199, interval: 1s}
-exporters:
-  file: {path: /tmp/profiles.jsonl}
-service:
-  telemetry: {metrics: {level: none}, logs: {level: debug}}
-  pipelines:
-    profiles: {receivers: [ebpf_cpu], exporters: [file]}
-";
+/// What differs between the machines.
+pub struct Machine {
+    /// The emulator, with what it emulates. No machine that has to run this is sure to have hardware for it.
+    qemu: &'static [&'static str],
+    /// The second serial line, as qemu and the kernel know it.
+    second: (&'static str, &'static str),
+    console: &'static str,
+    objcopy: &'static str,
+}
+
+pub const X86_64: Machine = Machine {
+    qemu: &["qemu-system-x86_64", "-cpu", "max"],
+    second: ("isa-serial", "/dev/ttyS1"),
+    console: "ttyS0",
+    objcopy: "objcopy",
+};
+
+/// It signs return addresses, by a way that is cheap to emulate.
+pub const AARCH64: Machine = Machine {
+    qemu: &[
+        "qemu-system-aarch64",
+        "-machine",
+        "virt",
+        "-cpu",
+        "max,pauth-impdef=on",
+    ],
+    second: ("pci-serial", "/dev/ttyS0"),
+    console: "ttyAMA0",
+    objcopy: "aarch64-linux-gnu-objcopy",
+};
 
 /// Seconds; some ten times what it takes.
 const PATIENCE: &str = "300";
 
 pub struct Guest {
+    machine: Machine,
     folder: tempfile::TempDir,
 }
 
@@ -34,46 +54,92 @@ pub struct Run {
 }
 
 impl Guest {
-    /// `programs` and what they are called there.
-    pub fn new(programs: &[(&Path, &str)]) -> Self {
+    /// `script` is what it does, `config` what profcol is started with.
+    pub fn new(machine: Machine, busybox: &Path, script: &str, config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk");
         for name in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
             fs::create_dir_all(disk.join(name)).unwrap();
         }
-        write_program(&disk.join("init"), SCRIPT);
-        fs::write(disk.join("etc/profcol.yaml"), CONFIG).unwrap();
-        fs::copy("/bin/busybox", disk.join("bin/busybox")).unwrap();
-        for &(program, name) in programs {
-            copy_program(program, &disk, name);
-        }
-        let packed = "find . | cpio --create --format=newc --quiet >../disk.cpio";
-        run(Command::new("sh").args(["-c", packed]).current_dir(&disk));
-        Self { folder }
+        write_program(&disk.join("init"), script);
+        fs::write(disk.join("etc/profcol.yaml"), config).unwrap();
+        fs::copy(busybox, disk.join("bin/busybox")).unwrap();
+        Self { machine, folder }
     }
 
-    pub fn boot(self, kernel: &Path) -> Run {
+    fn disk(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
+    /// Puts a file in, at `place`.
+    pub fn add(&self, file: &Path, place: &Path) {
+        let copy = self.disk().join(place.strip_prefix("/").unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(file, copy).unwrap();
+    }
+
+    /// Puts a program in, without what only debuggers read.
+    pub fn add_program(&self, program: &Path, name: &str) {
+        run(Command::new(self.machine.objcopy)
+            .arg("--strip-debug")
+            .arg(program)
+            .arg(self.disk().join("bin").join(name)));
+    }
+
+    /// Puts in the libraries that a program of this machine asks for.
+    pub fn add_libraries(&self, program: &Path) {
+        let needed = Command::new("ldd").arg(program).output().unwrap();
+        let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
+        for library in needed
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'))
+        {
+            self.add(Path::new(library), Path::new(library));
+        }
+    }
+
+    pub fn write(&self, place: &str, text: &str) {
+        fs::write(self.disk().join(place), text).unwrap();
+    }
+
+    /// `environment` is that of all programs there.
+    pub fn boot(self, kernel: &Path, environment: &str) -> Run {
+        let packed = "find . | cpio --create --format=newc --quiet >../disk.cpio";
+        run(Command::new("sh")
+            .args(["-c", packed])
+            .current_dir(self.disk()));
         let console = self.folder.path().join("console");
-        let profiles = self.folder.path().join("profiles.jsonl");
-        let serial = |path: &Path| format!("file:{}", path.display());
+        let packed = self.folder.path().join("profiles.jsonl.gz");
+        let (device, name) = self.machine.second;
         let mut qemu = Command::new("timeout");
-        qemu.args([PATIENCE, "qemu-system-x86_64"])
-            // No machine that has to run this is sure to have hardware for it.
-            .args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2"])
+        qemu.arg(PATIENCE)
+            .args(self.machine.qemu)
+            .args(["-accel", "tcg,thread=multi", "-smp", "2"])
             .args(["-m", "1G", "-no-reboot", "-nodefaults", "-display", "none"])
-            .args(["-serial", &serial(&console), "-serial", &serial(&profiles)])
+            .args(["-serial", &format!("file:{}", console.display())])
+            .args([
+                "-chardev",
+                &format!("file,id=second,path={}", packed.display()),
+            ])
+            .args(["-device", &format!("{device},chardev=second")])
             .arg("-kernel")
             .arg(kernel)
             .arg("-initrd")
             .arg(self.folder.path().join("disk.cpio"))
-            .args(["-append", "console=ttyS0 quiet panic=-1"])
+            .arg("-append")
+            // What the kernel does not know it hands on to the script.
+            .arg(format!(
+                "console={} quiet panic=-1 second={name} {environment}",
+                self.machine.console
+            ))
             .stdin(Stdio::null());
         let ended = qemu.status().unwrap();
         let console = String::from_utf8_lossy(&fs::read(&console).unwrap_or_default()).into_owned();
         assert!(ended.success(), "qemu: {ended}; the console:\n{console}");
+        run(Command::new("gzip").arg("--decompress").arg(&packed));
         Run {
             console,
-            profiles,
+            profiles: packed.with_extension(""),
             _folder: self.folder,
         }
     }
@@ -94,25 +160,6 @@ impl Run {
             self.console
         );
         lines.join("\n")
-    }
-}
-
-/// Copies a program, without what only debuggers read, and the libraries that it asks for.
-fn copy_program(program: &Path, disk: &Path, name: &str) {
-    let copy = disk.join("bin").join(name);
-    run(Command::new("objcopy")
-        .arg("--strip-debug")
-        .arg(program)
-        .arg(&copy));
-    let needed = Command::new("ldd").arg(program).output().unwrap();
-    let needed = String::from_utf8_lossy(&needed.stdout).into_owned();
-    for library in needed
-        .split_whitespace()
-        .filter(|word| word.starts_with('/'))
-    {
-        let place = disk.join(library.trim_start_matches('/'));
-        fs::create_dir_all(place.parent().unwrap()).unwrap();
-        fs::copy(library, place).unwrap();
     }
 }
 

@@ -9,19 +9,41 @@
     reason = "what is unwrapped wrongly fails the test, as it should"
 )]
 
+mod aarch64;
 mod guest;
+#[path = "../ebpf/judge.rs"]
+mod judge;
 #[allow(dead_code, reason = "each test uses its part")]
 #[path = "../ebpf/profile.rs"]
 mod profile;
+#[allow(dead_code, reason = "each test uses its part")]
+#[path = "../ebpf/programs.rs"]
+mod programs;
+#[path = "../support/mod.rs"]
+mod support;
+#[allow(dead_code, reason = "each test uses its part")]
+#[path = "../ebpf/toolchain.rs"]
+mod toolchain;
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 
-use crate::guest::{Guest, Run, run};
+use crate::guest::{Guest, Run, X86_64};
 use crate::profile::{Profile, Sample, Symbols};
+use crate::toolchain::Workshop;
 
 /// Set by `cargo xtask kernels`: a folder with a folder for each kernel.
 const KERNELS: &str = "PROFCOL_KERNELS";
+
+const CONFIG: &str = "\
+receivers:
+  ebpf_cpu: {frequency: 199, interval: 1s}
+exporters:
+  file: {path: /tmp/profiles.jsonl}
+service:
+  telemetry: {metrics: {level: none}, logs: {level: debug}}
+  pipelines:
+    profiles: {receivers: [ebpf_cpu], exporters: [file]}
+";
 
 const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
@@ -29,48 +51,69 @@ const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 const WHOLE: f64 = 0.95;
 const ENOUGH: usize = 20;
 
+/// None where this is not run by `cargo xtask kernels`.
+#[expect(clippy::print_stdout, reason = "a skip is told")]
+fn kernels() -> Option<PathBuf> {
+    let kernels = std::env::var_os(KERNELS);
+    if kernels.is_none() {
+        println!("skipped: `cargo xtask kernels` runs this");
+    }
+    kernels.map(PathBuf::from)
+}
+
 #[test]
 fn samples_on_linux_5_10() {
-    check("5.10", "blocks");
+    check("5.10", "blocks", "red-black tree", "");
 }
 
 #[test]
 fn samples_on_linux_6_1() {
-    check("6.1", "blocks");
+    check("6.1", "blocks", "maple tree", "");
 }
 
 #[test]
 fn samples_on_linux_6_12() {
-    check("6.12", "arena");
+    check("6.12", "arena", "maple tree", "");
 }
 
-#[expect(clippy::print_stdout, reason = "a skip is told, and what was measured")]
-fn check(version: &str, tables: &str) {
-    let Some(kernels) = std::env::var_os(KERNELS) else {
-        println!("skipped: `cargo xtask kernels` runs this");
+/// What takes the place of the kernel's own mappings where those cannot be read.
+const BY_EVENTS: &str = "PROFCOL_EBPF_MAPPINGS=events";
+
+#[test]
+fn samples_by_events_on_linux_5_10() {
+    check("5.10", "blocks", "events", BY_EVENTS);
+}
+
+#[test]
+fn samples_by_events_on_linux_6_12() {
+    check("6.12", "arena", "events", BY_EVENTS);
+}
+
+#[expect(clippy::print_stdout, reason = "what was measured is of interest")]
+fn check(version: &str, tables: &str, mappings: &str, environment: &str) {
+    let Some(kernels) = kernels() else {
         return;
     };
-    let kernel = Path::new(&kernels).join(version).join("vmlinuz");
-    let folder = tempfile::tempdir().unwrap();
-    let chain = folder.path().join("chain");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ebpf/programs/chain.cc");
-    run(Command::new("c++")
-        .args(["-O2", "-fomit-frame-pointer", "-static", "-o"])
-        .arg(&chain)
-        .arg(source));
+    let workshop = Workshop::open();
+    let command = "c++ -O2 -fomit-frame-pointer -static chain.cc";
+    let chain = workshop.build("chain", command).unwrap();
 
-    let ran = Guest::new(&[
+    let script = include_str!("init");
+    let guest = Guest::new(X86_64, Path::new("/bin/busybox"), script, CONFIG);
+    for (program, name) in [
         (Path::new(env!("CARGO_BIN_EXE_profcol")), "profcol"),
         (Path::new("/usr/bin/setpriv"), "setpriv"),
         (&chain, "chain"),
         (&chain, "late"),
-    ])
-    .boot(&kernel);
+    ] {
+        guest.add_program(program, name);
+        guest.add_libraries(program);
+    }
+    let ran = guest.boot(&kernels.join(version).join("vmlinuz"), environment);
 
-    assert!(ran.told("kernel").starts_with(&format!("{version}.")));
-    assert_eq!(ran.told("ended"), "0", "{}", ran.told("said"));
+    check_run(&ran, version, tables);
     let said = ran.told("said");
-    assert!(said.contains(&format!("tables=\"{tables}\"")), "{said}");
+    assert!(said.contains(&format!("mappings={mappings}")), "{said}");
     assert!(!said.contains("is missing"), "{said}");
     let mut profile = Profile::default();
     profile.read_on(&ran.profiles);
@@ -86,6 +129,14 @@ fn check(version: &str, tables: &str) {
         let said = ran.told("memory");
         assert!(said.contains("they count as locked memory"), "{said}");
     }
+}
+
+/// It ran on this kernel, to the end.
+fn check_run(ran: &Run, version: &str, tables: &str) {
+    assert!(ran.told("kernel").starts_with(&format!("{version}.")));
+    let said = ran.told("said");
+    assert_eq!(ran.told("ended"), "0", "{said}");
+    assert!(said.contains(&format!("tables=\"{tables}\"")), "{said}");
 }
 
 fn check_messages(ran: &Run) {
@@ -107,7 +158,7 @@ fn check_messages(ran: &Run) {
 struct Judged {
     whole: usize,
     cut: usize,
-    /// Before the program's table was there.
+    /// Before the program's table was there, or its mappings.
     pending: usize,
 }
 
@@ -131,7 +182,7 @@ impl Judged {
                     .all(|(name, expected)| name == expected);
             match sample.end_reason.as_deref() {
                 None if is_whole => judged.whole += sample.count,
-                Some("table_pending") => judged.pending += sample.count,
+                Some("table_pending" | "mappings_pending") => judged.pending += sample.count,
                 _ => judged.cut += sample.count,
             }
         }

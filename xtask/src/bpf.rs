@@ -1,6 +1,6 @@
-//! The BPF programs of `ebpf/programs`, built into the object that is committed in `ebpf/objects`, so that `cargo build`
+//! The BPF programs of `ebpf/programs`, built into the objects that are committed in `ebpf/objects`, so that `cargo build`
 //! needs no BPF toolchain. The same sources give the same bytes wherever the clone is: only then can a check build tell
-//! that the committed object is made from the committed sources.
+//! that the committed objects are made from the committed sources.
 //!
 //! The bytes depend on the compiler, so its version is fixed; docs/testing.md lists Debian's packages.
 
@@ -27,11 +27,9 @@ const LLVM_FOLDER: &str = "/usr/lib/llvm-22";
 const LINKER: &str = "bpf-linker";
 const LINKER_VERSION: &str = "0.13.0";
 
-const FLAGS: [&str; 5] = [
+const FLAGS: [&str; 4] = [
     // Programs for Linux 5.10 and later know this instruction set.
     "-Ctarget-cpu=v3",
-    // The registers of a sample are those of the machine that the object is for, not of the one that builds it.
-    "--cfg=bpf_target_arch=\"x86_64\"",
     // Types: the kernel verifies a function on its own, and once, only where it knows the types of its arguments.
     "-Clink-arg=--btf",
     "-Cdebuginfo=full",
@@ -41,17 +39,31 @@ const FLAGS: [&str; 5] = [
 /// One of the objects that the same sources give.
 struct Object {
     name: &'static str,
+    /// The registers of a sample are those of the machine that the object is for, not of the one that builds it.
+    machine: &'static str,
     features: &'static str,
 }
 
-const ALL: [Object; 2] = [
+/// Kernels without arenas need blocks.
+const ALL: [Object; 4] = [
     Object {
         name: "x86_64.o",
+        machine: "x86_64",
         features: "",
     },
-    // For kernels without arenas.
     Object {
         name: "x86_64-blocks.o",
+        machine: "x86_64",
+        features: "blocks",
+    },
+    Object {
+        name: "aarch64.o",
+        machine: "aarch64",
+        features: "",
+    },
+    Object {
+        name: "aarch64-blocks.o",
+        machine: "aarch64",
         features: "blocks",
     },
 ];
@@ -176,6 +188,7 @@ impl Toolchain {
 
     fn cargo(&self, workspace: &Workspace, command: &str, object: &Object) -> Result<Command> {
         let mut flags: Vec<String> = FLAGS.iter().map(|&flag| flag.to_owned()).collect();
+        flags.push(format!("--cfg=bpf_target_arch=\"{}\"", object.machine));
         flags.extend(remapped_paths(workspace)?);
         let flags = serde_json::to_string(&flags).context("failed to write a list of flags")?;
         let mut cargo = workspace.cargo(&[command, "--quiet", "--release", "--locked"]);

@@ -13,7 +13,8 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     deny::run(workspace)?;
     features::run(workspace)?;
     bpf::check(workspace, report)?;
-    cross::run(workspace, report)
+    cross::build(workspace, report)?;
+    Ok(())
 }
 
 pub fn fmt(workspace: &Workspace) -> Result<()> {

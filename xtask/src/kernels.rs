@@ -9,66 +9,85 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process;
 use crate::report::Report;
 use crate::workspace::Workspace;
+use crate::{cross, process};
 
-const WHAT: &str = "the tests on other kernels";
+/// Machines of one architecture, and what it takes to run them.
+struct Machines {
+    what: &'static str,
+    /// In `target/kernels`.
+    folder: &'static str,
+    files: &'static [Packaged],
+    /// Programs that the tests run, and the packages that have them.
+    tools: &'static [(&'static str, &'static str)],
+}
 
-struct Kernel {
+/// One file of a package.
+struct Packaged {
     /// What the tests call it.
     name: &'static str,
-    /// The package that depends on the newest one.
+    /// The package, or one that depends on the newest kernel.
     package: &'static str,
+    /// How its path begins.
+    path: &'static str,
     /// The release of Debian that has it, where that is not this machine's.
     release: Option<&'static str>,
 }
 
-const KERNELS: [Kernel; 3] = [
-    Kernel {
-        name: "5.10",
-        package: "linux-image-cloud-amd64",
-        release: Some("bullseye"),
-    },
-    Kernel {
-        name: "6.1",
-        package: "linux-image-cloud-amd64",
+const fn kernel(name: &'static str, package: &'static str) -> Packaged {
+    Packaged {
+        name,
+        package,
+        path: "boot/vmlinuz-",
         release: None,
-    },
-    Kernel {
-        name: "6.12",
-        package: "linux-image-6.12-cloud-amd64",
-        release: None,
-    },
-];
+    }
+}
 
-/// Programs that the tests run, and the packages that have them.
-const TOOLS: [(&str, &str); 5] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("busybox", "busybox-static"),
-    ("cpio", "cpio"),
-    ("setpriv", "util-linux"),
-    ("objcopy", "binutils"),
-];
+const X86_64: Machines = Machines {
+    what: "the tests on other kernels",
+    folder: "",
+    files: &[
+        Packaged {
+            release: Some("bullseye"),
+            ..kernel("5.10/vmlinuz", "linux-image-cloud-amd64")
+        },
+        kernel("6.1/vmlinuz", "linux-image-cloud-amd64"),
+        kernel("6.12/vmlinuz", "linux-image-6.12-cloud-amd64"),
+    ],
+    tools: &[
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("busybox", "busybox-static"),
+        ("cpio", "cpio"),
+        ("setpriv", "util-linux"),
+        ("objcopy", "binutils"),
+    ],
+};
+
+const AARCH64: Machines = Machines {
+    what: "the tests on aarch64",
+    folder: "aarch64",
+    files: &[
+        kernel("6.1/vmlinuz", "linux-image-cloud-arm64:arm64"),
+        kernel("6.12/vmlinuz", "linux-image-6.12-cloud-arm64:arm64"),
+        Packaged {
+            name: "busybox",
+            package: "busybox-static:arm64",
+            path: "bin/busybox",
+            release: None,
+        },
+    ],
+    tools: &[
+        ("qemu-system-aarch64", "qemu-system-arm"),
+        ("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu"),
+        ("go", "golang"),
+    ],
+};
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
-    let missing: Vec<&str> = TOOLS
-        .iter()
-        .filter(|(tool, _)| !process::succeeds(Command::new("which").arg(tool)))
-        .map(|&(_, package)| package)
-        .collect();
-    if !missing.is_empty() {
-        let why = format!("on Debian `apt-get install {}`", missing.join(" "));
-        report.skip(WHAT, &why);
-        return Ok(());
-    }
     let folder = workspace.target.join("kernels");
-    for kernel in KERNELS {
-        let name = kernel.name;
-        if let Err(error) = fetch(&folder.join(name), &kernel) {
-            report.skip(WHAT, &format!("no Linux {name}: {error:#}"));
-            return Ok(());
-        }
+    if !X86_64.get(&folder, report) {
+        return Ok(());
     }
     let arguments = [
         "test",
@@ -78,52 +97,85 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         "--nocapture",
         "--test-threads=1",
     ];
-    process::run(workspace.cargo(&arguments).env("PROFCOL_KERNELS", &folder))
+    let mut tests = workspace.cargo(&arguments);
+    tests.env("PROFCOL_KERNELS", &folder);
+    if AARCH64.get(&folder, report)
+        && let Some(profcol) = cross::build(workspace, report)?
+    {
+        tests.env("PROFCOL_AARCH64", profcol);
+    }
+    process::run(&mut tests)
 }
 
-/// Puts the kernel's image into the folder.
-fn fetch(folder: &Path, kernel: &Kernel) -> Result<()> {
-    let stamp = folder.join("package");
-    let apt = match kernel.release {
+impl Machines {
+    /// Fetches the kernels. Whether all is there; if not there is a line in the report.
+    fn get(&self, folder: &Path, report: &mut Report) -> bool {
+        let missing: Vec<&str> = self
+            .tools
+            .iter()
+            .filter(|(tool, _)| !process::succeeds(Command::new("which").arg(tool)))
+            .map(|&(_, package)| package)
+            .collect();
+        if !missing.is_empty() {
+            let why = format!("on Debian `apt-get install {}`", missing.join(" "));
+            report.skip(self.what, &why);
+            return false;
+        }
+        for file in self.files {
+            if let Err(error) = fetch(&folder.join(self.folder).join(file.name), file) {
+                report.skip(
+                    self.what,
+                    &format!("no {} of {}: {error:#}", file.name, file.package),
+                );
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Puts the file at `path`.
+fn fetch(path: &Path, file: &Packaged) -> Result<()> {
+    let stamp = path.with_extension("package");
+    let apt = match file.release {
         // It does not change any more.
-        Some(_) if stamp.exists() => return Ok(()),
-        Some(release) => Apt::of_release(&folder.with_extension("apt"), release)?,
+        Some(_) if path.exists() && stamp.exists() => return Ok(()),
+        Some(release) => Apt::of_release(&path.with_extension("apt"), release)?,
         None => Apt::default(),
     };
-    let package = kernel.package;
-    let depends = process::output(apt.command("apt-cache").args(["depends", package]))?;
+    let depends = process::output(apt.command("apt-cache").args(["depends", file.package]))?;
     let newest = depends
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Depends: "))
         .find(|name| name.starts_with("linux-image-"))
-        .with_context(|| format!("apt knows no {package}"))?;
-    if fs::read_to_string(&stamp).is_ok_and(|kept| kept == newest) {
+        .unwrap_or(file.package);
+    if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == newest) {
         return Ok(());
     }
+    let folder = path.with_extension("fetched");
     if folder.exists() {
-        fs::remove_dir_all(folder)
+        fs::remove_dir_all(&folder)
             .with_context(|| format!("failed to empty {}", folder.display()))?;
     }
-    fs::create_dir_all(folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("failed to create {}", folder.display()))?;
     process::run(
         apt.command("apt-get")
             .args(["download", "--quiet", newest])
-            .current_dir(folder),
+            .current_dir(&folder),
     )?;
-    let fetched = find(folder, newest)?;
+    let (name, _) = newest.split_once(':').unwrap_or((newest, ""));
     process::run(
         Command::new("dpkg-deb")
             .arg("--extract")
-            .arg(&fetched)
-            .arg(folder),
+            .arg(find(&folder.join(name))?)
+            .arg(&folder),
     )?;
-    let image = find(&folder.join("boot"), "vmlinuz-")?;
-    fs::rename(image, folder.join("vmlinuz")).context("failed to move the kernel's image")?;
+    fs::rename(find(&folder.join(file.path))?, path)
+        .with_context(|| format!("failed to move {} of {newest}", file.path))?;
     // Modules are most of it.
-    for rest in ["boot", "lib", "usr"] {
-        let _ = fs::remove_dir_all(folder.join(rest));
-    }
-    fs::remove_file(fetched).context("failed to remove the package")?;
+    fs::remove_dir_all(&folder)
+        .with_context(|| format!("failed to remove {}", folder.display()))?;
     fs::write(&stamp, newest).with_context(|| format!("failed to write {}", stamp.display()))
 }
 
@@ -174,13 +226,18 @@ impl Apt {
     }
 }
 
-fn find(folder: &Path, begin: &str) -> Result<PathBuf> {
+/// The file whose path begins so.
+fn find(begin: &Path) -> Result<PathBuf> {
+    let (Some(folder), Some(name)) = (begin.parent(), begin.file_name()) else {
+        bail!("{} is no file", begin.display());
+    };
+    let name = name.to_string_lossy();
     let entries =
         fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?;
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(begin) {
+        if entry.file_name().to_string_lossy().starts_with(&*name) {
             return Ok(entry.path());
         }
     }
-    bail!("there is no {begin} in {}", folder.display())
+    bail!("there is no {name} in {}", folder.display())
 }

@@ -66,12 +66,15 @@ Frame const frames[8] = {registers, array<4>, smallest, array<12>, variable, arr
 
 int main(int argc, char **argv) {
   double seconds = argc > 1 ? atof(argv[1]) : 1.0;
+  // Without it there are as many different stacks as rounds.
+  uint64_t stacks = argc > 2 ? strtoull(argv[2], nullptr, 10) : UINT64_MAX;
   timespec start, now;
   clock_gettime(CLOCK_MONOTONIC, &start);
   uint64_t round = 0;
   do {
     // Below these stand leaf, main and two or three frames of the C library.
-    sink = next(22 + round % 48, round * 0x9e3779b97f4a7c15);
+    uint64_t stack = round % stacks;
+    sink = next(22 + stack % 48, stack * 0x9e3779b97f4a7c15);
     round++;
     clock_gettime(CLOCK_MONOTONIC, &now);
   } while ((now.tv_sec - start.tv_sec) + (now.tv_nsec - start.tv_nsec) / 1e9 < seconds);

@@ -15,6 +15,8 @@ pub struct Metrics {
     frequency: Gauge,
     samples: IntCounter,
     lost_samples: IntCounter,
+    lost_events: IntCounter,
+    unpublished: IntCounter,
     by_reason: Vec<(EndReason, IntCounter)>,
     tables: Vec<(&'static str, IntCounter)>,
     table_bytes: Gauge,
@@ -22,6 +24,10 @@ pub struct Metrics {
 
 /// What became of an executable that was met.
 const TABLE_OUTCOMES: [&str; 5] = ["built", "refused", "vanished", "no_room", "evicted"];
+
+const LOST_MAPPINGS: &str = "profcol_ebpf_cpu_lost_mappings";
+const LOST_MAPPINGS_HELP: &str =
+    "What found no room where mappings are followed by events: events, or mappings.";
 
 impl Metrics {
     pub fn new(context: &BuildContext) -> Self {
@@ -68,6 +74,13 @@ impl Metrics {
                 "profcol_ebpf_cpu_lost_samples",
                 "Samples that found no room in the ring.",
             ),
+            lost_events: labelled(LOST_MAPPINGS, LOST_MAPPINGS_HELP, "found_no_room", "event"),
+            unpublished: labelled(
+                LOST_MAPPINGS,
+                LOST_MAPPINGS_HELP,
+                "found_no_room",
+                "mapping",
+            ),
             by_reason: EndReason::ALL
                 .iter()
                 .map(|&reason| {
@@ -102,6 +115,10 @@ impl Metrics {
             u64::try_from(counts.run_time.as_nanos()).unwrap_or(u64::MAX),
         );
         raise(&self.lost_samples, counts.lost_samples);
+        if let Some(mappings) = profiler.mapping_counts() {
+            raise(&self.lost_events, mappings.lost_events);
+            raise(&self.unpublished, mappings.no_room);
+        }
         for (reason, counter) in &self.by_reason {
             let found = counts
                 .by_reason

@@ -4,7 +4,7 @@
 //! and fuzzers. What the kernel's verifier accepts is then what the tests have tested.
 //!
 //! * [`rule`] and [`table`]: how to get from a frame to its caller, and where that is written;
-//! * [`walk`]: the step that does it, and [`reason`]: why it ends;
+//! * [`walk`]: the step that does it on each [`architecture`], and [`reason`]: why it ends;
 //! * [`mappings`]: which file is behind an address, by the kernel's own tree, its members found by
 //!   [`layout`], or by what the loader [`published`];
 //! * [`file`](mod@file) and [`frame`]: how files and frames are told apart; [`record`]: what is sent.
@@ -15,6 +15,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod architecture;
 pub mod counter;
 pub mod file;
 pub mod frame;

@@ -9,6 +9,7 @@
 
 use crate::file::FileId;
 use crate::layout::Layout;
+use crate::settings::Settings;
 use crate::{hide, reason::EndReason};
 
 /// Reads the kernel's memory.
@@ -60,7 +61,6 @@ impl Miss {
 }
 
 const EXECUTABLE: u64 = 4;
-const PAGE_SHIFT: u64 = 12;
 
 /// Levels of a tree; five hold more mappings than a process may have.
 const MAX_DEPTH: u32 = 6;
@@ -76,10 +76,11 @@ const ALLOCATING_RANGE: u64 = 3;
 #[inline(always)]
 pub fn find<K: KernelMemory>(
     kernel: &mut K,
-    layout: &Layout,
+    settings: &Settings,
     mm: u64,
     address: u64,
 ) -> Result<Mapping, Miss> {
+    let layout = &settings.layout;
     let area = if K::BEFORE_MAPLE_TREES && !layout.has_maple_tree() {
         find_in_red_black_tree(kernel, layout, mm, address)?
     } else {
@@ -113,7 +114,7 @@ pub fn find<K: KernelMemory>(
     Ok(Mapping {
         start,
         end,
-        to_offset: (page << PAGE_SHIFT).wrapping_sub(start),
+        to_offset: (page << (settings.page_shift & 63)).wrapping_sub(start),
         file,
         id,
         has_code,

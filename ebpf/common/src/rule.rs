@@ -10,7 +10,8 @@
 //! └────────────────┴──────────────┴──────────────┴──────┴──────┴──────┘
 //! ```
 //!
-//! Offsets of saved registers are from the CFA, the stack pointer's value in the caller.
+//! Offsets of saved registers are from the CFA, the stack pointer's value in the caller, and count
+//! words of eight bytes: aarch64 saves them at the other end of a frame, which may be a large one.
 
 /// How a frame is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +29,8 @@ pub enum Rule {
     Plt { pushed: u8 },
     /// The frame pointer leads to the caller, as far as anyone knows.
     FramePointer,
+    /// The frame pointer leads to the caller, which may be on another stack and so anywhere.
+    OtherStack,
     Frame {
         cfa: Cfa,
         fp: Saved,
@@ -42,11 +45,11 @@ pub enum Cfa {
     Fp(i32),
     /// `*(sp + slot) + plus`: the stack was moved and its old place is kept in a slot.
     SpSlot {
-        slot: i16,
+        slot: i32,
         plus: i32,
     },
     FpSlot {
-        slot: i16,
+        slot: i32,
         plus: i32,
     },
 }
@@ -56,17 +59,17 @@ pub enum Cfa {
 pub enum Saved {
     Same,
     /// On the stack, this far from the CFA.
-    At(i16),
+    At(i32),
     /// On the stack, this far from this frame's own frame pointer: the stack was realigned, so that
     /// the distance to the CFA is not known beforehand.
-    AtFp(i16),
+    AtFp(i32),
 }
 
 /// Where the return address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReturnAddress {
     /// On the stack, this far from the CFA: always -8 on x86-64.
-    At(i16),
+    At(i32),
     /// Still in a register: the link register, as in a leaf function on aarch64, or `rdi` on x86-64,
     /// where vfork keeps it off the stack that two processes share.
     LinkRegister,
@@ -81,6 +84,10 @@ const RA_SAVED: u64 = 1 << 6;
 /// CFA offsets are 24 bits wide.
 const CFA_LIMIT: i32 = 1 << 23;
 
+/// The others are 16 bits wide, and in words.
+const WORD: i32 = 8;
+const LIMIT: i32 = WORD << 15;
+
 pub mod kind {
     pub const GAP: u64 = 0;
     pub const END: u64 = 1;
@@ -92,6 +99,7 @@ pub mod kind {
     pub const FP: u64 = 7;
     pub const SP_SLOT: u64 = 8;
     pub const FP_SLOT: u64 = 9;
+    pub const OTHER_STACK: u64 = 10;
 }
 
 /// Where the caller's frame pointer is.
@@ -113,12 +121,25 @@ impl Rule {
     }
 
     pub fn frame(cfa: Cfa, fp: Saved, ra: ReturnAddress) -> Self {
-        let (offset, slotted) = match cfa {
-            Cfa::Sp(offset) | Cfa::Fp(offset) => (offset, false),
-            Cfa::SpSlot { plus, .. } | Cfa::FpSlot { plus, .. } => (plus, true),
+        let (offset, slot) = match cfa {
+            Cfa::Sp(offset) | Cfa::Fp(offset) => (offset, None),
+            Cfa::SpSlot { slot, plus } | Cfa::FpSlot { slot, plus } => (plus, Some(slot)),
         };
+        let fp_offset = match fp {
+            Saved::Same => 0,
+            Saved::At(offset) | Saved::AtFp(offset) => offset,
+        };
+        let ra_offset = match ra {
+            ReturnAddress::At(offset) => offset,
+            ReturnAddress::LinkRegister => 0,
+        };
+        let fits = |offset: i32| offset % WORD == 0 && (-LIMIT..LIMIT).contains(&offset);
+        let all_fit = (-CFA_LIMIT..CFA_LIMIT).contains(&offset)
+            && [fp_offset, ra_offset, slot.unwrap_or(0)]
+                .into_iter()
+                .all(fits);
         // A slot and the return address share their bits; only x86-64 has slots.
-        if !(-CFA_LIMIT..CFA_LIMIT).contains(&offset) || (slotted && ra != PUSHED) {
+        if !all_fit || (slot.is_some() && ra != PUSHED) {
             return Self::Unsupported;
         }
         Self::Frame { cfa, fp, ra }
@@ -132,6 +153,7 @@ impl Rule {
             Self::SignalFrame => kind::SIGNAL_FRAME,
             Self::Plt { pushed } => kind::PLT | RA_SAVED | u64::from(pushed) << 40,
             Self::FramePointer => kind::FRAME_POINTER,
+            Self::OtherStack => kind::OTHER_STACK,
             Self::Frame { cfa, fp, ra } => {
                 let (kind, offset, slot) = match cfa {
                     Cfa::Sp(offset) => (kind::SP, offset, None),
@@ -148,10 +170,11 @@ impl Rule {
                     ReturnAddress::At(offset) => (RA_SAVED, offset),
                     ReturnAddress::LinkRegister => (0, 0),
                 };
+                let words = |offset: i32| u64::from((offset / WORD) as u16);
                 kind | fp_place << 4
                     | ra_saved
-                    | u64::from(fp_offset as u16) << 8
-                    | u64::from(slot.unwrap_or(ra_offset) as u16) << 24
+                    | words(fp_offset) << 8
+                    | words(slot.unwrap_or(ra_offset)) << 24
                     | (offset as i64 as u64) << 40
             }
         })
@@ -172,13 +195,15 @@ impl Encoded {
         self.0 & RA_SAVED != 0
     }
 
+    #[inline(always)]
     pub fn fp_offset(self) -> i64 {
-        i64::from((self.0 >> 8) as i16)
+        i64::from((self.0 >> 8) as i16) * i64::from(WORD)
     }
 
     /// Of the return address, or of the slot.
+    #[inline(always)]
     pub fn ra_or_slot(self) -> i64 {
-        i64::from((self.0 >> 24) as i16)
+        i64::from((self.0 >> 24) as i16) * i64::from(WORD)
     }
 
     pub fn cfa_offset(self) -> i64 {
@@ -189,11 +214,11 @@ impl Encoded {
     pub fn decode(self) -> Rule {
         let fp = match self.fp_place() {
             fp::SAME => Saved::Same,
-            fp::AT => Saved::At(self.fp_offset() as i16),
-            fp::AT_FP => Saved::AtFp(self.fp_offset() as i16),
+            fp::AT => Saved::At(self.fp_offset() as i32),
+            fp::AT_FP => Saved::AtFp(self.fp_offset() as i32),
             _ => return Rule::Unsupported,
         };
-        let place = self.ra_or_slot() as i16;
+        let place = self.ra_or_slot() as i32;
         let ra = if self.ra_saved() {
             ReturnAddress::At(place)
         } else {
@@ -208,6 +233,7 @@ impl Encoded {
                 pushed: self.cfa_offset() as u8,
             },
             kind::FRAME_POINTER => Rule::FramePointer,
+            kind::OTHER_STACK => Rule::OtherStack,
             kind::SP => Rule::Frame {
                 cfa: Cfa::Sp(offset),
                 fp,
@@ -244,12 +270,13 @@ mod tests {
 
     fn any_rule() -> impl Strategy<Value = Rule> {
         let offset = -CFA_LIMIT..CFA_LIMIT;
+        let words = || any::<i16>().prop_map(|words| i32::from(words) * WORD);
         let fp = prop_oneof![
             Just(Saved::Same),
-            any::<i16>().prop_map(Saved::At),
-            any::<i16>().prop_map(Saved::AtFp)
+            words().prop_map(Saved::At),
+            words().prop_map(Saved::AtFp)
         ];
-        let cfa = (offset, any::<i16>(), 0..4).prop_map(|(plus, slot, which)| match which {
+        let cfa = (offset, words(), 0..4).prop_map(|(plus, slot, which)| match which {
             0 => Cfa::Sp(plus),
             1 => Cfa::Fp(plus),
             2 => Cfa::SpSlot { slot, plus },
@@ -258,7 +285,7 @@ mod tests {
         let ra = prop_oneof![
             Just(PUSHED),
             Just(ReturnAddress::LinkRegister),
-            any::<i16>().prop_map(ReturnAddress::At)
+            words().prop_map(ReturnAddress::At)
         ];
         prop_oneof![
             Just(Rule::Gap),
@@ -267,6 +294,7 @@ mod tests {
             Just(Rule::SignalFrame),
             any::<u8>().prop_map(|pushed| Rule::Plt { pushed }),
             Just(Rule::FramePointer),
+            Just(Rule::OtherStack),
             (cfa, fp, ra).prop_map(|(cfa, fp, ra)| Rule::frame(cfa, fp, ra)),
         ]
     }
@@ -286,6 +314,26 @@ mod tests {
 
     #[test]
     fn refuses_offsets_that_do_not_fit() {
+        let saved = |offset| {
+            let ra = ReturnAddress::At(offset);
+            let rules = [
+                Rule::frame(Cfa::Sp(1 << 20), Saved::At(-8), ra),
+                Rule::x86_64(Cfa::Sp(16), Saved::At(offset)),
+                Rule::x86_64(Cfa::Sp(16), Saved::AtFp(offset)),
+                Rule::x86_64(
+                    Cfa::FpSlot {
+                        slot: offset,
+                        plus: 0,
+                    },
+                    Saved::Same,
+                ),
+            ];
+            rules.map(|rule| rule != Rule::Unsupported)
+        };
+        assert_eq!(saved(-LIMIT), [true; 4]);
+        assert_eq!(saved(-LIMIT - WORD), [false; 4]);
+        assert_eq!(saved(LIMIT), [false; 4]);
+        assert_eq!(saved(-12), [false; 4]);
         assert_eq!(
             Rule::x86_64(Cfa::Sp(CFA_LIMIT), Saved::Same),
             Rule::Unsupported

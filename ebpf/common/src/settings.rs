@@ -17,6 +17,10 @@ pub struct Settings {
     /// The only PID namespace that is sampled, by its file in /proc; zero is every one.
     pub namespace_inode: u64,
     pub namespace_device: u64,
+    /// The bits that a user's address may have.
+    pub address_bits: u64,
+    /// How large the kernel's pages are, as a power of two.
+    pub page_shift: u64,
     /// One of [`turn`](crate::repeat::turn): how equal samples are counted.
     pub turn: u32,
     /// One of [`mappings`]: where the mappings of a process are found.

@@ -1,5 +1,6 @@
 //! The step from one frame to its caller.
 
+use crate::architecture::Architecture;
 use crate::file::{TableRef, number};
 use crate::reason::EndReason;
 use crate::rule::{Encoded, fp, kind};
@@ -37,6 +38,8 @@ pub struct Walk {
     /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
     /// instruction of its function, and what follows belongs to another.
     pub exact: u32,
+    /// Whether the frame's stack pointer is not known, only that it is not lower than `sp`.
+    pub sp_is_bound: u32,
 }
 
 /// Tables and the rules that their rows name.
@@ -47,6 +50,8 @@ pub trait Tables: Words {
 /// What a walk reads.
 pub trait World {
     fn user_word(&mut self, address: u64) -> Option<u64>;
+    /// The bits that a user's address may have.
+    fn address_bits(&self) -> u64;
 }
 
 /// A chain of frame pointers that jumps further than this is none.
@@ -114,13 +119,19 @@ impl Walk {
 
     /// Goes on to the caller by the rule that holds at this frame's address.
     #[inline(always)]
-    pub fn step(&mut self, rule: Encoded, world: &mut impl World) -> Result<(), EndReason> {
+    pub fn step<A: Architecture>(
+        &mut self,
+        rule: Encoded,
+        world: &mut impl World,
+    ) -> Result<(), EndReason> {
         let Registers { ip, sp, fp, link } = self.registers;
+        let is_bound = !A::CALLS_PUSH && self.sp_is_bound != 0;
         let cfa = match rule.kind() {
+            kind::SP | kind::SIGNAL_FRAME if is_bound => self.frame_of_pair(rule)?,
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
-            kind::GAP if self.exact != 0 => return self.leave_unknown_code(world),
-            kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer(world),
+            kind::GAP if self.exact != 0 => return self.leave_unknown_code::<A>(world),
+            kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer::<A>(world),
             kind::PLT => {
                 let pushed = (ip & 15) as i64 >= rule.cfa_offset();
                 sp.wrapping_add(8 + (u64::from(pushed) << 3))
@@ -131,7 +142,8 @@ impl Walk {
                 read(world, slot)?.wrapping_add_signed(rule.cfa_offset())
             }
             kind::END => return Err(EndReason::Complete),
-            kind::SIGNAL_FRAME => return self.leave_signal(world),
+            kind::SIGNAL_FRAME => return self.leave_signal::<A>(world),
+            kind::OTHER_STACK => return self.follow_pair::<A>(world, fp),
             _ => return Err(EndReason::Unsupported),
         };
         let is_saved = rule.ra_saved();
@@ -139,8 +151,9 @@ impl Walk {
         if cfa < sp || cfa == sp && is_saved {
             return Err(EndReason::NotAdvancing);
         }
+        let ra_offset = if A::CALLS_PUSH { -8 } else { rule.ra_or_slot() };
         let ip = match (is_saved, link) {
-            (true, _) => read(world, cfa.wrapping_sub(8))?,
+            (true, _) => read(world, cfa.wrapping_add_signed(ra_offset))?,
             (false, 0) => return Err(EndReason::Unsupported),
             (false, link) => link,
         };
@@ -149,52 +162,44 @@ impl Walk {
             fp::AT => read(world, cfa.wrapping_add_signed(rule.fp_offset()))?,
             _ => read(world, fp.wrapping_add_signed(rule.fp_offset()))?,
         };
-        self.enter_caller(Registers {
-            ip,
-            sp: cfa,
-            fp,
-            link: 0,
-        })
+        self.enter_caller::<A>(world, ip, cfa, fp)
     }
 
     /// Code of which nothing is known, at any of its instructions: where it just begins or ends, the
     /// frame pointer is still or again the caller's, and would lead past it.
     #[inline(always)]
-    fn leave_unknown_code(&mut self, world: &mut impl World) -> Result<(), EndReason> {
-        let Registers { ip, sp, fp, .. } = self.registers;
+    fn leave_unknown_code<A: Architecture>(
+        &mut self,
+        world: &mut impl World,
+    ) -> Result<(), EndReason> {
+        let Registers { ip, sp, fp, link } = self.registers;
         let code = world.user_word(ip).unwrap_or(0);
-        let stands_at = |instruction: &[u8]| {
-            let mut bytes = [0; 8];
-            bytes[..instruction.len()].copy_from_slice(instruction);
-            let unused = 64 - 8 * instruction.len() as u32;
-            code << unused == u64::from_le_bytes(bytes) << unused
-        };
-        if stands_at(&PUSH_FP) || stands_at(&MARKED_PUSH_FP) || stands_at(&RETURN) {
-            let ip = read(world, sp)?;
-            let sp = sp.wrapping_add(8);
-            return self.enter_caller(Registers {
-                ip,
-                sp,
-                fp,
-                link: 0,
-            });
-        }
-        if stands_at(&SET_FP) || stands_at(&SET_FP_OTHERWISE) {
-            let caller = Registers {
-                ip: read(world, sp.wrapping_add(8))?,
-                sp: sp.wrapping_add(16),
-                fp: read(world, sp)?,
-                link: 0,
+        if A::is_frameless(code) {
+            let (ip, sp) = if A::CALLS_PUSH {
+                (read(world, sp)?, sp.wrapping_add(8))
+            } else {
+                (link, sp)
             };
-            return self.enter_caller(caller);
+            return self.enter_caller::<A>(world, ip, sp, fp);
         }
-        self.follow_frame_pointer(world)
+        if A::has_saved(code) {
+            return self.follow_pair::<A>(world, sp);
+        }
+        if A::is_about_to_save(code) {
+            self.enter_caller::<A>(world, link, sp, fp)?;
+            self.set_bound::<A>(true);
+            return Ok(());
+        }
+        self.follow_frame_pointer::<A>(world)
     }
 
     /// Where nothing is known of the code, its frame pointer may still be one. It is believed where
     /// it leads up the stack, by no more than a frame may measure.
     #[inline(always)]
-    fn follow_frame_pointer(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+    fn follow_frame_pointer<A: Architecture>(
+        &mut self,
+        world: &mut impl World,
+    ) -> Result<(), EndReason> {
         let Registers { sp, fp, .. } = self.registers;
         if fp == 0 {
             return Err(EndReason::FramePointerEnd);
@@ -202,54 +207,82 @@ impl Walk {
         if fp < sp || fp - sp > LARGEST_GUESSED_FRAME || fp & 7 != 0 {
             return Err(EndReason::NoUnwindInfo);
         }
-        let caller = Registers {
-            ip: read(world, fp.wrapping_add(8))?,
-            sp: fp.wrapping_add(16),
-            fp: read(world, fp)?,
-            link: 0,
-        };
-        self.enter_caller(caller)
+        self.follow_pair::<A>(world, fp)
     }
 
-    fn enter_caller(&mut self, caller: Registers) -> Result<(), EndReason> {
-        if caller.ip == 0 {
+    /// On to the caller by the frame pointer and the return address that were saved side by side.
+    #[inline(always)]
+    fn follow_pair<A: Architecture>(
+        &mut self,
+        world: &mut impl World,
+        pair: u64,
+    ) -> Result<(), EndReason> {
+        let ip = read(world, pair.wrapping_add(8))?;
+        let fp = read(world, pair)?;
+        self.enter_caller::<A>(world, ip, pair.wrapping_add(16), fp)?;
+        self.set_bound::<A>(true);
+        Ok(())
+    }
+
+    /// Where calls push, what is saved is the end of the frame, and the stack pointer always known.
+    #[inline(always)]
+    fn set_bound<A: Architecture>(&mut self, sp_is_bound: bool) {
+        if !A::CALLS_PUSH {
+            self.sp_is_bound = u32::from(sp_is_bound);
+        }
+    }
+
+    /// The CFA of a frame whose stack pointer is not known: where it saved a frame pointer, its own
+    /// one points there, if it is one.
+    #[inline(always)]
+    fn frame_of_pair(&self, rule: Encoded) -> Result<u64, EndReason> {
+        let Registers { sp, fp, .. } = self.registers;
+        if rule.fp_place() != fp::AT || fp < sp || fp - sp > LARGEST_GUESSED_FRAME {
+            return Err(EndReason::FramePointerEnd);
+        }
+        Ok(fp.wrapping_add_signed(-rule.fp_offset()))
+    }
+
+    #[inline(always)]
+    fn enter_caller<A: Architecture>(
+        &mut self,
+        world: &impl World,
+        return_address: u64,
+        sp: u64,
+        fp: u64,
+    ) -> Result<(), EndReason> {
+        let ip = A::return_address(return_address, world.address_bits());
+        if ip == 0 {
             return Err(EndReason::Complete);
         }
-        self.registers = caller;
+        self.registers = Registers {
+            ip,
+            sp,
+            fp,
+            link: 0,
+        };
         self.exact = 0;
+        self.set_bound::<A>(false);
         Ok(())
     }
 
     /// On to what the signal interrupted, by the registers that the kernel saved on the stack. That
     /// may be another stack, so it need not lie above.
     #[inline(always)]
-    fn leave_signal(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+    fn leave_signal<A: Architecture>(&mut self, world: &mut impl World) -> Result<(), EndReason> {
         let frame = self.registers.sp;
+        let mut at = |place: u64| read(world, frame.wrapping_add(place));
         self.registers = Registers {
-            ip: read(world, frame.wrapping_add(SIGNAL_IP))?,
-            sp: read(world, frame.wrapping_add(SIGNAL_SP))?,
-            fp: read(world, frame.wrapping_add(SIGNAL_FP))?,
-            link: read(world, frame.wrapping_add(SIGNAL_LINK))?,
+            ip: at(A::SIGNAL_FRAME.ip)?,
+            sp: at(A::SIGNAL_FRAME.sp)?,
+            fp: at(A::SIGNAL_FRAME.fp)?,
+            link: at(A::SIGNAL_FRAME.link)?,
         };
         self.exact = 1;
+        self.set_bound::<A>(false);
         Ok(())
     }
 }
-
-/// With these begin and end functions that keep a frame pointer on x86-64: `push rbp`, also behind an
-/// `endbr64`, `mov rbp, rsp` in either encoding, and `ret`.
-const PUSH_FP: [u8; 1] = [0x55];
-const MARKED_PUSH_FP: [u8; 5] = [0xf3, 0x0f, 0x1e, 0xfa, 0x55];
-const SET_FP: [u8; 3] = [0x48, 0x89, 0xe5];
-const SET_FP_OTHERWISE: [u8; 3] = [0x48, 0x8b, 0xec];
-const RETURN: [u8; 1] = [0xc3];
-
-/// Places in the `ucontext` that the stack pointer points to in a signal's return code on x86-64:
-/// flags, link and stack, then the registers.
-const SIGNAL_LINK: u64 = 40 + 8 * 8;
-const SIGNAL_FP: u64 = 40 + 10 * 8;
-const SIGNAL_SP: u64 = 40 + 15 * 8;
-const SIGNAL_IP: u64 = 40 + 16 * 8;
 
 #[inline(always)]
 fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {

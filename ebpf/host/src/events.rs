@@ -195,7 +195,7 @@ impl Events {
     }
 }
 
-fn online() -> Result<Vec<u32>, EventsError> {
+pub fn online() -> Result<Vec<u32>, EventsError> {
     aya::util::online_cpus().map_err(|(path, error)| {
         let text = format!("cannot read {path}: {error}");
         EventsError::Cpus(io::Error::new(error.kind(), text))
@@ -212,7 +212,7 @@ fn is_no_counter(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP))
 }
 
-fn explain(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
+pub fn explain(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
     let paranoid = fs::read_to_string(PARANOID);
     let level = paranoid.ok().and_then(|text| text.trim().parse().ok());
     explain_at(level, cpu, error, cpus)

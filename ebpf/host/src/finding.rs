@@ -31,13 +31,11 @@ pub enum Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MapleTree { proved } => {
-                write!(formatter, "maple tree, proved on {proved} of its own")
-            }
+            Self::MapleTree { proved } => write!(formatter, "maple tree, proved on {proved}"),
             Self::RedBlackTree { proved } => {
-                write!(formatter, "red-black tree, proved on {proved} of its own")
+                write!(formatter, "red-black tree, proved on {proved}")
             }
-            Self::Events { why } => write!(formatter, "events, since {why}"),
+            Self::Events { why } => write!(formatter, "events: {why}"),
         }
     }
 }

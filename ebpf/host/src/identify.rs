@@ -10,7 +10,7 @@ use profcol_ebpf_common::file::FileId;
 use profcol_ebpf_common::identify::{Answer, found};
 
 use crate::programs::{LoadError, identifier};
-use crate::sideband::EventIdentifier;
+use crate::sideband;
 use crate::sys::Mapped;
 
 /// Holds the loaded programs: what is not asked any more is unloaded with it.
@@ -29,10 +29,12 @@ pub enum IdentifyError {
     Load(#[from] LoadError),
 }
 
-/// Tells what a file is that was opened here, in the way that the programs tell files apart.
+/// Tells what a file is that was opened here, in the same way as samples.
 pub enum FileIdentifier {
+    /// As the programs that read the kernel's own tree.
     Kernel(Box<Identifier>),
-    Events(EventIdentifier),
+    /// As events do.
+    Events,
 }
 
 impl FileIdentifier {
@@ -44,10 +46,7 @@ impl FileIdentifier {
                 };
                 Ok(identifier.identify(mapped.address())? == Some(id))
             }
-            Self::Events(identifier) => {
-                let found = identifier.identify(opened);
-                Ok(found.is_ok_and(|found| found == Some(id)))
-            }
+            Self::Events => Ok(sideband::identify(opened).is_ok_and(|found| found == Some(id))),
         }
     }
 }

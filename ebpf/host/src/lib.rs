@@ -16,6 +16,7 @@
 //!
 //! Unsafe code is in [`sys`] and [`memory`] alone.
 
+mod addresses;
 mod areas;
 mod arena;
 mod btf;
@@ -33,6 +34,7 @@ mod kernel_names;
 mod memory;
 mod names;
 mod namespace;
+mod objects;
 mod opener;
 mod places;
 mod profiler;

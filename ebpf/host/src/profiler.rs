@@ -1,7 +1,7 @@
 //! The whole: loaded, proved, sampling.
 
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
@@ -159,12 +159,14 @@ impl Profiler {
             namespace,
             repeats: settings.repeats,
         };
+        let begin = Instant::now();
         let (mut programs, finding) = finding::load(layout, &sizes)?;
         let sampler = programs.sampler_fd()?;
         tracing::info!(
             kernel = sys::kernel_release(),
             tables = programs.table_memory.name(),
             mappings = %finding,
+            milliseconds = begin.elapsed().as_millis(),
             "The kernel took the BPF programs."
         );
         let sideband = match finding {
@@ -175,7 +177,7 @@ impl Profiler {
             Finding::MapleTree { .. } | Finding::RedBlackTree { .. } => None,
         };
         let identifier = match &sideband {
-            Some(sideband) => FileIdentifier::Events(sideband.identifier()),
+            Some(_) => FileIdentifier::Events,
             None => FileIdentifier::Kernel(Box::new(programs.identifier)),
         };
 

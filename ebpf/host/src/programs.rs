@@ -14,18 +14,20 @@ use profcol_ebpf_common::record::ProcessKey;
 use profcol_ebpf_common::repeat::turn;
 use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings, mappings};
 
+use crate::addresses;
 use crate::areas::AreaMemory;
 use crate::arena::Arena;
 use crate::btf::BtfError;
 use crate::identify::Identifier;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
+use crate::objects;
 use crate::refusal::Refusal;
 use crate::registers;
 use crate::repeats::Repeats;
 use crate::sys;
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests;
 
 /// Where the programs find the unwind tables. The step machine is the same: the sources are
@@ -51,20 +53,11 @@ impl TableMemory {
             .find(|memory| name == memory.name())
     }
 
-    /// Built by `cargo xtask bpf`.
-    #[cfg(target_arch = "x86_64")]
-    fn object(self) -> Option<&'static [u8]> {
-        static ARENA: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64.o");
-        static BLOCKS: &[u8] = aya::include_bytes_aligned!("../../objects/x86_64-blocks.o");
-        Some(match self {
-            Self::Arena => ARENA,
-            Self::Blocks => BLOCKS,
-        })
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn object(self) -> Option<&'static [u8]> {
-        None
+    fn object(self) -> &'static [u8] {
+        match self {
+            Self::Arena => objects::ARENA,
+            Self::Blocks => objects::BLOCKS,
+        }
     }
 }
 
@@ -84,11 +77,6 @@ pub enum Mappings {
 pub enum LoadError {
     #[error(transparent)]
     Btf(#[from] BtfError),
-    #[error(
-        "there are no BPF programs for {}; profcol has them for x86_64",
-        std::env::consts::ARCH
-    )]
-    Architecture,
     #[error("the kernel does not take the BPF maps: {0}")]
     Object(Refusal),
     #[error(
@@ -106,6 +94,8 @@ pub enum LoadError {
     Cpus(std::io::Error),
     #[error("memory that the programs read cannot be mapped: {0}")]
     Memory(std::io::Error),
+    #[error("cannot tell how high addresses go: {0}; mount /proc")]
+    Addresses(std::io::Error),
 }
 
 /// The loaded programs and their maps.
@@ -141,8 +131,6 @@ pub struct Sizes {
 
 /// Areas of a process on the average: those that one forks share its own.
 const AREAS_OF_PROCESS: u32 = 16;
-
-const PAGE: u64 = 4096;
 
 impl Sizes {
     /// Room for the published areas of all processes.
@@ -181,10 +169,11 @@ impl Programs {
         mappings: Mappings,
         sizes: &Sizes,
     ) -> Result<Self, LoadError> {
-        let bytes = memory.object().ok_or(LoadError::Architecture)?;
+        let bytes = memory.object();
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| LoadError::Cpus(error))?;
         let remembered = u32::try_from(cpus << REMEMBERED_SHIFT).unwrap_or(u32::MAX);
-        let pages = u32::try_from(sizes.table_bytes.div_ceil(PAGE)).unwrap_or(u32::MAX);
+        let page = sys::page_size();
+        let pages = u32::try_from(sizes.table_bytes.div_ceil(page)).unwrap_or(u32::MAX);
         let (images, areas) = match mappings {
             Mappings::Tree => (1, 1),
             Mappings::Published => (sizes.processes, sizes.areas()),
@@ -212,7 +201,7 @@ impl Programs {
                 let Some(Map::Unsupported(data)) = object.map(ARENA) else {
                     return Err(LoadError::Missing(ARENA));
                 };
-                Memory::of_arena(data.fd().as_fd(), pages as usize * PAGE as usize)
+                Memory::of_arena(data.fd().as_fd(), pages as usize * page as usize)
             }
             TableMemory::Blocks => Memory::of_blocks(take(&mut object, BLOCKS)?),
         };
@@ -226,6 +215,8 @@ impl Programs {
             with_arguments: sizes.with_arguments.into(),
             namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
             namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
+            address_bits: addresses::bits().map_err(LoadError::Addresses)?,
+            page_shift: u64::from(page.trailing_zeros()),
             turn: if sizes.repeats > 0 {
                 turn::FIRST
             } else {

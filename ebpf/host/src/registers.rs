@@ -4,21 +4,22 @@
 //! built. A helper tells since Linux 5.15; what is found here holds on any: this thread is in the
 //! system call `bpf` while the program runs that looks.
 
-use crate::identify::Identifier;
+use profcol_ebpf_common::architecture::Architecture;
 
-/// Of x86-64.
-const REGISTERS: u64 = 168;
-/// Stacks are twice as large in kernels with the address sanitizer.
-const STACKS: [u64; 2] = [16 << 10, 32 << 10];
-/// What is kept free above.
-const EDGES: [u64; 3] = [0, 16, 8];
+use crate::identify::Identifier;
+use crate::objects::Machine;
+
+/// Stacks are larger in kernels with the address sanitizer, and in those with pages of 64 KiB.
+const STACKS: [u64; 3] = [16 << 10, 32 << 10, 64 << 10];
 
 /// None where they are found at no place that is known; stacks of threads in the kernel then have no
 /// user part.
 pub fn find(identifier: &mut Identifier) -> Option<u64> {
-    let places = STACKS
-        .into_iter()
-        .flat_map(|stack| EDGES.map(|edge| stack - edge - REGISTERS));
+    let places = STACKS.into_iter().flat_map(|stack| {
+        Machine::BELOW_STACK_END
+            .iter()
+            .map(move |below| stack - below)
+    });
     for place in places {
         match identifier.system_call(place) {
             Ok(call) if call == u64::try_from(libc::SYS_bpf).ok() => return Some(place),

@@ -38,17 +38,21 @@ pub fn open_clock(clock: Clock, cpu: u32, frequency: u64) -> io::Result<OwnedFd>
             attributes.config = PERF_COUNT_HW_CPU_CYCLES as u64;
         }
     }
-    open_on_cpu(&attributes, cpu)
+    open_event(&attributes, EventsOf::Cpu(cpu))
 }
 
-fn open_on_cpu(attributes: &perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
+fn open_event(attributes: &perf_event_attr, of: EventsOf) -> io::Result<OwnedFd> {
+    let (process, cpu) = match of {
+        EventsOf::Cpu(cpu) => (-1, cpu as libc::c_int),
+        EventsOf::ThisThread => (0, -1),
+    };
     // SAFETY: the structure outlives the call and says its own size.
     let opened = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const *attributes,
-            -1,
-            cpu as libc::c_int,
+            process,
+            cpu,
             -1,
             PERF_FLAG_FD_CLOEXEC as libc::c_ulong,
         )
@@ -60,9 +64,17 @@ fn open_on_cpu(attributes: &perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(opened as i32) })
 }
 
-/// Events of all processes on a CPU, still switched off: their starts, ends and programs, and the code
-/// that they map. Each wakes its reader.
-pub fn open_process_events(cpu: u32) -> io::Result<OwnedFd> {
+/// Whose events are wanted.
+#[derive(Clone, Copy, Debug)]
+pub enum EventsOf {
+    Cpu(u32),
+    /// Wherever it runs.
+    ThisThread,
+}
+
+/// Events of processes, still switched off: their starts, ends and programs, and the code that they
+/// map. Each wakes its reader.
+pub fn open_process_events(of: EventsOf) -> io::Result<OwnedFd> {
     // SAFETY: every field of the structure may be zero.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<perf_event_attr>() as u32;
@@ -80,7 +92,7 @@ pub fn open_process_events(cpu: u32) -> io::Result<OwnedFd> {
     attributes.clockid = libc::CLOCK_BOOTTIME;
     attributes.set_watermark(1);
     attributes.__bindgen_anon_2.wakeup_watermark = 1;
-    open_on_cpu(&attributes, cpu)
+    open_event(&attributes, of)
 }
 
 pub fn attach_program(event: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
@@ -417,6 +429,13 @@ pub fn give_back_memory() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Bytes of a page of memory; a power of two.
+pub fn page_size() -> u64 {
+    // SAFETY: the call has no conditions.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).unwrap_or(4096)
 }
 
 /// The running kernel's version.

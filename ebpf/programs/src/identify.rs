@@ -52,7 +52,7 @@ pub extern "C" fn respond(address: u64, registers_at: u64) -> u32 {
     }
     let mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
     let mut kernel = Kernel { node };
-    match mappings::find(&mut kernel, &settings.layout, mm, address) {
+    match mappings::find(&mut kernel, settings, mm, address) {
         Ok(mapping) => {
             answer.start = mapping.start;
             answer.end = mapping.end;

@@ -29,6 +29,12 @@ mod scratch;
 mod task;
 mod unwind;
 
+/// The machine that the programs are for.
+#[cfg(bpf_target_arch = "aarch64")]
+use profcol_ebpf_common::architecture::Aarch64 as Target;
+#[cfg(bpf_target_arch = "x86_64")]
+use profcol_ebpf_common::architecture::X86_64 as Target;
+
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {
     loop {}

@@ -1,34 +1,23 @@
 //! The user's registers at a sample.
 
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use profcol_ebpf_common::architecture::{Architecture, Mode, Places};
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::Registers;
 
-use crate::kernel;
 use crate::scratch::WINDOW;
+use crate::{Target, kernel};
 
-/// Where x86-64's `pt_regs` has what a walk needs, in words.
-const BP: usize = 4;
-/// Where the instruction `syscall` keeps the address behind it.
-const CX: usize = 11;
-const DI: usize = 14;
-/// The system call by which the thread came into the kernel.
-const ORIGINAL_AX: usize = 15;
-const IP: usize = 16;
-const CS: usize = 17;
-const SP: usize = 19;
-const WORDS: usize = 21;
-const _: () = assert!(WORDS <= WINDOW);
-
-/// The code segments of user code: the lowest two bits are set, and the rest tells 64 from 32 bits.
-const USER: u64 = 3;
-const USER_32: u64 = 0x23;
+const PLACES: Places<usize> = Target::INTERRUPTED;
+const WORDS: usize = Target::WORDS;
+const _: () = assert!(WORDS < WINDOW);
 
 /// Whether user code was interrupted, and not the kernel.
 #[inline(always)]
 pub fn is_user(context: *const u64) -> bool {
     // SAFETY: as below.
-    unsafe { context.add(CS).read_volatile() & USER == USER }
+    Target::mode(unsafe { context.add(Target::MODE).read_volatile() }) != Mode::Kernel
 }
 
 /// Where a thread of a process stands.
@@ -49,44 +38,57 @@ pub fn of_user(
     space: &mut [u64; WINDOW],
 ) -> Result<Stand, EndReason> {
     // SAFETY: the verifier knows the context's size; it may be read a word at a time.
-    let (cs, interrupted) = unsafe {
+    let (mode, interrupted) = unsafe {
         let interrupted = Registers {
-            ip: context.add(IP).read_volatile(),
-            sp: context.add(SP).read_volatile(),
-            fp: context.add(BP).read_volatile(),
-            link: context.add(DI).read_volatile(),
+            ip: context.add(PLACES.ip).read_volatile(),
+            sp: context.add(PLACES.sp).read_volatile(),
+            fp: context.add(PLACES.fp).read_volatile(),
+            link: context.add(PLACES.link).read_volatile(),
         };
-        (context.add(CS).read_volatile(), interrupted)
+        (context.add(Target::MODE).read_volatile(), interrupted)
     };
-    if cs & USER == USER {
-        return of_code_segment(cs, interrupted, true);
+    let mode = Target::mode(mode);
+    if mode != Mode::Kernel {
+        return of_mode(mode, interrupted, true);
     }
     // The kernel keeps these registers at the top of the thread's stack in it.
     let stack = kernel::word(task + settings.layout.task_stack).unwrap_or(0);
     let at = stack + settings.registers_at;
-    let saved = space;
+    let (saved, others) = space.split_at_mut(WORDS);
     let is_read = kernel::read(at, saved.as_mut_ptr().cast::<[u64; WORDS]>());
-    if settings.registers_at == 0 || !is_read || saved[CS] & USER != USER {
+    if settings.registers_at == 0 || !is_read {
         return Err(EndReason::NoRegisters);
     }
-    of_code_segment(
-        saved[CS],
-        Registers {
-            ip: saved[IP],
-            sp: saved[SP],
-            fp: saved[BP],
-            link: saved[DI],
-        },
-        saved[CX] != saved[IP],
+    // Before the others are read, so that they need not be kept meanwhile: stacks are short.
+    let ip = saved[PLACES.ip];
+    let is_in_system_call = Target::is_in_system_call(saved, || {
+        let word = &mut others[0];
+        *word = 0;
+        let before = ip.wrapping_sub(4);
+        // SAFETY: the helper checks the address; the word is ours. What cannot be read is no instruction.
+        unsafe { bpf_probe_read_user((&raw mut *word).cast(), 4, before as *const _) };
+        *word as u32
+    });
+    let registers = Registers {
+        ip: saved[PLACES.ip],
+        sp: saved[PLACES.sp],
+        fp: saved[PLACES.fp],
+        link: saved[PLACES.link],
+    };
+    of_mode(
+        Target::mode(saved[Target::MODE]),
+        registers,
+        !is_in_system_call,
     )
 }
 
 #[inline(always)]
-fn of_code_segment(cs: u64, registers: Registers, exact: bool) -> Result<Stand, EndReason> {
-    if cs & 0xffff == USER_32 {
-        return Err(EndReason::Bits32);
+fn of_mode(mode: Mode, registers: Registers, exact: bool) -> Result<Stand, EndReason> {
+    match mode {
+        Mode::User => Ok(Stand { registers, exact }),
+        Mode::User32 => Err(EndReason::Bits32),
+        Mode::Kernel => Err(EndReason::NoRegisters),
     }
-    Ok(Stand { registers, exact })
 }
 
 /// The system call that the thread is in, if its user's registers are so far above the lowest address
@@ -95,5 +97,8 @@ fn of_code_segment(cs: u64, registers: Registers, exact: bool) -> Result<Stand, 
 pub fn system_call(settings: &Settings, task: u64, registers_at: u64) -> Option<u64> {
     let stack = kernel::word(task + settings.layout.task_stack)?;
     let word = |place: usize| kernel::word(stack + registers_at + place as u64 * 8);
-    (word(CS)? & USER == USER).then_some(word(ORIGINAL_AX)?)
+    let mode = Target::mode(word(Target::MODE)?);
+    // Numbers have 32 bits; on aarch64 something else is in the others.
+    let number = word(Target::SYSTEM_CALL)? & u64::from(u32::MAX);
+    (mode == Mode::User).then_some(number)
 }

@@ -139,10 +139,12 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.walk = Walk {
         registers: stand.registers,
         exact: u32::from(stand.exact),
+        sp_is_bound: 0,
     };
     scratch.code = Code::default();
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;
+    scratch.address_bits = settings.address_bits;
     scratch.gap.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;

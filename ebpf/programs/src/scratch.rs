@@ -55,6 +55,8 @@ pub struct Scratch {
     pub mm: u64,
     /// See [`crate::remembered::epoch`].
     pub epoch: u64,
+    /// See [`Settings`](profcol_ebpf_common::settings::Settings).
+    pub address_bits: u64,
     pub known: [Code; KNOWN_CODES],
     pub known_next: u64,
     pub window: [u64; WINDOW],

@@ -11,6 +11,7 @@ use profcol_ebpf_common::settings::{self, Settings};
 use profcol_ebpf_common::table::{PAGE_SIZE, Page};
 use profcol_ebpf_common::walk::{self, Code, World};
 
+use crate::Target;
 use crate::arena::Arena;
 use crate::files::{self, Met};
 use crate::kernel::{self, Kernel};
@@ -103,7 +104,7 @@ pub extern "C" fn advance(lent: Lent, found: u32) -> u32 {
     }
     let mut walk = scratch.walk;
     let was_exact = walk.exact;
-    let step = walk.step(scratch.rule, scratch);
+    let step = walk.step::<Target>(scratch.rule, scratch);
     scratch.walk = walk;
     if walk.exact > was_exact {
         // It returned from a signal, by code that no call leads to: its address is its first one.
@@ -185,7 +186,7 @@ pub extern "C" fn find(lent: Lent) -> u32 {
         let mut kernel = Kernel {
             node: &mut scratch.node,
         };
-        mappings::find(&mut kernel, &settings.layout, scratch.mm, address)
+        mappings::find(&mut kernel, settings, scratch.mm, address)
             .map(|mapping| scratch.mapping = mapping)
     };
     if scratch.finding != ITS_OWN {
@@ -328,6 +329,11 @@ impl World for Scratch {
     #[inline(always)]
     fn user_word(&mut self, address: u64) -> Option<u64> {
         (hide(u64::from(fetch(self.lend(), address))) == 0).then_some(self.word)
+    }
+
+    #[inline(always)]
+    fn address_bits(&self) -> u64 {
+        self.address_bits
     }
 }
 

@@ -81,6 +81,44 @@ impl<'a> Frames<'a, DebugFrame<Bytes<'a>>> {
     }
 }
 
+/// Takes out of common entries what aarch64 says there of how code signs and tags: `B` for the other
+/// key, `G` for tags. Both are without data and change no rule, but the library knows neither.
+pub(crate) fn forget_keys(machine: Machine, bytes: &mut [u8]) {
+    /// Behind the length: what it is, and a version.
+    const BEFORE: usize = 5;
+    /// No augmentation is longer.
+    const LONGEST: usize = 8;
+    if machine != Machine::Aarch64 {
+        return;
+    }
+    let mut rest = bytes;
+    while let Some((length, others)) = rest.split_first_chunk_mut::<4>() {
+        let Some((entry, others)) =
+            others.split_at_mut_checked(u32::from_le_bytes(*length) as usize)
+        else {
+            return;
+        };
+        rest = others;
+        let is_common = entry.starts_with(&[0; 4]) || entry.starts_with(&[0xff; 4]);
+        let Some(content) = entry.get_mut(BEFORE..).filter(|_| is_common) else {
+            continue;
+        };
+        let mut at = 0;
+        while at < LONGEST && content.get(at).is_some_and(|&letter| letter != 0) {
+            match content.get_mut(at..) {
+                // What is behind moves up, and the entry ends with an instruction that does nothing.
+                Some(letters @ [b'B' | b'G', ..]) => {
+                    letters.rotate_left(1);
+                    if let Some(last) = letters.last_mut() {
+                        *last = 0;
+                    }
+                }
+                _ => at += 1,
+            }
+        }
+    }
+}
+
 fn vendor(machine: Machine) -> gimli::Vendor {
     match machine {
         Machine::X86_64 => gimli::Vendor::Default,

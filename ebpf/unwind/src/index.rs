@@ -9,7 +9,7 @@
 //!                 start of the code, address of the entry     (both from the header's address)
 //! ```
 
-use crate::cfi::Frames;
+use crate::cfi::{Frames, forget_keys};
 use crate::elf::{Executable, Machine, Segment};
 use crate::source::{Part, Window};
 use crate::span::{Origin, Span, Spans};
@@ -230,6 +230,7 @@ impl Index {
         let mut own = framed(window, offset, MAX_ENTRY)?;
         let back = u64::from(number(&own, 4)?);
         let mut bytes = framed(window, (offset + 4).checked_sub(back)?, MAX_COMMON)?;
+        forget_keys(self.machine, &mut bytes);
         let at = u32::try_from(bytes.len()).ok()?;
         own.get_mut(4..8)?.copy_from_slice(&(at + 4).to_le_bytes());
         bytes.append(&mut own);

@@ -69,12 +69,16 @@ pub(crate) fn rules(
 }
 
 /// Code between two spans.
-struct Gap {
-    start: u64,
-    bytes: Vec<u8>,
+pub(crate) struct Gap {
+    pub start: u64,
+    pub bytes: Vec<u8>,
 }
 
-fn gaps(executable: &Executable, source: &(impl Source + ?Sized), spans: &Spans) -> Vec<Gap> {
+pub(crate) fn gaps(
+    executable: &Executable,
+    source: &(impl Source + ?Sized),
+    spans: &Spans,
+) -> Vec<Gap> {
     let mut left = MAX_CODE;
     let mut gaps = Vec::new();
     // A segment may hold data too, which looks like any code.
@@ -153,7 +157,7 @@ impl State {
         }
         let saved = match self.saved {
             Kept::InRegister => Some(Saved::Same),
-            Kept::At(offset) => i16::try_from(offset).ok().map(Saved::At),
+            Kept::At(offset) => Some(Saved::At(offset)),
             Kept::Lost => None,
         };
         let cfa = self.sp.map(Cfa::Sp).or(self.fp.map(Cfa::Fp));

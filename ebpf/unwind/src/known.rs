@@ -24,15 +24,52 @@ fn signal_return(machine: Machine) -> &'static [u8] {
     }
 }
 
-/// Where a coroutine of the C library begins: `makecontext` makes a return address that is the start
-/// of this function, which then reads what to go on with.
+/// How long the function is where a coroutine of the C library begins, and how many of this length
+/// are looked at. `makecontext` makes a return address that is its start; it then reads what to go
+/// on with.
+fn context_start_sizes(machine: Machine) -> std::ops::Range<u64> {
+    match machine {
+        Machine::X86_64 => 20..48,
+        Machine::Aarch64 => 12..20,
+    }
+}
+const MAX_CONTEXT_STARTS: usize = 1 << 12;
+/// Bytes that tell it from others.
+const CONTEXT_START_HEAD: u64 = 16;
+
+/// The function begins so, perhaps behind a mark for jumps.
 const CONTEXT_START: [u8; 11] = [
     0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff, 0x74,
 ];
 const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// How long that function may be, and how many of this length are looked at.
-const CONTEXT_START_SIZE: std::ops::Range<u64> = 20..48;
-const MAX_CONTEXT_STARTS: usize = 1 << 12;
+/// `mov x0, x19; cbnz x0, …; b …`: what is under the mask.
+const CONTEXT_START_AARCH64: [(u32, u32); 3] = [
+    (0xaa13_03e0, u32::MAX),
+    (0xb500_0000, 0xff00_001f),
+    (0x1400_0000, 0xfc00_0000),
+];
+/// `bti c`, and the `nop` in its place where the library is built without.
+const MARKS_AARCH64: [u32; 2] = [0xd503_245f, 0xd503_201f];
+
+fn is_context_start(machine: Machine, code: &[u8]) -> bool {
+    match machine {
+        Machine::X86_64 => code
+            .strip_prefix(&MARK)
+            .unwrap_or(code)
+            .starts_with(&CONTEXT_START),
+        Machine::Aarch64 => {
+            let (instructions, _) = code.as_chunks();
+            let mut instructions = instructions
+                .iter()
+                .map(|&bytes| u32::from_le_bytes(bytes))
+                .peekable();
+            let _mark = instructions.next_if(|first| MARKS_AARCH64.contains(first));
+            CONTEXT_START_AARCH64.iter().all(|(expected, mask)| {
+                instructions.next().map(|found| found & mask) == Some(*expected)
+            })
+        }
+    }
+}
 
 /// Who looks for a call before the address to which it returns finds the byte before the function.
 pub(crate) fn context_starts(
@@ -40,27 +77,25 @@ pub(crate) fn context_starts(
     source: &(impl Source + ?Sized),
     spans: &Spans,
 ) -> Vec<(u64, u64, Rule)> {
-    if executable.machine != Machine::X86_64 {
-        return Vec::new();
-    }
-    let is_start = |start: &u64| {
-        let segment = executable.segment_at(*start)?;
+    let machine = executable.machine;
+    let sizes = context_start_sizes(machine);
+    let is_start = |start: u64| {
+        let segment = executable.segment_at(start)?;
         let part = Part {
             what: "the code",
             offset: segment.file_offset + (start - segment.address),
-            size: (CONTEXT_START.len() + MARK.len()) as u64,
+            size: CONTEXT_START_HEAD.min(segment.end() - start),
         };
-        let bytes = part.read(source, part.size).ok()?;
-        let bytes = bytes.strip_prefix(&MARK).unwrap_or(&bytes);
-        bytes.starts_with(&CONTEXT_START).then_some(())
+        let code = part.read(source, part.size).ok()?;
+        is_context_start(machine, &code).then_some(())
     };
     spans
         .as_slice()
         .iter()
-        .filter(|span| CONTEXT_START_SIZE.contains(&(span.end - span.start)))
+        .filter(|span| sizes.contains(&(span.end - span.start)))
         .map(|span| span.start)
         .take(MAX_CONTEXT_STARTS)
-        .filter(|start| is_start(start).is_some())
+        .filter(|&start| is_start(start).is_some())
         .map(|start| (start.saturating_sub(1), start, Rule::End))
         .collect()
 }

@@ -15,6 +15,7 @@ mod identity;
 mod index;
 mod instructions;
 mod known;
+mod leaves;
 mod notes;
 mod plt;
 mod refused;

@@ -89,7 +89,7 @@ impl<'a> Facts<'a> {
                     return (fp == Saved::Same && ra == PUSHED).then_some(Rule::Plt { pushed });
                 }
                 let place = self.place(&expression)?;
-                let slot = i16::try_from(place.offset).ok()?;
+                let slot = i32::try_from(place.offset).ok()?;
                 let plus = i32::try_from(place.plus?).ok()?;
                 if place.register == registers.sp {
                     Cfa::SpSlot { slot, plus }
@@ -106,11 +106,11 @@ impl<'a> Facts<'a> {
     fn frame_pointer(&self, registers: &Registers) -> Option<Saved> {
         match self.row.register(registers.fp) {
             None | Some(RegisterRule::SameValue) => Some(Saved::Same),
-            Some(RegisterRule::Offset(offset)) => i16::try_from(offset).ok().map(Saved::At),
+            Some(RegisterRule::Offset(offset)) => i32::try_from(offset).ok().map(Saved::At),
             Some(RegisterRule::Expression(expression)) => {
                 let place = self.place(&expression)?;
                 let plain = place.register == registers.fp && place.plus.is_none();
-                plain.then_some(Saved::AtFp(i16::try_from(place.offset).ok()?))
+                plain.then_some(Saved::AtFp(i32::try_from(place.offset).ok()?))
             }
             _ => None,
         }
@@ -127,7 +127,7 @@ impl<'a> Facts<'a> {
                 Some(ReturnAddress::LinkRegister)
             }
             (Machine::Aarch64, Some(RegisterRule::Offset(offset))) => {
-                i16::try_from(offset).ok().map(ReturnAddress::At)
+                i32::try_from(offset).ok().map(ReturnAddress::At)
             }
             (Machine::Aarch64, _) => None,
         }

@@ -1,5 +1,6 @@
 //! Reads the sections that hold unwind information.
 
+use crate::cfi::forget_keys;
 use crate::elf::{Executable, Section};
 use crate::source::Part;
 use crate::{Refused, Source};
@@ -27,14 +28,15 @@ pub(crate) struct EhFrameBytes {
 
 impl FrameBytes {
     pub fn read(executable: &Executable, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
-        let eh_frame = match executable.section(".eh_frame") {
+        let machine = executable.machine;
+        let mut eh_frame = match executable.section(".eh_frame") {
             Some(section) => Some(EhFrameBytes {
                 content: section.part.read(source, MAX_FRAMES)?,
                 bases: bases(executable, section.address),
             }),
             None => without_section(executable, source),
         };
-        let debug_frame = match executable.section(".debug_frame") {
+        let mut debug_frame = match executable.section(".debug_frame") {
             // It says less of Go's functions than their own table.
             Some(_) if executable.go_functions().is_some() => None,
             // Nothing needs it to run, so damage there is no reason to give up the rest.
@@ -42,6 +44,10 @@ impl FrameBytes {
             Some(section) => Some(uncompressed(section, source)?),
             None => None,
         };
+        let contents = eh_frame.iter_mut().map(|bytes| &mut bytes.content);
+        for content in contents.chain(&mut debug_frame) {
+            forget_keys(machine, content);
+        }
         Ok(Self {
             eh_frame,
             debug_frame,

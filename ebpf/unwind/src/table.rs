@@ -5,7 +5,7 @@ use crate::elf::{Executable, Segment};
 use crate::sections::FrameBytes;
 use crate::span::{Origin, Span, Spans};
 use crate::writer::{Step, Writer};
-use crate::{Refused, Source, golang, instructions, known, plt};
+use crate::{Refused, Source, golang, instructions, known, leaves, plt};
 use gimli::{DebugFrame, EhFrame};
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row, Words, search};
@@ -137,6 +137,8 @@ impl<'a, S: Source + ?Sized> Authorities<'a, S> {
         spans.fill(code(self.fixed(starts)));
         let derived = instructions::rules(executable, source, &spans);
         spans.fill(code(self.fixed(derived)));
+        let leaves = leaves::rules(executable, source, &spans);
+        spans.fill(code(self.fixed(leaves)));
         spans.fill(code(self.fixed(known::entry(executable))));
         Ok(spans)
     }

@@ -9,6 +9,18 @@
 
 static volatile unsigned long sink;
 
+#ifdef __aarch64__
+static const unsigned code[] = {
+    0xa9be7bfd, // stp x29, x30, [sp, #-32]!
+    0x910003fd, // mov x29, sp
+    0x52800809, // mov w9, 64
+    0x71000529, // subs w9, w9, 1
+    0x54ffffe1, // b.ne to the subs
+    0xd63f0000, // blr x0
+    0xa8c27bfd, // ldp x29, x30, [sp], #32
+    0xd65f03c0, // ret
+};
+#else
 static const unsigned char code[] = {
     0x55,                         // push rbp
     0x48, 0x89, 0xe5,             // mov rbp, rsp
@@ -23,6 +35,7 @@ static const unsigned char code[] = {
     0x5d,                         // pop rbp
     0xc3,                         // ret
 };
+#endif
 
 SHOWN unsigned long leaf(void) {
   unsigned long state = sink | 1;
@@ -43,6 +56,7 @@ SHOWN unsigned long call(unsigned long (*made)(unsigned long (*)(void))) {
 int main(void) {
   void *memory = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   memcpy(memory, code, sizeof code);
+  __builtin___clear_cache(memory, (char *)memory + sizeof code);
   mprotect(memory, 4096, PROT_READ | PROT_EXEC);
   alarm(300);
   for (;;) sink = call(memory) + 1;

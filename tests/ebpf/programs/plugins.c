@@ -6,6 +6,10 @@
 
 #define SHOWN __attribute__((noipa))
 
+#ifndef CALLS
+#define CALLS 100
+#endif
+
 static volatile unsigned long sink;
 
 SHOWN unsigned long leaf(unsigned long state) {
@@ -21,7 +25,7 @@ SHOWN unsigned long use(const char *path, const char *name, unsigned long state)
   void *library = dlopen(path, RTLD_NOW);
   unsigned long (*call)(unsigned long, unsigned long (*)(unsigned long));
   if (!library || !(call = dlsym(library, name))) abort();
-  for (int i = 0; i < 100; i++) state = call(state, leaf) + 1;
+  for (int i = 0; i < CALLS; i++) state = call(state, leaf) + 1;
   dlclose(library);
   return state;
 }

@@ -10,6 +10,16 @@
 
 static volatile unsigned long sink;
 
+#ifdef __aarch64__
+#define FAULT "udf #0"
+#define AT uc_mcontext.pc
+#define LENGTH 4
+#else
+#define FAULT "ud2"
+#define AT uc_mcontext.gregs[REG_RIP]
+#define LENGTH 2
+#endif
+
 __asm__(
     ".text\n"
     ".type before, @function\n"
@@ -21,7 +31,7 @@ __asm__(
     ".globl fault\n"
     ".type fault, @function\n"
     "fault: .cfi_startproc\n"
-    "  ud2\n"
+    "  " FAULT "\n"
     "  ret\n"
     "  .cfi_endproc\n"
     ".size fault, .-fault\n");
@@ -38,7 +48,7 @@ SHOWN unsigned long hot(unsigned long state) {
 
 SHOWN void on_signal(int signal, siginfo_t *info, void *context) {
   sink = hot(signal);
-  ((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] += 2;
+  ((ucontext_t *)context)->AT += LENGTH;
 }
 
 SHOWN unsigned long inner(unsigned long state) {

@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::reason::EndReason;
 
-use crate::chains::Subject;
-use crate::host::{Running, skip};
+use crate::chains::Live;
+use crate::host::Running;
 use crate::programs::programs;
+use crate::support::skip;
 use crate::toolchain::Workshop;
 use gdb::{Gdb, Thread};
 use walker::{Files, Stopped};
@@ -155,7 +156,7 @@ fn walks_the_known_programs_as_gdb_does() {
         if program.name == "deleted" || !program.name.contains(&only) {
             continue;
         }
-        if let Some(subject) = Subject::start(&workshop, program) {
+        if let Some(subject) = Live::start(&workshop, program) {
             let (name, pid) = subject.running();
             failed += &check(name, pid, &mut files);
         }

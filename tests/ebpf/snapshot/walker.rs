@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
+use profcol_ebpf_common::architecture::X86_64;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::walk::{Registers, Walk, World};
@@ -56,12 +57,13 @@ impl Stopped {
         let mut walk = Walk {
             registers,
             exact: 1,
+            ..Walk::default()
         };
         let mut frames = Vec::new();
         while frames.len() < MOST_FRAMES {
             frames.push(walk.registers.ip);
             let rule = self.rule(walk.address(), files);
-            if let Err(end) = rule.and_then(|rule| walk.step(rule.encode(), self)) {
+            if let Err(end) = rule.and_then(|rule| walk.step::<X86_64>(rule.encode(), self)) {
                 return (frames, end);
             }
         }
@@ -119,6 +121,10 @@ impl World for Stopped {
         let mut word = [0; 8];
         self.memory.read_exact_at(&mut word, address).ok()?;
         Some(u64::from_le_bytes(word))
+    }
+
+    fn address_bits(&self) -> u64 {
+        u64::MAX
     }
 }
 

@@ -1,6 +1,9 @@
 //! The step on hand-made code and memory: each rule, each reason to stop, and anything at all.
 
+mod aarch64;
+
 use super::*;
+use crate::architecture::{Aarch64, X86_64};
 use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
 use crate::table::{MAX_ROWS_OF_PAGE, Row};
 use proptest::prelude::*;
@@ -22,6 +25,10 @@ impl World for OneRule {
     fn user_word(&mut self, address: u64) -> Option<u64> {
         Some(address)
     }
+
+    fn address_bits(&self) -> u64 {
+        ADDRESS_BITS
+    }
 }
 
 impl Tables for OneRule {
@@ -30,12 +37,23 @@ impl Tables for OneRule {
     }
 }
 
+/// What a machine that signs return addresses leaves for addresses.
+const ADDRESS_BITS: u64 = (1 << 48) - 1;
+
 /// By the rule that the tables have for the frame's address.
-fn step<W: Tables + World>(walk: &mut Walk, code: &Code, world: &mut W) -> Result<(), EndReason> {
+fn step_on<A: Architecture, W: Tables + World>(
+    walk: &mut Walk,
+    code: &Code,
+    world: &mut W,
+) -> Result<(), EndReason> {
     let address = walk.address();
     let page = code.page(world, address)?;
     let rule = rule_at(world, page, code.offset_of(address));
-    walk.step(rule, world)
+    walk.step::<A>(rule, world)
+}
+
+fn step<W: Tables + World>(walk: &mut Walk, code: &Code, world: &mut W) -> Result<(), EndReason> {
+    step_on::<X86_64, W>(walk, code, world)
 }
 
 /// Any address is in it.
@@ -65,6 +83,7 @@ fn walk(ip: u64, sp: u64) -> Walk {
             link: LINK,
         },
         exact: 1,
+        ..Walk::default()
     }
 }
 
@@ -94,6 +113,7 @@ fn goes_to_the_caller_that_the_rule_leads_to() {
         (plt, 0x100a, (0x7000, 0x7008, FP)),
         (plt, 0x100b, (0x7008, 0x7010, FP)),
         (Rule::FramePointer, 0x1000, (0x9008, 0x9010, 0x9000)),
+        (Rule::OtherStack, 0x1000, (0x9008, 0x9010, 0x9000)),
         (vfork, 0x1000, (LINK, 0x7000, FP)),
     ] {
         let mut walk = walk(ip, 0x7000);
@@ -161,10 +181,11 @@ impl Process {
     }
 
     /// Walks from this place to the end, and returns the addresses on the way.
-    fn walk(&mut self, registers: Registers) -> (Vec<u64>, EndReason) {
+    fn walk<A: Architecture>(&mut self, registers: Registers) -> (Vec<u64>, EndReason) {
         let mut walk = Walk {
             registers,
             exact: 1,
+            ..Walk::default()
         };
         let code = code(TableRef {
             pages: 0,
@@ -177,7 +198,7 @@ impl Process {
             if !code.holds(walk.address()) {
                 return (addresses, EndReason::NoMapping);
             }
-            if let Err(reason) = step(&mut walk, &code, self) {
+            if let Err(reason) = step_on::<A, Self>(&mut walk, &code, self) {
                 return (addresses, reason);
             }
         }
@@ -193,6 +214,10 @@ impl Words for Process {
 impl World for Process {
     fn user_word(&mut self, address: u64) -> Option<u64> {
         self.memory.get(&address).copied()
+    }
+
+    fn address_bits(&self) -> u64 {
+        ADDRESS_BITS
     }
 }
 
@@ -228,7 +253,17 @@ fn check(
     from: Registers,
     expected: (&[u64], EndReason),
 ) {
-    let (addresses, reason) = Process::new(rows, memory).walk(from);
+    check_on::<X86_64>(rows, memory, from, expected);
+}
+
+#[track_caller]
+fn check_on<A: Architecture>(
+    rows: &[(u64, Rule)],
+    memory: &[(u64, u64)],
+    from: Registers,
+    expected: (&[u64], EndReason),
+) {
+    let (addresses, reason) = Process::new(rows, memory).walk::<A>(from);
     assert_eq!((&*addresses, reason), expected);
 }
 
@@ -270,10 +305,11 @@ fn a_signal_may_interrupt_any_instruction_on_any_stack() {
     // The handler on the alternate stack above, what it interrupted below, at the first byte of a function.
     let memory = [
         (STACK, TEXT + 0x11),
-        (STACK + 8 + SIGNAL_IP, TEXT + 0x20),
-        (STACK + 8 + SIGNAL_SP, lower),
-        (STACK + 8 + SIGNAL_FP, 0),
-        (STACK + 8 + SIGNAL_LINK, 0),
+        // Behind the flags, the link and the stack of a `ucontext`: the registers 16, 15, 10 and 8.
+        (STACK + 8 + 168, TEXT + 0x20),
+        (STACK + 8 + 160, lower),
+        (STACK + 8 + 120, 0),
+        (STACK + 8 + 104, 0),
         (lower, TEXT + 0x38),
     ];
     check(
@@ -290,6 +326,17 @@ fn a_signal_may_interrupt_any_instruction_on_any_stack() {
         &memory[..2],
         at(TEXT, STACK, 0),
         (&[TEXT, TEXT + 0x10], EndReason::StackUnreadable),
+    );
+}
+
+#[test]
+fn another_stack_may_be_anywhere() {
+    let lower = STACK - 0x8000;
+    check(
+        &[(0, Rule::OtherStack), (0x10, Rule::End)],
+        &[(lower, 0), (lower + 8, TEXT + 0x18)],
+        at(TEXT + 4, STACK, lower),
+        (&[TEXT + 4, TEXT + 0x17], EndReason::Complete),
     );
 }
 
@@ -327,11 +374,11 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
     let fp = STACK + 0x40;
     let (caller, callers_caller) = (TEXT + 0x21, TEXT + 0x41);
     for (instruction, moved) in [
-        (&PUSH_FP[..], 0),
-        (&MARKED_PUSH_FP, 0),
-        (&SET_FP, 8),
-        (&SET_FP_OTHERWISE, 8),
-        (&RETURN, 0),
+        (&X86_64::PUSH_FP[..], 0),
+        (&X86_64::MARKED_PUSH_FP, 0),
+        (&X86_64::SET_FP, 8),
+        (&X86_64::SET_FP_OTHERWISE, 8),
+        (&X86_64::RETURN, 0),
     ] {
         let mut bytes = [0x90; 8];
         bytes[..instruction.len()].copy_from_slice(instruction);
@@ -366,6 +413,7 @@ fn says_why_a_file_has_no_rule() {
         let mut walk = Walk {
             registers: at(TEXT, STACK, 0),
             exact: 1,
+            ..Walk::default()
         };
         step(&mut walk, &code(table), &mut process)
     };
@@ -418,7 +466,7 @@ fn ends_where_there_is_nothing_to_return_to() {
 }
 
 /// Words, rules and memory of any content.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Anything {
     words: Vec<u32>,
     rules: Vec<u64>,
@@ -436,6 +484,10 @@ impl World for Anything {
     fn user_word(&mut self, address: u64) -> Option<u64> {
         let is_user = (0x1_0000..1 << 47).contains(&address);
         is_user.then(|| self.memory[(address >> 3) as usize % self.memory.len()])
+    }
+
+    fn address_bits(&self) -> u64 {
+        ADDRESS_BITS
     }
 }
 
@@ -456,7 +508,7 @@ fn any_word() -> impl Strategy<Value = u64> {
 }
 
 fn any_rule() -> impl Strategy<Value = u64> {
-    let known = (0..10u64, 0..3u64, any::<i8>(), any::<i8>(), any::<i8>()).prop_map(
+    let known = (0..11u64, 0..3u64, any::<i8>(), any::<i8>(), any::<i8>()).prop_map(
         |(kind, fp_place, cfa, ra, fp)| {
             let places = (i64::from(cfa) << 40) as u64 | u64::from(i64::from(ra) as u16) << 24;
             places | u64::from(i64::from(fp) as u16) << 8 | fp_place << 4 | 1 << 6 | kind
@@ -466,7 +518,7 @@ fn any_rule() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    /// Neither panics nor goes down the stack, but where a signal moved it.
+    /// Neither panics nor goes down the stack, but where it is known to be another one.
     #[test]
     fn survives_anything(
         words in proptest::collection::vec(any::<u32>(), 1..64),
@@ -479,24 +531,40 @@ proptest! {
         exact in 0..2u32,
         number in number::ANONYMOUS..number::FIRST_FILE + 1,
     ) {
-        let mut world = Anything { words, rules, memory };
+        let world = Anything { words, rules, memory };
         let (ip, sp, fp, link) = registers;
         let table = TableRef { pages, first_page, page_count };
-        let mut walk = Walk {
+        let walk = Walk {
             registers: Registers { ip, sp, fp, link },
             exact,
+            sp_is_bound: exact,
         };
         let code = Code { number, ..code(table) };
-        for _ in 0..256 {
-            let before = walk.registers;
-            let had_link = before.link != 0;
-            if step(&mut walk, &code, &mut world).is_err() {
-                break;
-            }
-            let after = walk.registers;
-            let is_signal = walk.exact == 1;
-            let is_up = after.sp > before.sp || had_link && after.sp == before.sp;
-            prop_assert!(is_up || is_signal, "{before:?} to {after:?}");
-        }
+        survives::<X86_64>(walk, &code, world.clone())?;
+        survives::<Aarch64>(walk, &code, world)?;
     }
+}
+
+fn survives<A: Architecture>(
+    mut walk: Walk,
+    code: &Code,
+    mut world: Anything,
+) -> Result<(), TestCaseError> {
+    for _ in 0..256 {
+        let before = walk.registers;
+        let had_link = before.link != 0;
+        let address = walk.address();
+        let rule = code
+            .page(&world, address)
+            .map(|page| rule_at(&world, page, address));
+        if step_on::<A, Anything>(&mut walk, code, &mut world).is_err() {
+            break;
+        }
+        let after = walk.registers;
+        let is_signal = walk.exact == 1;
+        let is_other = rule.is_ok_and(|rule| rule.kind() == kind::OTHER_STACK);
+        let is_up = after.sp > before.sp || had_link && after.sp == before.sp;
+        prop_assert!(is_up || is_signal || is_other, "{before:?} to {after:?}");
+    }
+    Ok(())
 }

@@ -5,13 +5,13 @@
 //! once for all events that are taken in together.
 
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use profcol_ebpf_common::file::FileId;
 
-use super::events::{Mapped, Origin};
+use super::records::{Mapped, Origin};
 
 /// What is remembered of files; when there are more, it begins anew.
 const MOST: usize = 1 << 16;
@@ -50,7 +50,7 @@ impl Origins {
     }
 
     /// The identity of a file of this origin, and when it was written, where that is seen.
-    pub fn note(&mut self, origin: Origin, written: Option<u64>) -> FileId {
+    fn note(&mut self, origin: Origin, written: Option<u64>) -> FileId {
         let place = (origin.device, origin.inode);
         bounded(&mut self.by_place).insert(place, origin);
         let all = bounded(&mut self.written);
@@ -61,7 +61,7 @@ impl Origins {
             }
             None => all.get(&origin).copied().unwrap_or(0),
         };
-        let id = FileId::new(origin.inode, origin.device, origin.generation, written);
+        let id = origin.written(written);
         self.fresh.insert(origin, id);
         id
     }
@@ -119,8 +119,4 @@ pub fn written(found: &Metadata) -> u64 {
     (found.st_mtime() as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(found.st_mtime_nsec() as u64)
-}
-
-pub fn written_of(file: &File) -> Option<u64> {
-    file.metadata().ok().map(|found| written(&found))
 }

@@ -1,17 +1,20 @@
 //! The kernel's events, from a ring on each CPU.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
-use super::events::{self, Event, Record};
-use crate::sys::{self, Mapped};
+use super::SideBandError;
+use super::records::{self, Event, Kind, Origin, Record};
+use crate::events;
+use crate::sys::{self, EventsOf, Mapped};
 
-/// Pages of a ring: what a user may lock without asking is for half a MiB on each CPU.
-const PAGES: usize = 64;
-const PAGE: usize = 4096;
-const BYTES: usize = PAGES * PAGE;
+/// Bytes of a ring, a power of two: what a user may lock without asking is for half a MiB on each CPU.
+const OF_CPU: usize = 256 << 10;
+/// Pages may be as large.
+const OF_THREAD: usize = 64 << 10;
 
 /// Words of eight bytes in the page before the records: how far the kernel wrote, and how far it was
 /// read.
@@ -21,6 +24,13 @@ const TAIL: usize = 129;
 struct Ring {
     event: OwnedFd,
     mapped: Mapped,
+    /// How far in it the records begin: behind a page.
+    records: usize,
+}
+
+enum Unopened {
+    Event(io::Error),
+    Memory(io::Error),
 }
 
 pub struct Rings {
@@ -35,17 +45,20 @@ pub struct Drained {
 }
 
 impl Rings {
-    pub fn open(cpus: &[u32]) -> io::Result<Self> {
+    pub fn open(cpus: &[u32]) -> Result<Self, SideBandError> {
         let mut rings = Self {
             by_cpu: BTreeMap::new(),
         };
         for &cpu in cpus {
-            match Ring::open(cpu) {
+            match Ring::open(EventsOf::Cpu(cpu), OF_CPU) {
                 Ok(ring) => {
                     rings.by_cpu.insert(cpu, ring);
                 }
-                Err(error) if crate::events::is_gone(&error) => {}
-                Err(error) => return Err(error),
+                Err(Unopened::Event(error)) if events::is_gone(&error) => {}
+                Err(Unopened::Event(error)) => {
+                    return Err(events::explain(cpu, error, cpus.len()).into());
+                }
+                Err(Unopened::Memory(error)) => return Err(SideBandError::Memory(error)),
             }
         }
         Ok(rings)
@@ -56,7 +69,7 @@ impl Rings {
         let mut came = false;
         for &cpu in online {
             if !self.by_cpu.contains_key(&cpu)
-                && let Ok(ring) = Ring::open(cpu)
+                && let Ok(ring) = Ring::open(EventsOf::Cpu(cpu), OF_CPU)
             {
                 self.by_cpu.insert(cpu, ring);
                 came = true;
@@ -83,19 +96,41 @@ impl Rings {
     }
 }
 
+/// What events tell of a file: it is mapped here, and the event of that is read.
+pub fn origin(file: &File) -> io::Result<Option<Origin>> {
+    let ring = match Ring::open(EventsOf::ThisThread, OF_THREAD) {
+        Ok(ring) => ring,
+        Err(Unopened::Event(error) | Unopened::Memory(error)) => return Err(error),
+    };
+    let mapped = Mapped::first_page_of_code(file.as_fd())?;
+    let mut drained = Drained::default();
+    ring.drain(&mut drained);
+    let mut told = drained.events.into_iter().rev();
+    Ok(told.find_map(|event| match event.kind {
+        Kind::Mapped(told) if told.start == mapped.address() => told.origin,
+        _ => None,
+    }))
+}
+
 impl Ring {
-    fn open(cpu: u32) -> io::Result<Self> {
-        let event = sys::open_process_events(cpu)?;
-        let mapped = Mapped::shared(event.as_fd(), PAGE + BYTES)?;
-        sys::enable(event.as_fd())?;
-        Ok(Self { event, mapped })
+    fn open(of: EventsOf, bytes: usize) -> Result<Self, Unopened> {
+        let event = sys::open_process_events(of).map_err(Unopened::Event)?;
+        let records = sys::page_size() as usize;
+        let mapped = Mapped::shared(event.as_fd(), records + bytes).map_err(Unopened::Memory)?;
+        sys::enable(event.as_fd()).map_err(Unopened::Event)?;
+        Ok(Self {
+            event,
+            mapped,
+            records,
+        })
     }
 
     fn drain(&self, drained: &mut Drained) {
         let head = self.mapped.long(HEAD).load(Ordering::Acquire);
         let mut tail = self.mapped.long(TAIL).load(Ordering::Relaxed);
+        let mask = self.mapped.len() - self.records - 1;
         let word = |at: u64| {
-            let place = (at as usize & (BYTES - 1)) + PAGE;
+            let place = (at as usize & mask) + self.records;
             self.mapped.long(place / 8).load(Ordering::Relaxed)
         };
         let mut bytes = Vec::new();
@@ -112,7 +147,7 @@ impl Ring {
                 bytes.extend(word(at).to_le_bytes());
             }
             tail += size;
-            match events::parse(&bytes) {
+            match records::parse(&bytes) {
                 Some(Record::Event(event)) => drained.events.push(event),
                 Some(Record::Lost(count)) => drained.lost += count,
                 Some(Record::Other) => {}
@@ -120,5 +155,31 @@ impl Ring {
             }
         }
         self.mapped.long(TAIL).store(tail, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    #[expect(clippy::print_stderr, reason = "says what is skipped")]
+    fn an_event_tells_of_a_file_that_is_mapped_here() {
+        let open = || File::open("/proc/self/exe").expect("it is running");
+        match origin(&open()) {
+            Ok(told) => {
+                let told = told.expect("mapping it was an event");
+                let shown = open().metadata().expect("it is open");
+                assert_eq!(told.inode, shown.st_ino());
+                assert_eq!(origin(&open()).expect("as before"), Some(told));
+            }
+            Err(error) => {
+                let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+                assert!(!ci, "no events: {error}");
+                eprintln!("skipped: the kernel gives no events here: {error}");
+            }
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::events::{Mapped, Origin};
+use super::records::{Mapped, Origin};
 
 /// All numbers of processes.
 pub fn processes() -> Vec<u32> {

@@ -20,6 +20,9 @@ const MAX_SEARCHED: u64 = 64 << 20;
 /// The first bytes of a function: its prologue is among them.
 const PROLOGUE: u64 = 8;
 
+/// Bytes of `mov rbp, rsp`.
+const MOVE_FP: u64 = 3;
+
 /// The outermost function of a stack.
 const TOP_FRAME: u8 = 1;
 /// It sets the stack pointer to something else.
@@ -177,12 +180,19 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
         if deltas.peek().is_none() {
             push(start, Rule::Unsupported);
         }
+        let mut has_begun = false;
         for (at, delta) in deltas {
             let at = entry.saturating_add(at);
             if at >= end {
                 break;
             }
-            push(at, shape.rule(delta));
+            if let Some(rule) = shape.until_moved(delta).filter(|_| !has_begun) {
+                push(at, rule);
+                push(at.saturating_add(MOVE_FP), shape.rule(delta));
+            } else {
+                push(at, shape.rule(delta));
+            }
+            has_begun |= delta != 0;
         }
     }
 }
@@ -245,13 +255,21 @@ impl Shape {
         .unwrap_or(Rule::Unsupported)
     }
 
+    /// Where it has just pushed the frame pointer and will change the stack: the pointer is still the
+    /// caller's.
+    fn until_moved(&self, delta: i32) -> Option<Rule> {
+        let is_push = delta == 8 && self.saves && self.machine == Machine::X86_64;
+        let changes = self.switches == Some(true);
+        (is_push && changes).then(|| Rule::frame(Cfa::Sp(16), Saved::At(-16), PUSHED))
+    }
+
     fn x86_64(&self, delta: i32) -> Option<Rule> {
         let saved = match (delta, self.saves) {
             (0, _) | (_, false) => Saved::Same,
             _ => Saved::At(-16),
         };
         let cfa = match (self.switches, saved) {
-            (Some(_), Saved::At(_)) => Cfa::Fp(16),
+            (Some(_), Saved::At(_)) => return Some(Rule::OtherStack),
             (Some(_), _) if delta > 0 => return None,
             _ => Cfa::Sp(delta.checked_add(8)?),
         };
@@ -267,7 +285,7 @@ impl Shape {
                 ReturnAddress::LinkRegister,
             ));
         }
-        let bottom = i16::try_from(-delta).ok()?;
+        let bottom = delta.checked_neg()?;
         let cfa = match self.switches {
             Some(_) => Cfa::Fp(delta.checked_add(8)?),
             None => Cfa::Sp(delta),

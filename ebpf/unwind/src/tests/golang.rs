@@ -96,7 +96,11 @@ fn functions_of_go_are_what_their_table_says() {
             (0x18, Rule::SignalFrame),
             (0x20, Rule::End),
             (0x30, sp(8)),
-            (0x31, Rule::frame(Cfa::Fp(16), saved, PUSHED)),
+            // Pushed and not yet moved.
+            (0x31, Rule::frame(Cfa::Sp(16), saved, PUSHED)),
+            (0x33, Rule::frame(Cfa::Sp(16), saved, PUSHED)),
+            (0x34, Rule::OtherStack),
+            (0x38, Rule::OtherStack),
             (0x39, sp(8)),
             (0x40, Rule::Unsupported),
             (0x51, sp(16)),

@@ -119,13 +119,22 @@ impl Frames {
         Self::common(b"zR", &[0x0c, 7, 8, 0x90, 1])
     }
 
+    /// def_cfa sp+0
+    pub fn aarch64(augmentation: &[u8]) -> Self {
+        Self::with(augmentation, 30, &[0x0c, 31, 0])
+    }
+
     pub fn common(augmentation: &[u8], instructions: &[u8]) -> Self {
+        Self::with(augmentation, 16, instructions)
+    }
+
+    fn with(augmentation: &[u8], return_address: u8, instructions: &[u8]) -> Self {
         let mut frames = Self(Vec::new());
         let mut body = 0u32.to_le_bytes().to_vec();
         body.push(1);
         body.extend(augmentation);
-        // Code by one, data by -8, return address in register 16, absolute addresses of 8 bytes.
-        body.extend([0, 1, 0x78, 16, 1, 0x04]);
+        // Code by one, data by -8, absolute addresses of 8 bytes.
+        body.extend([0, 1, 0x78, return_address, 1, 0x04]);
         body.extend(instructions);
         frames.push(body);
         frames

@@ -1,3 +1,4 @@
+mod aarch64;
 mod golang;
 mod image;
 mod instructions;

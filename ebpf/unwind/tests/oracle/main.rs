@@ -279,6 +279,8 @@ fn every_row_is_what_readelf_says() {
         "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
         "/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1",
         "/usr/aarch64-linux-gnu/lib/libc.so.6",
+        "/usr/aarch64-linux-gnu/lib/libm.so.6",
+        "/usr/aarch64-linux-gnu/lib/libstdc++.so.6",
     ]
     .iter()
     .filter_map(|path| std::fs::canonicalize(path).ok())

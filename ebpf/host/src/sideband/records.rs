@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use profcol_ebpf_common::file::FileId;
+
 /// One event, at nanoseconds since boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -46,6 +48,11 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// The file, whose content was written at this time.
+    pub fn written(&self, time: u64) -> FileId {
+        FileId::new(self.inode, self.device, self.generation, time)
+    }
+
     pub fn device(major: u32, minor: u32) -> u32 {
         const MINOR_BITS: u32 = 20;
         major << MINOR_BITS | minor

@@ -1,0 +1,106 @@
+//! What profcol wrote to a file, sample by sample.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use profcol_profile::{Model, json};
+
+/// One stack at one or more times.
+pub struct Recorded {
+    pub pid: u32,
+    pub parent: u32,
+    pub has_name: bool,
+    /// Why it is not whole.
+    pub end: Option<String>,
+    /// Nanoseconds of the world's time.
+    pub times: Vec<u64>,
+}
+
+pub fn read(path: &Path) -> Result<Vec<Recorded>> {
+    let mut recorded = Vec::new();
+    for line in fs::read(path)?.split(|&byte| byte == b'\n') {
+        // The last line may be torn.
+        if let Ok(model) = json::decode(line) {
+            add(&model, &mut recorded);
+        }
+    }
+    Ok(recorded)
+}
+
+fn add(model: &Model, recorded: &mut Vec<Recorded>) {
+    let dictionary = &*model.dictionary;
+    for resource in &model.resources {
+        let attributes = || {
+            let resource = resource.resource.iter();
+            resource.flat_map(|resource| &resource.attributes)
+        };
+        let number = |key: &str| {
+            let mut found = attributes().filter(|attribute| &*attribute.key == key);
+            let number = found.next()?.value.as_int()?;
+            u32::try_from(number).ok()
+        };
+        let Some(pid) = number("process.pid") else {
+            continue;
+        };
+        let has_name = attributes().any(|attribute| {
+            let is_name = &*attribute.key == "process.executable.name";
+            is_name
+                && attribute
+                    .value
+                    .as_str()
+                    .is_some_and(|name| !name.is_empty())
+        });
+        for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+            for sample in profile.samples.iter() {
+                let end = sample.attributes.iter().find_map(|&index| {
+                    let attribute = dictionary.attributes.get(index)?;
+                    let key = dictionary.strings.get(attribute.key);
+                    let is_end = key == "profcol.stack.end_reason";
+                    is_end.then(|| attribute.value.as_str().unwrap_or_default().to_owned())
+                });
+                recorded.push(Recorded {
+                    pid,
+                    parent: number("process.parent_pid").unwrap_or_default(),
+                    has_name,
+                    end,
+                    times: sample.timestamps.to_vec(),
+                });
+            }
+        }
+    }
+}
+
+/// The samples of these processes and of those that they started.
+pub fn of_processes<'r>(recorded: &'r [Recorded], pids: &[u32]) -> Vec<&'r Recorded> {
+    let parents: HashMap<u32, u32> = recorded.iter().map(|r| (r.pid, r.parent)).collect();
+    let wanted: HashSet<u32> = pids.iter().copied().collect();
+    let is_theirs = |recorded: &&Recorded| {
+        let mut pid = recorded.pid;
+        // No deeper than processes are nested here; numbers may be used again.
+        for _ in 0..16 {
+            if wanted.contains(&pid) {
+                return true;
+            }
+            let Some(&parent) = parents.get(&pid) else {
+                break;
+            };
+            pid = parent;
+        }
+        false
+    };
+    recorded.iter().filter(is_theirs).collect()
+}
+
+/// Samples by the reason why their stacks end, `whole` among them.
+pub fn reasons(recorded: &[&Recorded]) -> BTreeMap<String, usize> {
+    let mut reasons = BTreeMap::new();
+    for sample in recorded {
+        let reason = sample.end.as_deref().unwrap_or(WHOLE).to_owned();
+        *reasons.entry(reason).or_default() += sample.times.len();
+    }
+    reasons
+}
+
+pub const WHOLE: &str = "whole";

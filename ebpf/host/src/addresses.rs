@@ -1,0 +1,71 @@
+//! How high the addresses of this machine's programs go: on aarch64 what is above may sign a return
+//! address.
+
+use std::fs;
+use std::io;
+
+/// What the kernel told this process when it started, in pairs of words: which, and what.
+const PATH: &str = "/proc/self/auxv";
+const PAIR: usize = 16;
+
+/// The path of the executable. It lies where the stack begins, which is the end of what a process can
+/// have: by less than its half, wherever the stack was put.
+const EXECUTABLE_PATH: u64 = 31;
+
+/// The bits that an address may have.
+///
+/// Of 52 bits only those processes get the last four that ask for them; nobody does for code.
+pub fn bits() -> io::Result<u64> {
+    of_top(&fs::read(PATH)?).ok_or_else(|| {
+        let what = format!("{PATH} does not say where the stack is");
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
+}
+
+fn of_top(told: &[u8]) -> Option<u64> {
+    let (pairs, _) = told.as_chunks::<PAIR>();
+    let top = pairs.iter().find_map(|pair| {
+        let (words, _) = pair.as_chunks();
+        match words {
+            &[which, what] if u64::from_ne_bytes(which) == EXECUTABLE_PATH => {
+                Some(u64::from_ne_bytes(what))
+            }
+            _ => None,
+        }
+    })?;
+    (top != 0).then(|| u64::MAX >> top.leading_zeros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_end_of_addresses() {
+        let check = |pairs: &[(u64, u64)], expected: Option<u32>| {
+            let told: Vec<u8> = pairs
+                .iter()
+                .flat_map(|&(which, what)| [which, what])
+                .flat_map(u64::to_ne_bytes)
+                .collect();
+            let expected = expected.map(|bits| (1 << bits) - 1);
+            assert_eq!(of_top(&told), expected, "{pairs:?}");
+        };
+        let page = (6, 4096);
+        check(&[page, (31, 0xffff_e1d3_2fe8), (0, 0)], Some(48));
+        check(&[(31, 0x7f_f1d3_2fe8), page, (0, 0)], Some(39));
+        check(&[page, (31, 0), (0, 0)], None);
+        check(&[page, (0, 0)], None);
+        check(&[], None);
+    }
+
+    #[test]
+    fn the_kernel_says_it() {
+        let bits = bits().expect("/proc is mounted");
+        let here = &raw const bits as u64;
+        assert!(
+            here & !bits == 0 && here > bits / 2,
+            "{here:#x} of {bits:#x}"
+        );
+    }
+}

@@ -1,0 +1,289 @@
+//! Where a program spends its time, by profcol and by `perf record --call-graph dwarf` over the same seconds: each
+//! function has the same share of the samples, on top of the stack and anywhere in it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::host::{Profiler, Running, can_profile};
+use crate::profile::{Profile, Symbols};
+use crate::support::root;
+use crate::support::skip;
+use crate::toolchain::Workshop;
+
+const FREQUENCY: u32 = 499;
+const SECONDS: &str = "6";
+/// Deep stacks have to fit into what perf copies of each.
+const COPIED: &str = "dwarf,32768";
+
+/// Functions that are looked at, those with the largest shares.
+const FUNCTIONS: usize = 20;
+
+/// Shares of two samplings of one thing differ by chance; by more than so many standard deviations of the difference,
+/// and by more than the least, they do not. The clocks of both tick at the same pace, and may keep time with a loop.
+const DEVIATIONS: f64 = 4.5;
+const LEAST: f64 = 0.03;
+
+/// Of perf's stacks have to be whole for more than their tops to be compared.
+const REACHED: f64 = 0.95;
+
+/// Samples of a program: of each function how many have it on top, and how many at all.
+#[derive(Default)]
+struct Shares {
+    samples: usize,
+    top: HashMap<String, usize>,
+    anywhere: HashMap<String, usize>,
+}
+
+impl Shares {
+    /// Of the samples that have the function anywhere.
+    fn share_of(&self, function: &str) -> f64 {
+        let found = self.anywhere.get(function).copied().unwrap_or_default();
+        found as f64 / self.samples.max(1) as f64
+    }
+
+    /// `names` are the functions of the program itself in a stack, innermost first.
+    fn add(&mut self, names: &[String], is_top: bool, count: usize) {
+        self.samples += count;
+        if let Some(top) = names.first().filter(|_| is_top) {
+            *self.top.entry(top.clone()).or_default() += count;
+        }
+        for name in names.iter().collect::<HashSet<_>>() {
+            *self.anywhere.entry(name.clone()).or_default() += count;
+        }
+    }
+}
+
+fn of_profcol(profile: &Profile, program: &Path, symbols: &mut Symbols) -> Shares {
+    let mut shares = Shares::default();
+    for sample in &profile.samples {
+        if sample.executable != program.to_str().unwrap()
+            // Before its table was there.
+            || sample.end_reason.as_deref() == Some("table_pending")
+        {
+            continue;
+        }
+        let user = sample.frames.iter().filter(|frame| frame.kind != "kernel");
+        let frames: Vec<_> = user.map(|frame| symbols.name(frame)).collect();
+        let is_top = frames.first().is_some_and(Option::is_some)
+            && sample
+                .frames
+                .first()
+                .is_some_and(|frame| frame.kind != "kernel");
+        let names: Vec<String> = frames.into_iter().flatten().collect();
+        shares.add(&names, is_top, sample.count);
+    }
+    shares
+}
+
+/// `perf script` prints a line of each sample, one of each frame, and an empty one.
+fn of_perf(text: &str, program: &Path, symbols: &mut Symbols) -> Shares {
+    let mut shares = Shares::default();
+    for sample in text.split("\n\n") {
+        let frames: Vec<Option<String>> = sample
+            .lines()
+            .filter(|line| line.starts_with([' ', '\t']))
+            .map(|line| perf_name(line, program, symbols))
+            .collect();
+        if frames.is_empty() {
+            continue;
+        }
+        let is_top = frames.first().is_some_and(Option::is_some);
+        let names: Vec<String> = frames.into_iter().flatten().collect();
+        shares.add(&names, is_top, 1);
+    }
+    shares
+}
+
+/// `address symbol+0xoffset (file)`: where the symbol is, and how far in it, is enough to name it as we do.
+fn perf_name(line: &str, program: &Path, symbols: &mut Symbols) -> Option<String> {
+    let (frame, file) = line.trim().rsplit_once(" (")?;
+    if file.strip_suffix(')')? != program.to_str()? {
+        return None;
+    }
+    let (_, symbol) = frame.split_once(' ')?;
+    let name = symbol.rsplit_once("+0x").map_or(symbol, |(name, _)| name);
+    Some(symbols.alias(name))
+}
+
+/// The functions whose shares differ by more than chance.
+fn differences(
+    ours: &HashMap<String, usize>,
+    all: usize,
+    theirs: &HashMap<String, usize>,
+    their_all: usize,
+    what: &str,
+    name: &str,
+) -> Vec<String> {
+    let share = |counts: &HashMap<String, usize>, all: usize, function: &str| {
+        counts.get(function).copied().unwrap_or_default() as f64 / all.max(1) as f64
+    };
+    let largest = |counts: &HashMap<String, usize>| -> Vec<String> {
+        let mut functions: Vec<_> = counts.iter().collect();
+        functions.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let first = functions.into_iter().take(FUNCTIONS);
+        first.map(|(function, _)| function.clone()).collect()
+    };
+    let functions: BTreeSet<String> = largest(ours).into_iter().chain(largest(theirs)).collect();
+    let mut different = Vec::new();
+    for function in functions {
+        let (a, b) = (
+            share(ours, all, &function),
+            share(theirs, their_all, &function),
+        );
+        let mean = (a + b) / 2.0;
+        let spread = mean * (1.0 - mean) * (1.0 / all as f64 + 1.0 / their_all as f64);
+        if (a - b).abs() > LEAST.max(DEVIATIONS * spread.sqrt()) {
+            different.push(format!(
+                "{name}: {function} {what}: {:.1} % by profcol, {:.1} % by perf",
+                a * 100.0,
+                b * 100.0
+            ));
+        }
+    }
+    different
+}
+
+/// Profiles the program with both at once, and returns the differences.
+#[expect(clippy::print_stdout, reason = "the figures are of interest")]
+fn check(name: &str, main: &str, program: &Path) -> Vec<String> {
+    let running = Running::start_quietly(program, &["60"]);
+    let profiler = Profiler::start(FREQUENCY);
+    // Its table is there when perf begins.
+    std::thread::sleep(Duration::from_secs(2));
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("perf.data");
+    let recorded = Command::new("perf")
+        .args(["record", "-q", "-e", "cpu-clock", "--call-graph", COPIED])
+        .args([
+            "-F",
+            &FREQUENCY.to_string(),
+            "-p",
+            &running.pid().to_string(),
+            "-o",
+        ])
+        .arg(&data)
+        .args(["--", "sleep", SECONDS])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    assert!(recorded.status.success(), "perf record: {said}");
+    let profile = profiler.stop();
+    drop(running);
+    let script = Command::new("perf")
+        .args([
+            "script",
+            "--no-demangle",
+            "--no-inline",
+            "-F",
+            "comm,ip,sym,symoff,dso",
+            "-i",
+        ])
+        .arg(&data)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let mut symbols = Symbols::read(program);
+    let ours = of_profcol(&profile, program, &mut symbols);
+    let theirs = of_perf(
+        &String::from_utf8_lossy(&script.stdout),
+        program,
+        &mut symbols,
+    );
+    println!(
+        "{name:12} {} samples by profcol, {} by perf, {} and {} functions",
+        ours.samples,
+        theirs.samples,
+        ours.anywhere.len(),
+        theirs.anywhere.len()
+    );
+    if ours.samples < 200 || theirs.samples < 200 {
+        return vec![format!("{name}: too few samples")];
+    }
+    // It finds no way through static programs and those of Go.
+    let reached = theirs.share_of(main);
+    if reached < REACHED {
+        println!(
+            "    perf gets to {main} in {:.1} % of its stacks: only tops are compared",
+            reached * 100.0
+        );
+    }
+    let top = differences(
+        &ours.top,
+        ours.samples,
+        &theirs.top,
+        theirs.samples,
+        "on top",
+        name,
+    );
+    let anywhere = differences(
+        &ours.anywhere,
+        ours.samples,
+        &theirs.anywhere,
+        theirs.samples,
+        "anywhere",
+        name,
+    );
+    let anywhere = if reached < REACHED {
+        Vec::new()
+    } else {
+        anywhere
+    };
+    top.into_iter().chain(anywhere).collect()
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the figures are of interest")]
+fn spends_time_where_perf_says() {
+    if !can_profile() {
+        return;
+    }
+    let perf = Command::new("perf").arg("--version").output();
+    if !perf.is_ok_and(|perf| perf.status.success()) {
+        skip("no perf here; on Debian `apt-get install linux-perf`");
+        return;
+    }
+    let workshop = Workshop::open();
+    let programs = root().join("benches/ebpf/programs");
+    let source = |name: &str| programs.join(name).to_str().unwrap().to_owned();
+    let mut different = Vec::new();
+    for (name, main, command) in [
+        (
+            "deep",
+            "main",
+            format!(
+                "g++ -O2 -fomit-frame-pointer -fno-optimize-sibling-calls {}",
+                source("deep.cc")
+            ),
+        ),
+        (
+            "rust",
+            "main",
+            format!(
+                "rustc --edition=2024 -O -Csymbol-mangling-version=v0 {}",
+                source("maps.rs")
+            ),
+        ),
+        (
+            "go",
+            "runtime.goexit.abi0",
+            format!("go {}", source("goroutines.go")),
+        ),
+        ("throws", "main", "c++ -O2 throws.cc".to_owned()),
+        (
+            "chain",
+            "main",
+            "c++ -O2 -fomit-frame-pointer chain.cc".to_owned(),
+        ),
+    ] {
+        if let Some(program) = workshop.build(name, &command) {
+            different.extend(check(name, main, &program));
+        }
+    }
+    for line in &different {
+        println!("{line}");
+    }
+    assert!(different.is_empty(), "{different:#?}");
+}

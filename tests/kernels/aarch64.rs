@@ -1,0 +1,130 @@
+//! The other architecture: programs with known chains, on kernels that sign return addresses, with 48 bits of addresses
+//! and tables in blocks, and with 52 bits and an arena.
+
+use std::path::Path;
+
+use crate::guest::{AARCH64, Guest};
+use crate::judge::{Enough, Subject};
+use crate::profile::Profile;
+use crate::programs::{Program, program};
+use crate::toolchain::Workshop;
+use crate::{check_run, kernels};
+
+/// Set by `cargo xtask kernels`: profcol for aarch64.
+const PROFCOL: &str = "PROFCOL_AARCH64";
+
+const CONFIG: &str = "\
+receivers:
+  ebpf_cpu:
+    frequency: 199
+    interval: 1s
+    # Its own table is the largest of all, and not what is looked at.
+    exclude: [{executable: /bin/profcol}]
+exporters:
+  file: {path: /tmp/profiles.jsonl}
+service:
+  telemetry: {metrics: {level: none}, logs: {level: debug}}
+  pipelines:
+    profiles: {receivers: [ebpf_cpu], exporters: [file]}
+";
+
+/// Where Debian's cross compiler has the libraries that programs ask for.
+const LIBRARIES: &str = "/usr/aarch64-linux-gnu/lib";
+
+/// Of an emulated machine that all programs share.
+const ENOUGH: Enough = Enough {
+    all: 30,
+    of_chain: 1,
+};
+
+const PLAIN: &str = "leaf inner middle outer main .. _start";
+const SIGNAL: &str = "hot on_signal [vdso] fault inner outer main .. _start";
+
+#[rustfmt::skip]
+fn programs() -> Vec<Program> {
+    vec![
+        program("c", "aarch64-linux-gnu-gcc -O2 -fomit-frame-pointer plain.c", PLAIN),
+        program("c++", "aarch64-linux-gnu-g++ -O2 -fomit-frame-pointer -static chain.cc", PLAIN),
+        program("unoptimized", "aarch64-linux-gnu-gcc -O0 plain.c", PLAIN),
+        program("debug-frame", "aarch64-linux-gnu-gcc -O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables -g plain.c", PLAIN),
+        program("frame-pointers-only", "aarch64-linux-gnu-gcc -O1 -fno-asynchronous-unwind-tables -fno-omit-frame-pointer plain.c", PLAIN),
+        program("signed", "aarch64-linux-gnu-gcc -O2 -fomit-frame-pointer -mbranch-protection=standard plain.c", PLAIN),
+        program("signed-leaves", "aarch64-linux-gnu-gcc -O2 -mbranch-protection=pac-ret+leaf+b-key plain.c", PLAIN),
+        program("signed-frame-pointers-only", "aarch64-linux-gnu-gcc -O1 -mbranch-protection=pac-ret+leaf -fno-asynchronous-unwind-tables -fno-omit-frame-pointer plain.c", PLAIN),
+        program("freestanding", "aarch64-linux-gnu-gcc -O2 -fomit-frame-pointer -nostdlib -static -ffreestanding freestanding.c", "leaf inner _start"),
+        program("go", "GOARCH=arm64 go chain.go", "main.leaf main.inner main.outer main.spin main.main runtime.main runtime.goexit.abi0")
+            .and("main.leaf main.inner main.outer main.spin main.work runtime.goexit.abi0"),
+        program("plt", "aarch64-linux-gnu-gcc -O2 plt.c @library.so -Wl,-z,lazy", "plt spin outer main .. _start")
+            .and("step spin outer main .. _start")
+            .needs("library.so", "aarch64-linux-gnu-gcc -O2 -shared -fPIC library.c"),
+        program("signal-stack-below", "aarch64-linux-gnu-gcc -O2 -DON_STACK=-1 signal.c", SIGNAL),
+        program("signal-stack-above", "aarch64-linux-gnu-gcc -O2 -DON_STACK=1 -mbranch-protection=standard signal.c", SIGNAL),
+        program("vdso", "aarch64-linux-gnu-gcc -O2 vdso.c", "[vdso] ? ask main .. _start"),
+        program("starts", "aarch64-linux-gnu-gcc -O2 starts.c", "leaf inner main .. _start")
+            .and("leaf inner coroutine ?").and("leaf inner thread ? ?"),
+        program("generated", "aarch64-linux-gnu-gcc -O2 generated.c", "leaf [anon] call main .. _start"),
+    ]
+}
+
+#[test]
+fn samples_aarch64_on_linux_6_1() {
+    check("6.1", "blocks");
+}
+
+#[test]
+fn samples_aarch64_on_linux_6_12() {
+    check("6.12", "arena");
+}
+
+#[expect(clippy::print_stdout, reason = "what was measured is of interest")]
+fn check(version: &str, tables: &str) {
+    let (Some(kernels), Some(profcol)) = (kernels(), std::env::var_os(PROFCOL)) else {
+        return;
+    };
+    let only = std::env::var("PROGRAM").unwrap_or_default();
+    let workshop = Workshop::open();
+    let mut subjects: Vec<Subject> = programs()
+        .into_iter()
+        .filter(|program| program.name.contains(&only))
+        .map(|program| {
+            let files = workshop.build_all(&program).unwrap();
+            Subject::new(program, files)
+        })
+        .collect();
+
+    let folder = kernels.join("aarch64");
+    let script = include_str!("init-aarch64");
+    let guest = Guest::new(AARCH64, &folder.join("busybox"), script, CONFIG);
+    guest.add_program(Path::new(&profcol), "profcol");
+    for library in ["ld-linux-aarch64.so.1", "libc.so.6"] {
+        let file = Path::new(LIBRARIES).join(library);
+        guest.add(&file, &Path::new("/lib").join(library));
+    }
+    let mut list = String::new();
+    for subject in &subjects {
+        // At the paths that they have here: some know that of a library.
+        for file in &subject.files {
+            guest.add(file, file);
+        }
+        list += &format!("{}\n", subject.executable().display());
+    }
+    guest.write("etc/programs", &list);
+    let ran = guest.boot(&folder.join(version).join("vmlinuz"), "");
+
+    check_run(&ran, version, tables);
+    // Else nothing is signed.
+    let features = ran.told("features");
+    assert!(features.contains(" paca"), "{features}");
+    let mut profile = Profile::default();
+    profile.read_on(&ran.profiles);
+    let mut failed = String::new();
+    for subject in &mut subjects {
+        let verdict = subject.judge(&profile);
+        let text = verdict.describe(subject.program.name);
+        print!("{version} {text}");
+        if !verdict.is_right(&subject.program, ENOUGH) {
+            failed += &text;
+        }
+    }
+    assert!(failed.is_empty(), "\n{failed}{}", ran.told("said"));
+}

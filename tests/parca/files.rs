@@ -1,0 +1,258 @@
+//! Files of records: a real agent's, and our own.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use profcol_net::grpc::{Code, Status};
+use profcol_parca::padata::Reader;
+use profcol_profile::{Profiles, Validation};
+
+use crate::backend::{self, Client, Destination, Mode, wait_until};
+use crate::peers::{Process, profcol};
+use crate::support::golden;
+use crate::total;
+
+/// A profcol that delivers the files of a folder.
+fn uploader(folder: &Path, to: &Destination, options: &str) -> Process {
+    let mut process = profcol(&format!(
+        "\
+receivers:
+  padata: {{storage_path: \"{}\", poll_interval: 100ms, {options}}}
+exporters:
+  otlp_grpc:
+    endpoint: {}
+    tls: {{insecure: true}}
+    retry_on_failure: {{initial_interval: 50ms, max_interval: 100ms}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [padata], exporters: [otlp_grpc]}}
+",
+        folder.display(),
+        to.address
+    ));
+    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    process
+}
+
+/// A folder with a real agent's files.
+fn recorded(layout: &str) -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(golden(layout)?).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    Some(folder)
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
+    // Plain, rotated, and torn after the first batch.
+    for (layout, rows, torn) in [
+        (
+            "parca/offline-v1",
+            59 + 65 + 57 + 59,
+            "1795255569-319-torn.padata.damaged",
+        ),
+        (
+            "parca/offline-v2",
+            40 + 61 + 10 + 48 + 63 + 40,
+            "1795255519-23212-torn.padata.damaged",
+        ),
+    ] {
+        let Some(folder) = recorded(layout) else {
+            return;
+        };
+        let destination = Destination::new(Mode::Take);
+        let _uploader = uploader(folder.path(), &destination, "");
+        wait_until("the files to be gone", || names(folder.path()) == [torn]);
+        assert_eq!(total(&destination), rows, "{layout}");
+    }
+}
+
+#[test]
+fn what_becomes_of_a_file_is_as_configured() {
+    let Some(folder) = recorded("parca/offline-v1") else {
+        return;
+    };
+    fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
+    let before = names(folder.path());
+    let destination = Destination::new(Mode::Take);
+    {
+        let _uploader = uploader(folder.path(), &destination, "after: keep");
+        let done = || {
+            let marks = names(folder.path()).into_iter();
+            marks.filter(|name| name.ends_with(".progress")).count() == 2
+        };
+        wait_until("both to be marked", done);
+        wait_until("all to arrive", || total(&destination) == 59 + 65 + 57);
+    }
+    assert!(before.iter().all(|name| folder.path().join(name).exists()));
+    // They are not delivered again.
+    let moved = tempfile::tempdir().unwrap();
+    for name in names(folder.path()) {
+        if name.ends_with(".progress") {
+            assert_eq!(
+                fs::read_to_string(folder.path().join(&name)).unwrap(),
+                "complete\n"
+            );
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+    }
+    let options = format!("after: move, move_to: \"{}\"", moved.path().display());
+    let _uploader = uploader(folder.path(), &destination, &options);
+    wait_until("both to be moved", || names(moved.path()) == before);
+    assert_eq!(names(folder.path()), [""; 0]);
+    assert_eq!(total(&destination), 2 * (59 + 65 + 57));
+}
+
+#[test]
+fn a_file_stays_while_its_profiles_are_not_delivered() {
+    let Some(folder) = recorded("parca/offline-v1") else {
+        return;
+    };
+    let before = names(folder.path());
+    let destination = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "not now")));
+    let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
+    destination.wait_until_asked(3);
+    // Killed, with nothing delivered.
+    drop(killed);
+    assert!(before.iter().all(|name| folder.path().join(name).exists()));
+    destination.set(Mode::Take);
+    let _uploader = uploader(folder.path(), &destination, "max_in_flight: 1");
+    wait_until("the files to be gone", || names(folder.path()).len() == 1);
+    // The call that was under way when it was killed may have come through.
+    let rows = 59 + 65 + 57 + 59;
+    assert!(
+        (rows..=rows + 65).contains(&total(&destination)),
+        "{}",
+        total(&destination)
+    );
+}
+
+#[test]
+fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
+    let Some(folder) = recorded("parca/offline-v2") else {
+        return;
+    };
+    let destination = Destination::new(Mode::Slow(Duration::from_millis(300)));
+    let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
+    wait_until("two batches to be delivered", || {
+        destination.taken().len() >= 2
+    });
+    drop(killed);
+    let at_crash = destination.taken().len();
+    destination.set(Mode::Take);
+    let _uploader = uploader(folder.path(), &destination, "max_in_flight: 1");
+    wait_until("the files to be gone", || names(folder.path()).len() == 1);
+    let batches = 2 + 3 + 1;
+    let delivered = destination.taken().len();
+    // One was on its way at the crash, and one more may have been delivered and not noted.
+    assert!(
+        (batches..=batches + 2).contains(&delivered),
+        "{delivered}, {at_crash} at the crash"
+    );
+    assert!(total(&destination) >= 40 + 61 + 10 + 48 + 63 + 40);
+}
+
+fn recorder(folder: &Path, options: &str) -> (Process, Client) {
+    let mut process = profcol(&format!(
+        "\
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
+exporters:
+  padata: {{storage_path: \"{}\", {options}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [padata]}}
+",
+        folder.display()
+    ));
+    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    let client = Client::new(backend::endpoint_in(&process.output(), "grpc"));
+    (process, client)
+}
+
+fn profiles() -> Option<Profiles> {
+    let body = fs::read(golden("otlp/profiler/export-03.pb")?).unwrap();
+    let received = Profiles::from_wire(body.into(), Validation::Reject).unwrap();
+    Some(received.profiles)
+}
+
+#[test]
+fn what_was_answered_survives_a_crash() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    for schema in ["v1", "v2"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (killed, client) = recorder(folder.path(), &format!("schema: {schema}"));
+        for _ in 0..3 {
+            client.send(&profiles).unwrap();
+        }
+        drop(killed);
+        let plain = names(folder.path());
+        assert_eq!(plain.len(), 1, "{plain:?}");
+        let path = folder.path().join(&plain[0]);
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes[..8], [0xa6, 0xe7, 0xcc, 0xca, 0, 0, 0, 3]);
+        assert_eq!(Reader::new(&bytes[..], 1 << 20).unwrap().count(), 3);
+        // What a crash leaves behind the last batch is nobody's.
+        fs::write(&path, [&bytes[..], b"torn"].concat()).unwrap();
+
+        // The next start completes it.
+        let (_recorder, client) = recorder(folder.path(), &format!("schema: {schema}"));
+        assert_eq!(names(folder.path()), [format!("{}.zst", plain[0])]);
+        client.send(&profiles).unwrap();
+
+        // The one that is being written is left alone.
+        let destination = Destination::new(Mode::Take);
+        let _uploader = uploader(folder.path(), &destination, "");
+        wait_until("the complete one to be gone", || {
+            let names = names(folder.path());
+            names.iter().all(|name| !name.ends_with(".zst")) && names.len() == 1
+        });
+        let sent = profiles.model().sample_count() as i64;
+        assert!(sent > 0);
+        assert_eq!(total(&destination) % 3, 0, "{schema}");
+        assert!(total(&destination) >= 3 * sent, "{schema}");
+    }
+}
+
+#[test]
+fn files_are_rotated_and_the_oldest_dropped() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let options = "max_file_bytes: 4096, max_total_bytes: 300000";
+    let (_recorder, client) = recorder(folder.path(), options);
+    for _ in 0..20 {
+        client.send(&profiles).unwrap();
+        let bytes: u64 = fs::read_dir(folder.path())
+            .unwrap()
+            .filter_map(|entry| entry.unwrap().metadata().ok())
+            .map(|file| file.len())
+            .sum();
+        assert!(bytes <= 300_000, "{bytes} bytes");
+    }
+    assert!(names(folder.path()).len() > 1);
+
+    let folder = tempfile::tempdir().unwrap();
+    let (mut stopped, client) = recorder(folder.path(), &format!("{options}, when_full: stop"));
+    let refused = (0..200).find_map(|_| client.send(&profiles).err()).unwrap();
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(refused.message.contains("300000 bytes"), "{refused}");
+    stopped.wait_for_output("to go on", |_| true);
+}

@@ -1,0 +1,93 @@
+//! The program as a Parca server, as a Parca Agent, and as the one that records and uploads, with what real ones sent
+//! and wrote.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+#[path = "../backend/mod.rs"]
+mod backend;
+mod dialogue;
+mod files;
+#[path = "../peers/mod.rs"]
+mod peers;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use backend::{Destination, Mode};
+use peers::{Process, profcol};
+
+/// A profcol that takes what Parca Agents send.
+struct Server {
+    _process: Process,
+    address: SocketAddr,
+    /// Where it sends that.
+    destination: Destination,
+}
+
+impl Server {
+    fn new() -> Self {
+        let destination = Destination::new(Mode::Take);
+        let mut process = profcol(&format!(
+            "\
+receivers:
+  parca: {{endpoint: 127.0.0.1:0, write_timeout: 2s}}
+exporters:
+  otlp_grpc: {{endpoint: {}, tls: {{insecure: true}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [parca], exporters: [otlp_grpc]}}
+",
+            destination.address
+        ));
+        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        let said = process.output();
+        let line = said
+            .lines()
+            .find(|line| line.contains("Parca server"))
+            .unwrap();
+        let address = line.rsplit("endpoint=").next().unwrap();
+        Self {
+            address: address.trim().parse().unwrap(),
+            _process: process,
+            destination,
+        }
+    }
+
+    /// The sum of all values that it passed on.
+    fn total(&self) -> i64 {
+        total(&self.destination)
+    }
+}
+
+fn total(destination: &Destination) -> i64 {
+    let taken = destination.taken();
+    let profiles = taken.iter().flat_map(|taken| taken.model().profiles());
+    let samples = profiles.flat_map(|profile| profile.samples.iter());
+    samples
+        .map(|sample| match sample.values {
+            [] => sample.timestamps.len() as i64,
+            values => values.iter().sum(),
+        })
+        .sum()
+}
+
+/// The messages of a recorded call: whether the client sent it, and its bytes.
+fn messages(path: &Path) -> Vec<(bool, Vec<u8>)> {
+    let bytes = fs::read(path).unwrap();
+    let mut rest = &bytes[..];
+    let mut messages = Vec::new();
+    while let Some((head, tail)) = rest.split_first_chunk::<5>() {
+        let [direction, length @ ..] = *head;
+        let (message, tail) = tail.split_at(u32::from_be_bytes(length) as usize);
+        messages.push((direction == b'>', message.to_vec()));
+        rest = tail;
+    }
+    messages
+}
