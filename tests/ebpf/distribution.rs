@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::host::{Profiler, Running, can_profile, skip};
+use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Symbols};
 use crate::support::root;
+use crate::support::skip;
 use crate::toolchain::Workshop;
 
 const FREQUENCY: u32 = 499;
