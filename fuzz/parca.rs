@@ -7,9 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use profcol_parca::ipc::{self, Compression};
 use profcol_parca::padata::{MAGIC, Reader};
 use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, read_wanted};
-use profcol_parca::{
-    Frames, LabelRules, RecordBatch, StackIds, Table, read_samples, to_model, v2,
-};
+use profcol_parca::{Frames, LabelRules, RecordBatch, StackIds, Table, read_samples, to_model, v2};
 use profcol_profile::{Model, Profiles, Validation};
 
 /// Far below the defaults, so that a bomb shows by its limit and not by the fuzzer's.
@@ -81,8 +79,8 @@ fn again(record: &[u8]) -> RecordBatch {
 }
 
 fn total(model: &Model) -> i64 {
-    let samples = model
-        .profiles()
-        .flat_map(|profile| profile.samples.iter());
-    samples.flat_map(|sample| sample.values).fold(0, |sum, value| sum.wrapping_add(*value))
+    let samples = model.profiles().flat_map(|profile| profile.samples.iter());
+    samples
+        .flat_map(|sample| sample.values)
+        .fold(0, |sum, value| sum.wrapping_add(*value))
 }

@@ -24,6 +24,7 @@ mod kernel_image;
 mod maps;
 mod obvious;
 mod process;
+mod published;
 #[expect(dead_code, reason = "processes are looked up elsewhere")]
 #[path = "../../ebpf/programs/src/remembered.rs"]
 mod remembered;

@@ -408,8 +408,8 @@ fn any_table(bytes: &mut Bytes) -> Table {
 }
 
 fn any_rule(bytes: &mut Bytes) -> Rule {
-    let mut distance = || i16::from(bytes.byte() as i8) * 8;
-    let (offset, slot, fp) = (i32::from(distance()), distance(), distance());
+    let mut distance = || i32::from(bytes.byte() as i8) * 8;
+    let (offset, slot, fp) = (distance(), distance(), distance());
     let cfa = match bytes.below(6) {
         0 | 1 => Cfa::Sp(offset.abs()),
         2 => Cfa::Fp(offset.abs()),
