@@ -5,6 +5,8 @@ mod file;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;
+mod padata;
+mod parca;
 mod pprof_file;
 mod shared;
 
@@ -16,5 +18,7 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),
+    entry::<padata::Padata>(),
+    entry::<parca::Parca>(),
     entry::<pprof_file::PprofFile>(),
 ];

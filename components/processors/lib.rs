@@ -1,13 +1,16 @@
 //! The processors: what happens to profiles on their way. One folder each, one line in the list.
 
 mod batch;
+mod filter;
 mod memory_limiter;
 mod resource;
+mod values;
 
 use profcol_component::{Entry, Processor, entry};
 
 pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<batch::BatchProcessor>(),
+    entry::<filter::FilterProcessor>(),
     entry::<memory_limiter::MemoryLimiter>(),
     entry::<resource::ResourceProcessor>(),
 ];

@@ -5,6 +5,9 @@ mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;
+mod padata;
+mod parca;
+mod shared;
 
 use profcol_component::{Entry, Receiver, entry};
 
@@ -14,4 +17,6 @@ pub const ALL: &[Entry<dyn Receiver>] = &[
     entry::<nop::Nop>(),
     entry::<otlp::Otlp>(),
     entry::<otlp_file::OtlpFile>(),
+    entry::<padata::Padata>(),
+    entry::<parca::Parca>(),
 ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample, Symbols};
-use crate::programs::{Program, program, programs};
+use crate::programs::{GIANT, Program, program, programs};
 use crate::toolchain::Workshop;
 
 /// Samples that a program has to have, and that each of its chains has to have.
@@ -61,6 +61,11 @@ impl Subject {
         let running = Running::start_nicely(&executable, &arguments);
         files.push(executable);
         Some(Self::new(program, files, symbols, running))
+    }
+
+    /// Its name and process.
+    pub fn running(&self) -> (&'static str, u32) {
+        (self.program.name, self.running.pid())
     }
 
     /// Starts what is at `path`.
@@ -328,6 +333,25 @@ pub fn replace_programs(start_profiler: fn(u32) -> Profiler) {
         &file,
         "takes a file",
         "second inner middle outer main .. _start",
+    ));
+    check(&mut subjects, profiler);
+}
+
+/// Stack by stack each would ask for the page of the next frame.
+#[test]
+fn a_giant_that_is_run_through_is_built_at_once() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(giant) = workshop.build("giant", "cc -O2 -fno-toplevel-reorder giant.c") else {
+        return;
+    };
+    let mut subjects = vec![Subject::start_at(&giant, "giant", GIANT)];
+    let mut profiler = Profiler::start_talkative("frequency: 499");
+    profiler.wait_until_it_says(&format!(
+        "built the rest of an unwind table path={:?}",
+        giant
     ));
     check(&mut subjects, profiler);
 }

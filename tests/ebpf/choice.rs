@@ -81,6 +81,38 @@ fn what_is_excluded_does_not_leave() {
 }
 
 #[test]
+fn what_a_processor_drops_is_no_longer_sampled_until_it_is_something_else() {
+    if !can_profile() {
+        return;
+    }
+    let Some(programs) = Programs::build() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let script = format!(
+        "while [ ! -e {} ]; do :; done; exec {} 60",
+        go.display(),
+        programs.wanted.display()
+    );
+    let changing = Running::start(Path::new("sh"), &["-c", &script]);
+    let _other = run(&programs.other);
+    let mut profiler = Profiler::start_with_filter(
+        "frequency: 199",
+        "exclude: [{resource_attributes: [{key: process.executable.name, regex: '^(other|(ba|da|)sh)$'}]}]",
+    );
+    profiler.wait_until_it_says(&format!("all pipelines drop it. pid={}", changing.pid()));
+    fs::write(&go, "").unwrap();
+    let profile = profiler.until(PATIENCE, |profile| {
+        of(profile, &programs.wanted).len() >= ENOUGH
+    });
+    let samples = of(&profile, &programs.wanted);
+    assert!(samples.len() >= ENOUGH);
+    assert!(samples.iter().all(|sample| sample.pid == changing.pid()));
+    assert_eq!(of(&profile, &programs.other).len(), 0);
+}
+
+#[test]
 fn a_sidecar_sees_its_own_namespace_alone() {
     if !can_profile() {
         return;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,6 +43,17 @@ impl Running {
         Self(Command::new(program).args(arguments).spawn().unwrap())
     }
 
+    /// Starts a program of which nothing is heard.
+    pub fn start_quietly(program: &Path, arguments: &[&str]) -> Self {
+        let started = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(started.unwrap())
+    }
+
     /// Starts a program that takes what others leave of the CPUs, so that many do not starve the host.
     pub fn start_nicely(program: &Path, arguments: &[&str]) -> Self {
         let all = [&["-n", "10", program.to_str().unwrap()], arguments].concat();
@@ -77,16 +88,26 @@ pub struct Profiler {
 
 /// A configuration that writes to this file.
 pub fn config(options: &str, file: &Path) -> String {
+    config_with(options, "", "info", file)
+}
+
+/// One with a processor `filter`, where it has options, and logs of this level.
+fn config_with(options: &str, filter: &str, level: &str, file: &Path) -> String {
+    let (processors, named) = match filter {
+        "" => (String::new(), ""),
+        options => (format!("filter: {{{options}}}"), "filter"),
+    };
     format!(
         "\
 receivers:
   ebpf_cpu: {{interval: 1s, {options}}}
+processors: {{{processors}}}
 exporters:
   file: {{path: {}}}
 service:
-  telemetry: {{metrics: {{level: none}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{level: {level}}}}}
   pipelines:
-    profiles: {{receivers: [ebpf_cpu], exporters: [file]}}
+    profiles: {{receivers: [ebpf_cpu], processors: [{named}], exporters: [file]}}
 ",
         file.display()
     )
@@ -99,22 +120,38 @@ impl Profiler {
 
     /// With these options of the receiver.
     pub fn start_with(options: &str) -> Self {
-        Self::start_as(&mut Command::new(PROFCOL), options)
+        Self::start_as(&mut Command::new(PROFCOL), options, "", "info")
     }
 
     /// As where the kernel's own mappings cannot be read.
     pub fn start_by_events(frequency: u32) -> Self {
         let mut command = Command::new(PROFCOL);
         command.env("PROFCOL_EBPF_MAPPINGS", "events");
-        let profiler = Self::start_as(&mut command, &format!("frequency: {frequency}"));
+        let options = format!("frequency: {frequency}");
+        let profiler = Self::start_as(&mut command, &options, "", "info");
         let said = profiler.process.output();
         assert!(said.contains("mappings=events: "), "{said}");
         profiler
     }
 
-    fn start_as(command: &mut Command, options: &str) -> Self {
+    /// With logs of everything.
+    pub fn start_talkative(options: &str) -> Self {
+        Self::start_as(&mut Command::new(PROFCOL), options, "", "debug")
+    }
+
+    /// With these options of the receiver and of a processor `filter`, and logs of everything.
+    pub fn start_with_filter(options: &str, filter: &str) -> Self {
+        Self::start_as(&mut Command::new(PROFCOL), options, filter, "debug")
+    }
+
+    fn start_as(command: &mut Command, options: &str, filter: &str, level: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = config(options, &folder.path().join("profiles.jsonl"));
+        let config = config_with(
+            options,
+            filter,
+            level,
+            &folder.path().join("profiles.jsonl"),
+        );
         let mut process = Process::start_as(command, &[], &config);
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         Self {
@@ -134,6 +171,11 @@ impl Profiler {
     /// What it said up to now.
     pub fn output(&self) -> String {
         self.process.output()
+    }
+
+    pub fn wait_until_it_says(&mut self, text: &str) {
+        self.process
+            .wait_for_output(text, |said| said.contains(text));
     }
 
     /// What was profiled up to now.

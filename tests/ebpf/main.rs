@@ -12,6 +12,7 @@
 mod by_events;
 mod chains;
 mod choice;
+mod clock;
 mod completeness;
 mod host;
 mod jit;
@@ -20,6 +21,7 @@ mod peers;
 mod privileges;
 mod profile;
 mod programs;
+mod snapshot;
 mod storm;
 #[path = "../support/mod.rs"]
 mod support;

@@ -15,6 +15,7 @@ pub struct Program {
 }
 
 const PLAIN: &str = "leaf inner middle outer main .. _start";
+pub const GIANT: &str = "leaf a b c d e f g h i j k l m n o p q r s t main .. _start";
 const PLT: [&str; 2] = [
     "plt spin outer main .. _start",
     "step spin outer main .. _start",
@@ -114,6 +115,10 @@ pub fn programs() -> Vec<Program> {
         program("execs", "cc -O2 -DNAME=one -DWORDS=10 execs.c", "leaf one main .. _start").and("leaf two main .. _start")
             .with("execs-two", "cc -O2 -DNAME=two -DWORDS=100 execs.c"),
         program("deleted", "cc -O2 -DDELETES_ITSELF plain.c", PLAIN),
+        program("giant", "cc -O2 -fno-toplevel-reorder giant.c", GIANT),
+        program("remapped", "cc -O2 remapped.c", "leaf inner outer main .. _start"),
+        program("remapped-whole", "cc -O2 -DALL remapped.c", "leaf inner outer main .. _start"),
+        program("remapped-lld", "cc -O2 remapped.c -fuse-ld=lld", "leaf inner outer main .. _start"),
         program("forks", "cc -O2 forks.c", "leaf parent main .. _start").and("leaf child main .. _start"),
         program("deep", "cc -O2 deep.c", "leaf dive dive dive .. dive").ends("truncated"),
         program("generated", "cc -O2 generated.c", "leaf [anon] call main .. _start"),

@@ -20,6 +20,9 @@ const SEEDS: &str = "fuzz/seeds";
 /// outside, and none may cost more than its size justifies.
 const LIMITS: [&str; 3] = ["-timeout=5", "-rss_limit_mb=512", "-max_len=65536"];
 
+/// With the sanitizer memory that was freed is kept for a while, and each byte has a shadow.
+const LIMITS_WITH_ADDRESS: [&str; 3] = ["-timeout=20", "-rss_limit_mb=2048", LIMITS[2]];
+
 const FLAGS: &str = "--cfg fuzzing \
     -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -27,8 +30,12 @@ const FLAGS: &str = "--cfg fuzzing \
     -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
+/// Checks each access to memory. Compilers with a stable release come with it, but count it as unstable.
+const ADDRESS: &str = " -Zsanitizer=address";
+
 pub struct Options {
     seconds: u32,
+    address: bool,
     /// All of them, where none is named.
     target: Option<String>,
 }
@@ -37,6 +44,7 @@ impl Options {
     pub fn parse(words: &[&str]) -> Result<Self> {
         let mut options = Self {
             seconds: 20,
+            address: false,
             target: None,
         };
         let mut words = words.iter();
@@ -48,6 +56,7 @@ impl Options {
                         .parse()
                         .with_context(|| format!("--seconds {number}: no number"))?;
                 }
+                "--address" => options.address = true,
                 target if options.target.is_none() && !target.starts_with('-') => {
                     options.target = Some(target.to_owned());
                 }
@@ -71,13 +80,20 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let machine = process::output(Command::new("rustc").args(["--print", "host-tuple"]))?;
     let machine = machine.trim();
     let build = ["build", "--quiet", "--release", "--manifest-path", MANIFEST];
-    process::run(
-        workspace
-            .cargo(&build)
-            .args(["--target", machine, "--target-dir"])
-            .arg(&home)
-            .env("RUSTFLAGS", FLAGS),
-    )?;
+    let (mut flags, mut limits) = (FLAGS.to_owned(), LIMITS);
+    let mut building = workspace.cargo(&build);
+    building
+        .args(["--target", machine, "--target-dir"])
+        .arg(&home);
+    if options.address {
+        flags += ADDRESS;
+        limits = LIMITS_WITH_ADDRESS;
+        building.env("RUSTC_BOOTSTRAP", "1");
+    }
+    if let Some(target) = &options.target {
+        building.args(["--bin", target]);
+    }
+    process::run(building.env("RUSTFLAGS", flags))?;
     let artifacts = home.join("artifacts");
     for target in targets {
         let corpus = home.join("corpus").join(&target);
@@ -87,7 +103,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         }
         process::run(
             Command::new(home.join(machine).join("release").join(&target))
-                .args(LIMITS)
+                .args(limits)
                 .arg(format!("-max_total_time={}", options.seconds))
                 .arg(format!(
                     "-artifact_prefix={}/{target}-",
@@ -139,18 +155,23 @@ mod tests {
     #[test]
     fn options_are_read_in_any_order_and_nothing_else_is() {
         for (words, expected) in [
-            (&[][..], Some((20, None))),
-            (&["--seconds", "5"], Some((5, None))),
-            (&["pprof", "--seconds", "5"], Some((5, Some("pprof")))),
+            (&[][..], Some((20, false, None))),
+            (&["--seconds", "5"], Some((5, false, None))),
+            (
+                &["pprof", "--seconds", "5"],
+                Some((5, false, Some("pprof"))),
+            ),
+            (&["--address", "walk"], Some((20, true, Some("walk")))),
             (&["--seconds"], None),
             (&["--seconds", "soon"], None),
             (&["pprof", "config"], None),
             (&["--fast"], None),
         ] {
             let options = Options::parse(words).ok();
-            let read = options
-                .as_ref()
-                .map(|options| (options.seconds, options.target.as_deref()));
+            let read = options.as_ref().map(|options| {
+                let target = options.target.as_deref();
+                (options.seconds, options.address, target)
+            });
             assert_eq!(read, expected, "{words:?}");
         }
     }

@@ -47,7 +47,8 @@ usage: cargo xtask <command>
   kernels    profile a program on other kernels under qemu (kept in target/kernels)
   bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
   gen        rewrite every generated file
-  fuzz       [--seconds N] [target]   run the fuzz targets, each for N seconds (default 20)
+  fuzz       [--seconds N] [--address] [target]   run the fuzz targets, each for N seconds (default 20),
+             with --address under the address sanitizer
   peers      build the real peers for tests and benches, and print where they are
 
 With CI=true in the environment, whatever cannot be run here is a failure instead of a line in the report.

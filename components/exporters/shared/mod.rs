@@ -3,3 +3,4 @@
 #[cfg(test)]
 pub(crate) mod backend;
 pub(crate) mod otlp;
+pub(crate) mod parca;

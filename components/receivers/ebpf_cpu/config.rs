@@ -1,7 +1,7 @@
 //! The options of `ebpf_cpu`.
 
 use profcol_config::{Config, Duration, Problems};
-use profcol_ebpf_host::{MAX_USER_FRAMES, Settings};
+use profcol_ebpf_host::{Event, MAX_USER_FRAMES, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,11 @@ pub struct EbpfCpuConfig {
     /// The share of one core that profcol may use, such as `0.01`, with what it uses inside the kernel. Where it
     /// would be more the frequency goes down, in steps, and up again later. 0 means no bound.
     pub cpu_budget: f64,
-    /// Samples a second on each busy CPU. A prime number does not beat in time with what runs by the clock.
+    /// What is sampled by: `cpu_clock` by the time that a CPU is busy, `cycles` by the cycles that it counts, `auto` by
+    /// cycles where every CPU counts them and else by time. With `cycles` it does not start where they are not counted,
+    /// as in most virtual machines.
+    pub event: EventKind,
+    /// Samples a second on each busy CPU; of cycles, on one at its highest speed. A prime number does not beat in time with what runs by the clock.
     pub frequency: u64,
     /// How often a batch is made of what was sampled.
     pub interval: Duration,
@@ -54,6 +58,15 @@ pub enum Aggregation {
     #[default]
     Stream,
     Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    #[default]
+    CpuClock,
+    Cycles,
+    Auto,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -115,6 +128,7 @@ impl Default for EbpfCpuConfig {
             aggregation: Aggregation::Stream,
             max_counted: 16384,
             cpu_budget: 0.0,
+            event: EventKind::CpuClock,
             frequency: 19,
             interval: Duration::from_secs(5),
             max_frames: 128,
@@ -131,6 +145,11 @@ impl Default for EbpfCpuConfig {
 impl EbpfCpuConfig {
     pub fn settings(&self) -> Settings {
         Settings {
+            event: match self.event {
+                EventKind::CpuClock => Event::CpuClock,
+                EventKind::Cycles => Event::Cycles,
+                EventKind::Auto => Event::Auto,
+            },
             frequency: self.frequency,
             max_frames: self.max_frames,
             with_arguments: self.attributes.command_args,

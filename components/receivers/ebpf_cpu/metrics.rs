@@ -8,6 +8,8 @@ pub struct Metrics {
     pub dropped: IntCounter,
     /// Samples that were taken before the kernel knew that nobody wants them.
     pub excluded: IntCounter,
+    /// Processes that all pipelines drop.
+    pub unwanted: IntCounter,
     excluded_ticks: IntCounter,
     run_time: IntCounter,
     frequency: Gauge,
@@ -47,6 +49,10 @@ impl Metrics {
                 "Ticks in processes that are excluded, by where they were skipped.",
                 "at",
                 "receiver",
+            ),
+            unwanted: counter(
+                "profcol_ebpf_cpu_unwanted_processes",
+                "Processes that are no longer sampled because all pipelines dropped them.",
             ),
             excluded_ticks: labelled(
                 "profcol_ebpf_cpu_excluded_samples",

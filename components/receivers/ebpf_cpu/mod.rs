@@ -16,6 +16,7 @@ mod interval;
 mod metrics;
 mod processes;
 mod render;
+mod unwanted;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -37,6 +38,7 @@ use self::interval::Interval;
 use self::metrics::Metrics;
 use self::processes::Processes;
 use self::render::Names;
+use self::unwanted::Unwanted;
 
 /// How often the ring is emptied; a file that was never seen is worth doing it at once.
 const POLL: Duration = Duration::from_millis(100);
@@ -44,6 +46,7 @@ const POLL: Duration = Duration::from_millis(100);
 pub struct EbpfCpu {
     config: EbpfCpuConfig,
     metrics: Metrics,
+    unwanted: Unwanted,
     running: Option<Running>,
 }
 
@@ -81,6 +84,7 @@ impl Factory for EbpfCpu {
         Ok(Box::new(Self {
             config,
             metrics: Metrics::new(context),
+            unwanted: Unwanted::new(context.unwanted.follow()),
             running: None,
         }))
     }
@@ -130,7 +134,10 @@ impl Receiver for EbpfCpu {
             return Err(RunError("the receiver was not started".into()));
         };
         let Self {
-            config, metrics, ..
+            config,
+            metrics,
+            mut unwanted,
+            ..
         } = *self;
         let (waiting, delivery) = delivery::queue(
             output,
@@ -139,8 +146,9 @@ impl Receiver for EbpfCpu {
             stop.clone(),
         );
         // On a thread of its own: it waits in the kernel, and must not wait for anything else.
-        let sampling =
-            tokio::task::spawn_blocking(move || running.sample(&config, &metrics, &waiting, &stop));
+        let sampling = tokio::task::spawn_blocking(move || {
+            running.sample(&config, &metrics, &mut unwanted, &waiting, &stop);
+        });
         let (sampled, ()) = tokio::join!(sampling, delivery.run());
         sampled.map_err(|error| RunError(format!("sampling failed: {error}")))
     }
@@ -169,6 +177,7 @@ impl Running {
         &mut self,
         config: &EbpfCpuConfig,
         metrics: &Metrics,
+        unwanted: &mut Unwanted,
         waiting: &Waiting,
         stop: &Stop,
     ) {
@@ -190,7 +199,16 @@ impl Running {
                     self.drain(config, metrics);
                 }
                 self.end_turn(config, metrics);
+                unwanted.remember(&self.interval);
                 waiting.add(self.render(config, frequency));
+                for process in unwanted.take() {
+                    self.profiler.exclude(&process);
+                    metrics.unwanted.inc();
+                    tracing::debug!(
+                        pid = process.pid,
+                        "A process is no longer sampled: all pipelines drop it."
+                    );
+                }
                 metrics.update(&self.profiler, self.budget.frequency());
             }
         }
@@ -305,6 +323,7 @@ impl Running {
         self.turn = self.profiler.turn();
         self.jit.refresh();
         self.kernel.keep_up();
+        let clock = self.profiler.clock();
         let model = render::render(
             &seen,
             &Names {
@@ -314,6 +333,7 @@ impl Running {
                 attributes: &config.attributes,
                 jit: &self.jit,
             },
+            clock,
             frequency,
         );
         let profiler = &mut self.profiler;

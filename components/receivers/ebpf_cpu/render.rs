@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_ebpf_host::{
-    EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelNames, number,
+    Clock, EndReason, Executable, Executables, Frame, JitNames, JitProcesses, KernelNames, number,
 };
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
@@ -17,7 +17,6 @@ use super::interval::{Interval, Observation, SeenStack};
 use super::processes::{Processes, text};
 
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
-const NANOSECONDS: u64 = 1_000_000_000;
 
 /// Where names come from.
 pub struct Names<'a> {
@@ -28,7 +27,7 @@ pub struct Names<'a> {
     pub jit: &'a JitProcesses,
 }
 
-pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
+pub fn render(seen: &Interval, names: &Names<'_>, clock: Clock, frequency: u64) -> Model {
     let mut rendering = Rendering {
         names,
         rows: Interner::new(),
@@ -42,7 +41,9 @@ pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
     let stacks = seen.stacks();
     let observations = seen.observations();
     let sample_type = rendering.value_type("samples", "count");
-    let period_type = rendering.value_type("cpu", "nanoseconds");
+    let (counted, unit) = clock.counts();
+    let period_type = rendering.value_type(counted, unit);
+    let period = i64::try_from(clock.period(frequency)).unwrap_or(i64::MAX);
     let scope: Arc<Scope> = Arc::new(Scope {
         name: "profcol/ebpf_cpu".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -89,7 +90,7 @@ pub fn render(seen: &Interval, names: &Names<'_>, frequency: u64) -> Model {
                     time_unix_nano: seen.start.unix,
                     duration_nano: duration,
                     period_type: Some(period_type),
-                    period: i64::try_from(NANOSECONDS / frequency.max(1)).unwrap_or(0),
+                    period,
                     ..Profile::default()
                 })],
                 schema_url: SCHEMA_URL.into(),

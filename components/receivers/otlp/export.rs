@@ -7,10 +7,12 @@ use ::http::HeaderMap;
 use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
 use profcol_net::Encoding;
 use profcol_net::compress::decompress;
-use profcol_net::grpc::{Code, Status};
+use profcol_net::grpc::Status;
 use profcol_profile::service::PartialSuccess;
 use profcol_profile::{Compressed, Profiles, Reason, Received, Validation};
 use tokio::sync::oneshot;
+
+use crate::shared::status;
 
 /// The way from a checked message into the pipelines.
 pub(super) struct Export {
@@ -91,21 +93,6 @@ pub(super) fn metadata(headers: &HeaderMap) -> Metadata {
         }
     }
     metadata
-}
-
-/// The Collector's mapping: what may be sent again is `UNAVAILABLE`, what must not is `INTERNAL`.
-fn status(refusal: Refusal) -> Status {
-    match refusal {
-        Refusal::Retry { reason, after } => {
-            let status = Status::new(Code::Unavailable, reason);
-            match after {
-                Some(after) => status.with_retry_delay(after),
-                None => status,
-            }
-        }
-        Refusal::Permanent { reason } => Status::new(Code::Internal, reason),
-        Refusal::TooLarge { reason, .. } => Status::new(Code::ResourceExhausted, reason),
-    }
 }
 
 fn warning(repaired: &BTreeMap<Reason, usize>) -> String {

@@ -11,22 +11,18 @@ mod http;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
-use profcol_net::{AuthSettings, BoundAddr, GrpcServer, HttpServer, ServerError};
-use tokio::time::Instant;
+use profcol_net::{BoundAddr, GrpcServer, HttpServer, ServerError};
 
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
 use self::export::Export;
-
-/// How long running requests may take after a stop was asked for.
-const GRACE: Duration = Duration::from_secs(5);
+use crate::shared::{authenticator, deadline, not_started};
 
 pub struct Otlp {
     config: OtlpConfig,
@@ -51,12 +47,7 @@ impl Factory for Otlp {
 
 impl Otlp {
     fn not_started(&self, protocol: &str, error: ServerError) -> StartError {
-        let path = format!("{}::protocols::{protocol}", self.path);
-        StartError(match error {
-            ServerError::Bind(error) => format!("{path}::endpoint: {error}"),
-            ServerError::Tls(error) => format!("{path}::tls: {error}"),
-            ServerError::Settings(error) => format!("{path}: {error}"),
-        })
+        not_started(&format!("{}::protocols::{protocol}", self.path), error)
     }
 
     fn new(config: &OtlpConfig, context: &BuildContext) -> Result<Self, BuildError> {
@@ -72,17 +63,6 @@ impl Otlp {
             http: None,
         })
     }
-}
-
-fn authenticator(
-    settings: Option<&AuthSettings>,
-    context: &BuildContext,
-) -> Result<Option<Arc<dyn ServerAuth>>, BuildError> {
-    let Some(settings) = settings else {
-        return Ok(None);
-    };
-    let auth = context.extension::<Arc<dyn ServerAuth>>(&settings.authenticator)?;
-    Ok(Some(Arc::clone(&auth)))
 }
 
 #[async_trait]
@@ -129,10 +109,4 @@ impl Receiver for Otlp {
 
 fn listening(protocol: &str, address: &BoundAddr) {
     tracing::info!(protocol, endpoint = %address, "Starting OTLP server.");
-}
-
-/// Resolves after a stop was asked for, to the moment by which running requests must be done.
-async fn deadline(stop: &Stop) -> Instant {
-    stop.cancelled().await;
-    Instant::now() + GRACE
 }

@@ -45,8 +45,6 @@ pub enum Miss {
     Changing,
     /// The tree is not as it should be, or its memory cannot be read.
     Unreadable,
-    /// The loader did not publish them yet.
-    Pending,
 }
 
 impl Miss {
@@ -54,7 +52,6 @@ impl Miss {
         match self {
             Self::None | Self::Unreadable => EndReason::NoMapping,
             Self::Changing => EndReason::MappingsChanging,
-            Self::Pending => EndReason::MappingsPending,
         }
     }
 }
@@ -118,6 +115,26 @@ pub fn find<K: KernelMemory>(
         id,
         has_code,
     })
+}
+
+/// The mapping that an anonymous one with code took a part of.
+///
+/// Programs copy their code to huge pages and put these in its place. What lies between two mappings
+/// of one file, where that file's code would be, is taken for it; the rules for its frames are the
+/// file's.
+#[inline(always)]
+pub fn replaced(gap: &Mapping, below: &Mapping, above: &Mapping) -> Option<Mapping> {
+    let is_between = below.end == gap.start && above.start == gap.end;
+    if !is_between || below.file == 0 || below.id != above.id {
+        return None;
+    }
+    // Where nothing is left of the code, what lies around it has to agree about its place.
+    if below.has_code == above.has_code && below.to_offset != above.to_offset {
+        return None;
+    }
+    let rest = if below.has_code { below } else { above };
+    let offset = gap.start.wrapping_add(rest.to_offset);
+    (offset >> 63 == 0).then_some(*rest)
 }
 
 /// The identity of the file behind a `struct file`.
@@ -251,4 +268,70 @@ fn first_not_below(kernel: &impl KernelMemory, address: u64) -> u64 {
         index += below;
     }
     index
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: u64 = 1;
+    const OTHER: u64 = 2;
+
+    fn mapping(start: u64, end: u64, offset: u64, inode: u64, has_code: bool) -> Mapping {
+        Mapping {
+            start,
+            end,
+            to_offset: offset.wrapping_sub(start),
+            file: inode,
+            id: FileId::new(inode, 1, 1, 1),
+            has_code,
+        }
+    }
+
+    #[test]
+    fn code_that_was_moved_to_huge_pages_is_still_the_files() {
+        let gap = mapping(0x20_0000, 0x60_0000, 0, 0, true);
+        let check = |below: Mapping, above: Mapping, offset: Option<u64>| {
+            let found = replaced(&gap, &below, &above);
+            let place = found.map(|rest| gap.start.wrapping_add(rest.to_offset));
+            assert_eq!(place, offset, "{below:x?} {above:x?}");
+        };
+        let below =
+            |offset, inode, has_code| mapping(0x10_0000, 0x20_0000, offset, inode, has_code);
+        let above =
+            |offset, inode, has_code| mapping(0x60_0000, 0x70_0000, offset, inode, has_code);
+        // The middle of the code.
+        check(
+            below(0x1000, FILE, true),
+            above(0x50_1000, FILE, true),
+            Some(0x10_1000),
+        );
+        // Its begin or its end: data lies elsewhere in the file.
+        check(
+            below(0, FILE, false),
+            above(0x50_1000, FILE, true),
+            Some(0x10_1000),
+        );
+        check(
+            below(0x1000, FILE, true),
+            above(0, FILE, false),
+            Some(0x10_1000),
+        );
+        // All of it.
+        check(
+            below(0, FILE, false),
+            above(0x50_0000, FILE, false),
+            Some(0x10_0000),
+        );
+        check(below(0, FILE, false), above(0x40_0000, FILE, false), None);
+        // Generated code that happens to be there.
+        check(below(0, FILE, true), above(0x40_0000, FILE, true), None);
+        check(below(0, FILE, true), above(0x50_0000, OTHER, true), None);
+        check(below(0, 0, true), above(0x50_0000, 0, true), None);
+        check(below(0, FILE, false), above(0x1000, FILE, true), None);
+        let apart = mapping(0x10_0000, 0x1f_f000, 0, FILE, true);
+        check(apart, above(0x50_0000, FILE, true), None);
+        let apart = mapping(0x60_1000, 0x70_0000, 0x50_1000, FILE, true);
+        check(below(0, FILE, true), apart, None);
+    }
 }

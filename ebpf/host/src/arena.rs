@@ -71,6 +71,11 @@ impl Arena {
     /// How far from the start the rules are, in bytes.
     pub const RULES_AT: u64 = 0;
 
+    /// All of it, used or not.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.memory.words()) * 4
+    }
+
     pub fn used_bytes(&self) -> u64 {
         self.used_words * 4 + self.rules.len() as u64 * 8
     }

@@ -1,7 +1,8 @@
 //! Builds unwind tables and publishes them.
 //!
 //! A table is built in one go, but that of a giant page by page, as its pages are met: a library of a
-//! hundred megabytes is mostly never run through.
+//! hundred megabytes is mostly never run through. Of one that is, and again and again asks for pages,
+//! the rest is built at once: stack by stack it would take minutes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,6 +31,12 @@ const MUCH: u64 = 1 << 20;
 /// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
 const NEIGHBOURS: u64 = 64;
 
+/// So often a giant is asked for pages before all of it is built.
+const ASKED_OFTEN: u32 = 4;
+
+/// Bytes of code of which everything is built at once; more takes too much memory while it is built.
+const LARGEST_WHOLE: u64 = 256 << 20;
+
 /// Memory that is made free for the pages of a giant.
 const PAGES_ROOM: u64 = 1 << 20;
 
@@ -52,11 +59,12 @@ pub struct Builder {
 
 /// A file whose table is built page by page.
 pub struct Giant {
-    path: String,
-    source: Box<dyn unwind::Source + Send>,
+    job: Job,
     index: unwind::Index,
     pages: Piece,
     table: TableRef,
+    /// How often it was asked for pages.
+    asked: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -177,18 +185,68 @@ impl Builder {
             milliseconds = job.announced.age().as_millis(),
             "builds an unwind table page by page"
         );
+        let number = job.announced.file.number;
         let giant = Giant {
-            path: job.path,
-            source: job.source,
+            job,
             index,
             pages,
             table,
+            asked: 0,
         };
-        self.giants.insert(job.announced.file.number, giant);
+        self.giants.insert(number, giant);
         Ok(())
     }
 
+    /// Builds the whole table in the place of the pages, and keeps them where there is no room for it.
+    fn complete_giant(&mut self, number: u32) {
+        let Some(giant) = self.giants.get(&number) else {
+            return;
+        };
+        let job = &giant.job;
+        let table = match unwind::Table::build(&job.elf, &*job.source) {
+            Ok(table) => table,
+            Err(refused) => {
+                tracing::debug!(path = job.path, error = %refused, "a table stays one of pages");
+                return;
+            }
+        };
+        // What is left is for the tables of others.
+        let room = self.arena.bytes() / 4 * 3;
+        if self.arena.used_bytes() + table.bytes() as u64 > room {
+            return;
+        }
+        let Ok(piece) = self.arena.insert(&table) else {
+            return;
+        };
+        let place = TableRef {
+            pages: piece.start,
+            first_page: table.first_page as u32,
+            page_count: table.pages.len() as u32,
+        };
+        if !self.files.publish(&job.announced.file, place) {
+            self.arena.remove(piece);
+            return;
+        }
+        tracing::debug!(
+            path = job.path,
+            rows = table.rows.len(),
+            milliseconds = job.announced.age().as_millis(),
+            "built the rest of an unwind table"
+        );
+        self.arena.remove_pages(giant.pages);
+        self.giants.remove(&number);
+        self.pieces.insert(number, piece);
+    }
+
     fn build_pages(&mut self, number: u32, page: u64) {
+        let Some(giant) = self.giants.get_mut(&number) else {
+            return;
+        };
+        giant.asked = giant.asked.saturating_add(1);
+        if giant.asked == ASKED_OFTEN && giant.job.size() <= LARGEST_WHOLE {
+            self.complete_giant(number);
+            sys::give_back_memory();
+        }
         let Some(giant) = self.giants.get(&number) else {
             return;
         };
@@ -203,7 +261,7 @@ impl Builder {
             }
             let built = giant
                 .index
-                .page(&*giant.source, page)
+                .page(&*giant.job.source, page)
                 .map_err(NotBuilt::from);
             match built.and_then(|table| Ok(self.arena.insert_page(giant.pages, place, &table)?)) {
                 Ok(()) => {}
@@ -218,7 +276,7 @@ impl Builder {
                 }
             }
         }
-        let path = giant.path.clone();
+        let path = giant.job.path.clone();
         let pages = giant.pages;
         if is_full && !self.make_room(PAGES_ROOM) {
             self.arena

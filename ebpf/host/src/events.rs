@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use crate::clock::{Clock, Event};
 use crate::sys;
 
 /// How often CPUs are looked for.
@@ -43,12 +44,18 @@ pub enum EventsError {
     TooManyFiles { error: io::Error, cpus: usize },
     #[error("cannot open a clock on CPU {cpu}: {error}")]
     Cpu { cpu: u32, error: io::Error },
+    #[error(
+        "CPU {cpu} does not count its cycles, as in most virtual machines ({error}); \
+         set `event` to `cpu_clock`, or to `auto` to have them where they are"
+    )]
+    NoCycles { cpu: u32, error: io::Error },
     #[error("none of the {0} CPUs has a clock")]
     None(usize),
 }
 
 pub struct Events {
     program: OwnedFd,
+    clock: Clock,
     frequency: u64,
     by_cpu: BTreeMap<u32, OwnedFd>,
     /// CPUs that are there and gave no clock.
@@ -59,29 +66,54 @@ pub struct Events {
 
 impl Events {
     /// Opens and starts a clock on each CPU that is online.
-    pub fn open(frequency: u64, program: OwnedFd) -> Result<Self, EventsError> {
-        let online = online()?;
+    pub fn open(event: Event, frequency: u64, program: OwnedFd) -> Result<Self, EventsError> {
         let mut events = Self {
             program,
+            clock: match event {
+                Event::CpuClock => Clock::Cpu,
+                Event::Cycles | Event::Auto => Clock::cycles(),
+            },
             frequency,
             by_cpu: BTreeMap::new(),
             without: BTreeSet::new(),
             looked: Instant::now(),
             slept: sys::slept(),
         };
+        match events.start_all() {
+            Err(EventsError::NoCycles { cpu, error }) if event == Event::Auto => {
+                tracing::info!(cpu, %error, "A CPU does not count its cycles: the time ticks.");
+                events.clock = Clock::Cpu;
+                events.by_cpu.clear();
+                events.start_all()?;
+            }
+            started => started?,
+        }
+        Ok(events)
+    }
+
+    /// What ticks.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn start_all(&mut self) -> Result<(), EventsError> {
+        let online = online()?;
         for &cpu in &online {
-            match events.start(cpu) {
+            match self.start(cpu) {
                 Ok(()) => {}
                 Err(error) if is_gone(&error) => {
                     tracing::debug!(cpu, %error, "the CPU went while its clock was opened");
                 }
+                Err(error) if self.clock != Clock::Cpu && is_no_counter(&error) => {
+                    return Err(EventsError::NoCycles { cpu, error });
+                }
                 Err(error) => return Err(explain(cpu, error, online.len())),
             }
         }
-        if events.by_cpu.is_empty() {
+        if self.by_cpu.is_empty() {
             return Err(EventsError::None(online.len()));
         }
-        Ok(events)
+        Ok(())
     }
 
     /// Follows the CPUs that came and went. May be called often.
@@ -135,7 +167,7 @@ impl Events {
 
     fn start(&mut self, cpu: u32) -> io::Result<()> {
         if let Entry::Vacant(place) = self.by_cpu.entry(cpu) {
-            let event = sys::open_cpu_clock(cpu, self.frequency)?;
+            let event = sys::open_clock(self.clock, cpu, self.frequency)?;
             sys::attach_program(event.as_fd(), self.program.as_fd())?;
             sys::enable(event.as_fd())?;
             place.insert(event);
@@ -147,7 +179,7 @@ impl Events {
     pub fn set_frequency(&mut self, frequency: u64) {
         self.frequency = frequency;
         for (cpu, event) in &self.by_cpu {
-            if let Err(error) = sys::set_frequency(event.as_fd(), frequency) {
+            if let Err(error) = sys::set_frequency(self.clock, event.as_fd(), frequency) {
                 tracing::warn!(cpu, %error, "A clock keeps its frequency.");
             }
         }
@@ -173,6 +205,11 @@ pub fn online() -> Result<Vec<u32>, EventsError> {
 /// Whether the CPU is not there any more.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENXIO))
+}
+
+/// Whether the CPU has no counter of it, or none that can interrupt.
+fn is_no_counter(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP))
 }
 
 pub fn explain(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
@@ -212,6 +249,19 @@ mod tests {
         check(libc::EMFILE, Some(2), "each of 8 CPUs; raise the limit");
         check(libc::ENFILE, None, "each of 8 CPUs; raise the limit");
         check(libc::ENOENT, Some(3), "a clock on CPU 3: No such file");
+    }
+
+    #[test]
+    fn says_that_a_cpu_has_no_counter() {
+        for (number, missing) in [
+            (libc::ENOENT, true),
+            (libc::EOPNOTSUPP, true),
+            (libc::EACCES, false),
+            (libc::EMFILE, false),
+        ] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(is_no_counter(&error), missing, "{error}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod areas;
 mod arena;
 mod btf;
 mod builder;
+mod clock;
 mod events;
 mod executables;
 mod files;
@@ -46,6 +47,7 @@ mod surroundings;
 mod sys;
 mod tables;
 
+pub use clock::{Clock, Event};
 pub use executables::{Executable, Executables};
 pub use jit::{JitNames, JitProcesses};
 pub use kernel_names::{KernelFrame, KernelNames};

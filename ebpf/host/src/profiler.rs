@@ -11,6 +11,7 @@ use profcol_ebpf_common::repeat::{Repeat, turn};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
+use crate::clock::{Clock, Event};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
 use crate::files::{Announced, Files};
@@ -29,6 +30,8 @@ use crate::tables::{TableCounts, Tables};
 /// What is sampled, and how large everything may grow.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
+    /// What ticks.
+    pub event: Event,
     /// Samples a second on each busy CPU.
     pub frequency: u64,
     /// Frames of a user stack at most.
@@ -185,7 +188,7 @@ impl Profiler {
         );
         let tables =
             Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
-        let events = Events::open(settings.frequency, sampler)?;
+        let events = Events::open(settings.event, settings.frequency, sampler)?;
         Ok(Self {
             events,
             records: programs.records,
@@ -267,6 +270,11 @@ impl Profiler {
         if let Err(error) = self.repeats.take(take) {
             tracing::error!(%error, "Counts of samples cannot be read.");
         }
+    }
+
+    /// What ticks.
+    pub fn clock(&self) -> Clock {
+        self.events.clock()
     }
 
     /// Samples so often from now on.

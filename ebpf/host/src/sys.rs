@@ -12,21 +12,32 @@ use std::time::Duration;
 use aya_obj::generated::{
     PERF_FLAG_FD_CLOEXEC, perf_event_attr,
     perf_event_sample_format::{PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+    perf_hw_id::PERF_COUNT_HW_CPU_CYCLES,
     perf_sw_ids::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_DUMMY},
-    perf_type_id::PERF_TYPE_SOFTWARE,
+    perf_type_id::{PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE},
 };
 
+use crate::clock::Clock;
+
 /// A clock that ticks while a CPU is busy, still switched off.
-pub fn open_cpu_clock(cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
+pub fn open_clock(clock: Clock, cpu: u32, frequency: u64) -> io::Result<OwnedFd> {
     // SAFETY: every field of the structure may be zero.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<perf_event_attr>() as u32;
-    attributes.type_ = PERF_TYPE_SOFTWARE as u32;
-    attributes.config = PERF_COUNT_SW_CPU_CLOCK as u64;
-    attributes.__bindgen_anon_1.sample_freq = frequency;
-    attributes.set_freq(1);
+    attributes.__bindgen_anon_1.sample_period = clock.period(frequency);
     attributes.set_disabled(1);
-    attributes.set_exclude_idle(1);
+    match clock {
+        Clock::Cpu => {
+            attributes.type_ = PERF_TYPE_SOFTWARE as u32;
+            attributes.config = PERF_COUNT_SW_CPU_CLOCK as u64;
+            attributes.set_exclude_idle(1);
+        }
+        // An idle CPU is halted and has no cycles; some counters refuse to be told so.
+        Clock::Cycles { .. } => {
+            attributes.type_ = PERF_TYPE_HARDWARE as u32;
+            attributes.config = PERF_COUNT_HW_CPU_CYCLES as u64;
+        }
+    }
     open_event(&attributes, EventsOf::Cpu(cpu))
 }
 
@@ -100,9 +111,8 @@ pub fn disable(event: BorrowedFd<'_>) -> io::Result<()> {
     perf_ioctl(event, aya_obj::generated::PERF_EVENT_IOC_DISABLE, 0)
 }
 
-/// The kernel turned the frequency of a CPU clock into a period when it was opened, so it takes one.
-pub fn set_frequency(event: BorrowedFd<'_>, frequency: u64) -> io::Result<()> {
-    let period = 1_000_000_000 / frequency.max(1);
+pub fn set_frequency(clock: Clock, event: BorrowedFd<'_>, frequency: u64) -> io::Result<()> {
+    let period = clock.period(frequency);
     // SAFETY: the request reads a number through the pointer, which outlives the call.
     let answer = unsafe {
         libc::ioctl(

@@ -31,6 +31,11 @@ impl Key {
         Self(nanoseconds >> 30 | 1 << 61)
     }
 
+    /// What stands where a return address should be may be any number, also another one's key.
+    pub fn is_address(number: u64) -> bool {
+        number >> 61 == 0
+    }
+
     pub fn address(address: u64) -> Self {
         Self(address)
     }

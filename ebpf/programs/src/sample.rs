@@ -143,6 +143,7 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.code = Code::default();
     scratch.known = [Code::default(); KNOWN_CODES];
     scratch.known_next = 0;
+    scratch.gap.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
     for _ in 0..MAX_USER_FRAMES as u32 / CLIMB {

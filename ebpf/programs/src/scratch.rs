@@ -45,6 +45,10 @@ pub struct Scratch {
     pub mapping: Mapping,
     /// The code that was found last.
     pub code: Code,
+    /// Code without a file, and the mapping whose file it is of, or none: see
+    /// [`crate::unwind::look_around`].
+    pub gap: Mapping,
+    pub beside: Mapping,
     /// The address space of the process.
     pub mm: u64,
     /// See [`crate::remembered::epoch`].

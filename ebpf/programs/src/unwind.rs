@@ -4,7 +4,7 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profcol_ebpf_common::file::{self, FileId, number};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::hide;
-use profcol_ebpf_common::mappings;
+use profcol_ebpf_common::mappings::{self, Mapping};
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Encoded;
 use profcol_ebpf_common::settings::{self, Settings};
@@ -30,6 +30,9 @@ const MEET: u32 = LOCATE + 1;
 const OPEN: u32 = LOCATE + 2;
 const SEARCH: u32 = LOCATE + 3;
 
+/// What [`meet`] answers about code without a file before [`look_around`] looked around it.
+const BESIDE: u32 = LOCATE + 4;
+
 /// Frames that [`climb`] goes up at most.
 pub const CLIMB: u32 = 32;
 
@@ -53,6 +56,10 @@ pub extern "C" fn climb(lent: Lent, most: u32) -> u32 {
             found = hide(u64::from(locate(scratch.lend()))) as u32;
         }
         if found == MEET {
+            found = hide(u64::from(meet(scratch.lend()))) as u32;
+        }
+        if found == BESIDE {
+            look_around(scratch.lend());
             found = hide(u64::from(meet(scratch.lend()))) as u32;
         }
         if found == OPEN {
@@ -110,6 +117,9 @@ pub extern "C" fn recall(lent: Lent) -> u32 {
     };
     let (epoch, cpu) = (scratch.epoch, scratch.sample.cpu);
     let address = scratch.walk.address();
+    if !Key::is_address(address) {
+        return LOCATE;
+    }
     let key = Key::address(address);
     if let Some(place) = remembered::place(epoch, cpu, key)
         && place.is_of(epoch, key)
@@ -148,29 +158,51 @@ pub extern "C" fn locate(lent: Lent) -> u32 {
     }
     scratch.frame = Frame::new(number::NOWHERE, address);
     let found = if settings.mappings == settings::mappings::PUBLISHED {
-        published::find(scratch, address)
+        published::look_up(scratch.lend(), address)
     } else {
-        let mut kernel = Kernel {
-            node: &mut scratch.node,
-        };
-        mappings::find(&mut kernel, &settings.layout, scratch.mm, address)
-            .map(|mapping| scratch.mapping = mapping)
+        look(scratch.lend(), address)
     };
-    match found {
-        Ok(()) if scratch.mapping.has_code => MEET,
-        Ok(()) => EndReason::NoMapping as u32,
+    let found = hide(u64::from(found)) as u32;
+    if found != GO_ON {
+        return found;
+    }
+    if scratch.mapping.has_code {
+        MEET
+    } else {
+        EndReason::NoMapping as u32
+    }
+}
+
+/// Finds the mapping that holds the address in the kernel's own tree.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look(lent: Lent, address: u64) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+        return EndReason::NoRegisters as u32;
+    };
+    let mut kernel = Kernel {
+        node: &mut scratch.node,
+    };
+    match mappings::find(&mut kernel, &settings.layout, scratch.mm, address) {
+        Ok(mapping) => {
+            scratch.mapping = mapping;
+            GO_ON
+        }
         Err(miss) => miss.reason() as u32,
     }
 }
 
-/// Makes the code of the mapping the walk's.
+/// Makes the code of the mapping the walk's, or says what has to be done before.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn meet(lent: Lent) -> u32 {
     let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
-    scratch.code = code_of(scratch, settings);
+    match code_of(scratch, settings) {
+        Ok(code) => scratch.code = code,
+        Err(answer) => return answer,
+    }
     let place = hide(scratch.known_next) as usize & (KNOWN_CODES - 1);
     // SAFETY: the mask bounds the place.
     unsafe { *scratch.known.as_mut_ptr().add(place) = scratch.code };
@@ -201,6 +233,31 @@ pub extern "C" fn open(lent: Lent) -> u32 {
     SEARCH
 }
 
+/// Looks which file the code without a file may be of, by what lies around it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn look_around(lent: Lent) -> u32 {
+    let Some(scratch) = Scratch::borrow(lent) else {
+        return 0;
+    };
+    let (below, above) = (scratch.gap.start.wrapping_sub(1), scratch.gap.end);
+    look_beside(scratch, below);
+    scratch.beside = scratch.mapping;
+    look_beside(scratch, above);
+    let rest = mappings::replaced(&scratch.gap, &scratch.beside, &scratch.mapping);
+    scratch.beside = rest.unwrap_or_default();
+    scratch.mapping = scratch.gap;
+    0
+}
+
+/// Finds the mapping that holds the address; one without a file stands for none.
+#[inline(always)]
+fn look_beside(scratch: &mut Scratch, address: u64) {
+    if hide(u64::from(look(scratch.lend(), hide(address)))) as u32 != GO_ON {
+        scratch.mapping = Mapping::default();
+    }
+}
+
 /// Finds the rule in the page.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -219,37 +276,50 @@ pub extern "C" fn search(lent: Lent) -> u32 {
 }
 
 #[inline(always)]
-fn code_of(scratch: &mut Scratch, settings: &Settings) -> Code {
+fn code_of(scratch: &mut Scratch, settings: &Settings) -> Result<Code, u32> {
     let layout = &settings.layout;
     let mapping = &scratch.mapping;
-    let (file, start, end) = (mapping.file, mapping.start, mapping.end);
     let mut code = Code {
-        start,
-        end,
+        start: mapping.start,
+        end: mapping.end,
         to_offset: mapping.to_offset,
         ..Code::default()
     };
-    let mut id = mapping.id;
-    if id == FileId::default() {
-        if kernel::word(scratch.mm + layout.mm_vdso) != Some(start) {
+    let mut met = Met {
+        id: mapping.id,
+        file: mapping.file,
+        start: mapping.start,
+        end: mapping.end,
+    };
+    if met.id == FileId::default() {
+        if kernel::word(scratch.mm + layout.mm_vdso) == Some(met.start) {
+            // Its mapping counts pages from its own address.
+            code.to_offset = 0u64.wrapping_sub(met.start);
+            met.id = file::VDSO;
+        } else if settings.mappings != settings::mappings::PUBLISHED
+            && scratch.gap.start != met.start
+        {
+            scratch.gap = scratch.mapping;
+            return Err(BESIDE);
+        } else if scratch.beside.file == 0 {
             code.number = number::ANONYMOUS;
             code.to_offset = 0;
-            return code;
+            return Ok(code);
+        } else {
+            let beside = &scratch.beside;
+            code.to_offset = beside.to_offset;
+            met = Met {
+                id: beside.id,
+                file: beside.file,
+                start: beside.start,
+                end: beside.end,
+            };
         }
-        // Its mapping counts pages from its own address.
-        code.to_offset = 0u64.wrapping_sub(start);
-        id = file::VDSO;
     }
-    let met = Met {
-        id,
-        file,
-        start,
-        end,
-    };
     let entry = files::entry(scratch, &met);
     code.number = entry.number;
     code.table = entry.table;
-    code
+    Ok(code)
 }
 
 impl World for Scratch {

@@ -22,6 +22,7 @@ mod status;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 mod traits;
+mod unwanted;
 
 pub use accumulator::{Accumulator, Limits, Ready, Sizer};
 pub use answer::{Answer, Delivered, Refusal};
@@ -40,3 +41,4 @@ pub use tokio_util::sync::CancellationToken as Stop;
 pub use traits::{
     Consumer, Exporter, Extension, Output, Processor, Receiver, RunError, StartError,
 };
+pub use unwanted::{Follower, Reporter, Sighting, Unwanted};

@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
-use crate::{ComponentStatus, Exporter, Extension, Meter, Processor, Receiver, StatusBoard};
+use crate::{
+    ComponentStatus, Exporter, Extension, Meter, Processor, Receiver, StatusBoard, Unwanted,
+};
 
 /// A component: its name, its configuration and how to make it.
 pub trait Factory: 'static {
@@ -63,6 +65,8 @@ pub struct BuildContext {
     pub status: ComponentStatus,
     /// How everything else is doing.
     pub board: StatusBoard,
+    /// What processors tell receivers of processes that they drop.
+    pub unwanted: Unwanted,
     pub extensions: Arc<HashMap<ComponentId, Handles>>,
 }
 

@@ -14,7 +14,7 @@ use profcol_profile::{
 
 use crate::{
     Answer, Batch, BuildContext, Consumer, Delivered, Delivery, Exporter, Finalizer, Meter,
-    Outcome, Refusal, StatusBoard,
+    Outcome, Refusal, StatusBoard, Unwanted,
 };
 
 /// A valid batch of `samples` samples with a stack each.
@@ -117,6 +117,7 @@ pub fn context(id: &str) -> BuildContext {
         pipeline: None,
         meter: Meter::default(),
         board,
+        unwanted: Unwanted::default(),
         extensions: Arc::default(),
     }
 }

@@ -29,15 +29,15 @@ pub mod tls;
 
 pub use client::{
     Balancer, ClientError, CompressionParams, ConnectError, GrpcCall, GrpcClient,
-    GrpcClientKeepalive, GrpcClientSettings, GrpcReply, HttpCall, HttpClient, HttpClientKeepalive,
-    HttpClientSettings, HttpError, HttpReply,
+    GrpcClientKeepalive, GrpcClientSettings, GrpcReply, GrpcStream, HttpCall, HttpClient,
+    HttpClientKeepalive, HttpClientSettings, HttpError, HttpReply,
 };
 pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;
 pub use message::{Compressed, Content, Message};
 pub use server::{
-    AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy, GrpcRequest,
-    GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcService, HttpRequest, HttpServer,
-    HttpServerKeepalive, HttpServerSettings, HttpService, ServerError, ServerParameters,
-    ServerStats, Transport, unknown_method,
+    AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy, GrpcConversation,
+    GrpcRequest, GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcService, HttpRequest,
+    HttpServer, HttpServerKeepalive, HttpServerSettings, HttpService, ServerError,
+    ServerParameters, ServerStats, Transport, unknown_method,
 };

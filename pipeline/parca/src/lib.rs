@@ -21,11 +21,13 @@ pub mod padata;
 mod read;
 mod runs;
 mod schema;
+pub mod service;
 mod stack_id;
 mod table;
 pub mod v1;
 pub mod v2;
 
+pub use arrow_array::RecordBatch;
 pub use columns::Keyed;
 pub use frames::{Frame, Frames};
 pub use labels::{LabelRules, Pattern, sanitized};

@@ -30,7 +30,7 @@ mod merge;
 mod model;
 pub mod pprof;
 mod profiles;
-mod proto;
+pub mod proto;
 mod samples;
 mod select;
 pub mod service;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::value::Attributes;
-use crate::{AttributeIdx, Dictionary, Samples, StringIdx};
+use crate::{AttributeIdx, Dictionary, SampleRef, Samples, StringIdx};
 
 /// A decoded batch. Its parts are shared: a clone copies no table and no sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,6 +104,20 @@ impl Model {
 // === impl Profile ===
 
 impl Profile {
+    /// Keeps only some of the samples; returns how many went.
+    pub fn retain_samples(&mut self, mut keep: impl FnMut(SampleRef<'_>) -> bool) -> usize {
+        let mut kept = Samples::default();
+        for sample in self.samples.iter().filter(|&sample| keep(sample)) {
+            kept.push(sample);
+        }
+        let gone = self.samples.len() - kept.len();
+        if gone > 0 {
+            self.samples = kept;
+            self.forget_whole();
+        }
+        gone
+    }
+
     /// All but the samples.
     pub(crate) fn head(&self) -> Self {
         Self {

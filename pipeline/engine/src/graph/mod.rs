@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use profcol_component::{
     BuildContext, BuildError, ComponentStatus, Consumer, Entry, Extension, Handles, Kind, Meter,
-    Receiver, Status, StatusBoard,
+    Receiver, Status, StatusBoard, Unwanted,
 };
 use profcol_config::{ComponentId, PipelineId};
 
@@ -64,6 +64,7 @@ struct Builder<'a> {
     document: &'a Document,
     meter: &'a Meter,
     board: &'a StatusBoard,
+    unwanted: Unwanted,
     extensions: Arc<HashMap<ComponentId, Handles>>,
 }
 
@@ -79,6 +80,7 @@ impl Graph {
             document,
             meter,
             board,
+            unwanted: Unwanted::default(),
             extensions: Arc::default(),
         };
         let extensions = builder.extensions()?;
@@ -105,7 +107,7 @@ impl Builder<'_> {
             let Some(declared) = find(&self.document.extensions, id) else {
                 continue;
             };
-            let named = self.build(Kind::Extension, declared, None)?;
+            let named = self.build(Kind::Extension, declared, &[])?;
             let named = named.map(Arc::<dyn Extension>::from);
             let mut handles = Handles::default();
             Arc::clone(&named.component).offer(&mut handles);
@@ -125,7 +127,7 @@ impl Builder<'_> {
             .iter()
             .filter(|declared| used(&declared.id));
         let build = |declared: &Declared<_>| {
-            let named = self.build(Kind::Exporter, declared, None)?;
+            let named = self.build(Kind::Exporter, declared, &[])?;
             let id = named.id.clone();
             Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, self.meter)))
         };
@@ -141,7 +143,7 @@ impl Builder<'_> {
                 let Some(declared) = find(&self.document.processors, id) else {
                     continue;
                 };
-                let named = self.build(Kind::Processor, declared, Some(&pipeline.id))?;
+                let named = self.build(Kind::Processor, declared, &[&pipeline.id])?;
                 let (id, downstream) = (named.id.clone(), next);
                 let named =
                     named.map(|built| Stage::new(Arc::from(built), &id, downstream, self.meter));
@@ -162,19 +164,22 @@ impl Builder<'_> {
     fn receivers(&self, pipelines: &Pipelines) -> Result<Vec<Feed>, BuildFailure> {
         let mut receivers = Vec::new();
         for declared in &self.document.receivers {
-            let fed: Vec<_> = self
+            let (fed, entrances): (Vec<_>, Vec<_>) = self
                 .document
                 .service
                 .pipelines
                 .iter()
                 .filter(|pipeline| pipeline.receivers.contains(&declared.id))
-                .filter_map(|pipeline| pipelines.entrances.get(&pipeline.id).cloned())
-                .collect();
+                .filter_map(|pipeline| {
+                    let entrance = pipelines.entrances.get(&pipeline.id)?;
+                    Some((&pipeline.id, Arc::clone(entrance)))
+                })
+                .unzip();
             if fed.is_empty() {
                 continue;
             }
-            let receiver = self.build(Kind::Receiver, declared, None)?;
-            let next = FanOut::to(fed);
+            let receiver = self.build(Kind::Receiver, declared, &fed)?;
+            let next = FanOut::to(entrances);
             receivers.push(Feed { receiver, next });
         }
         Ok(receivers)
@@ -184,9 +189,13 @@ impl Builder<'_> {
         &self,
         kind: Kind,
         declared: &Declared<C>,
-        pipeline: Option<&PipelineId>,
+        pipelines: &[&PipelineId],
     ) -> Result<Named<Box<C>>, BuildFailure> {
         let id = declared.id.to_string();
+        let pipeline = match (kind, pipelines) {
+            (Kind::Processor, [pipeline]) => Some(*pipeline),
+            _ => None,
+        };
         let label = match pipeline {
             None => format!("{kind} {id}"),
             Some(pipeline) => format!("{kind} {id} in pipeline {pipeline}"),
@@ -199,6 +208,7 @@ impl Builder<'_> {
             meter: self.meter.clone(),
             status: status.clone(),
             board: self.board.clone(),
+            unwanted: self.unwanted.within(pipelines.iter().copied().cloned()),
             extensions: Arc::clone(&self.extensions),
         };
         let entry: &Entry<C> = declared.entry;

@@ -35,6 +35,8 @@ struct Script {
     never_stops: bool,
     refuses: bool,
     queued: bool,
+    /// As a processor, says that it drops a process when it is built; as a receiver, notes what it is told of.
+    speaks_of_processes: bool,
 }
 
 impl Config for Script {}
@@ -48,6 +50,15 @@ impl Actor {
     fn new(script: &Script, context: &BuildContext) -> Self {
         let pipeline = context.pipeline.as_ref().map(|id| format!(" of {id}"));
         let name = format!("{}{}", context.id, pipeline.unwrap_or_default());
+        if script.speaks_of_processes {
+            match context.pipeline {
+                Some(_) => drop(context.unwanted.reporter()),
+                None => note(match context.unwanted.follow() {
+                    Some(_) => format!("{name} may be told of processes"),
+                    None => format!("{name} goes on"),
+                }),
+            }
+        }
         Self {
             name,
             script: script.clone(),
@@ -279,6 +290,25 @@ async fn one_instance_of_a_receiver_feeds_all_its_pipelines() {
         (1, 1)
     );
     assert_eq!(count("start target/unused"), 0);
+}
+
+#[tokio::test]
+async fn a_receiver_goes_on_for_the_pipeline_that_takes_everything() {
+    let _turn = TURN.lock().await;
+    let service = start(
+        "{receivers: {source/one: {speaks_of_processes: true}, source/two: {speaks_of_processes: true}},
+          processors: {pass: {speaks_of_processes: true}}, exporters: {target: },
+          service: {pipelines: {profiles: {receivers: [source/one, source/two], processors: [pass], exporters: [target]},
+                                profiles/2: {receivers: [source/two], exporters: [target]}}}}",
+    )
+    .await
+    .unwrap();
+    service.stop(Duration::from_secs(5)).await;
+    let said = diary();
+    assert_eq!(
+        said[..2],
+        ["source/one may be told of processes", "source/two goes on"]
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Unary gRPC calls over HTTP/2.
+//! gRPC calls over HTTP/2.
 //!
 //! This stands on `h2` itself: a call is one stream, sent and awaited by the caller's own task, with
 //! no dispatcher in between.
@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::{Reason, RecvStream};
+use h2::client::ResponseFuture;
+use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version};
 use tokio::time::{sleep, timeout};
 
-use super::channel::{Channel, Connection, Http2Options};
+use super::channel::{Channel, Connection, Http2Options, Running};
 use super::endpoint::{GrpcTarget, TlsByScheme};
 use super::proxy::Proxies;
 use super::settings::GrpcClientSettings;
+use super::stream::GrpcStream;
 use super::{ClientError, MAX_ANSWER};
 use crate::auth::ClientAuth;
 use crate::compress::{Encoding, Level, compress_async, decompress_async};
@@ -32,6 +34,15 @@ use crate::tls::ClientSide;
 const ATTEMPTS: usize = 3;
 /// How long `wait_for_ready` waits between two attempts to connect.
 const WAIT: Duration = Duration::from_secs(1);
+
+/// What every call has.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub path: &'static str,
+    pub headers: HeaderMap,
+    pub timeout: Option<Duration>,
+    pub compressed: bool,
+}
 
 /// A unary call to be made.
 pub struct GrpcCall<'a> {
@@ -65,11 +76,19 @@ pub struct GrpcClient {
     auth: Option<Arc<dyn ClientAuth>>,
 }
 
+/// A call that has begun.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub answer: ResponseFuture,
+    pub sending: SendStream<Framed>,
+    pub _running: Running,
+}
+
 /// A failed attempt.
-struct Failure {
-    status: Status,
+pub(super) struct Failure {
+    pub status: Status,
     /// No server can have acted on it.
-    unsent: bool,
+    pub unsent: bool,
 }
 
 impl GrpcClient {
@@ -138,11 +157,43 @@ impl GrpcClient {
 
     async fn attempts(&self, call: GrpcCall<'_>) -> Result<GrpcReply, Status> {
         let (payload, compressed) = self.pack(call.message).await;
+        let head = Head {
+            path: call.path,
+            headers: call.headers,
+            timeout: call.timeout,
+            compressed,
+        };
         let mut attempt = 1;
         loop {
-            match self.attempt(&call, &payload, compressed).await {
+            match self.attempt(&head, &payload).await {
                 Err(failure) if failure.unsent && attempt < ATTEMPTS => attempt += 1,
                 outcome => return outcome.map_err(|failure| failure.status),
+            }
+        }
+    }
+
+    /// Begins a call with messages both ways. `timeout` is told to the server; who waits for it
+    /// has to limit that too.
+    pub async fn stream(
+        &self,
+        path: &'static str,
+        timeout: Option<Duration>,
+    ) -> Result<GrpcStream, Status> {
+        let head = Head {
+            path,
+            headers: HeaderMap::new(),
+            timeout,
+            compressed: self.compression.is_some(),
+        };
+        let mut attempt = 1;
+        loop {
+            match self.open(&head).await {
+                Err(failure) if failure.unsent && attempt < ATTEMPTS => attempt += 1,
+                Err(failure) => return Err(failure.status),
+                Ok(opened) => {
+                    let encoding = self.compression.map(|(encoding, _)| encoding);
+                    return Ok(GrpcStream::new(opened, encoding));
+                }
             }
         }
     }
@@ -164,19 +215,20 @@ impl GrpcClient {
         (compressed, true)
     }
 
-    async fn attempt(
-        &self,
-        call: &GrpcCall<'_>,
-        payload: &Bytes,
-        compressed: bool,
-    ) -> Result<GrpcReply, Failure> {
-        let message = Framed::new(payload.clone(), compressed).map_err(Failure::final_)?;
-        let request = self
-            .request(call, compressed)
-            .await
-            .map_err(Failure::final_)?;
+    async fn attempt(&self, head: &Head, payload: &Bytes) -> Result<GrpcReply, Failure> {
+        let message = Framed::new(payload.clone(), head.compressed).map_err(Failure::final_)?;
+        let mut opened = self.open(head).await?;
+        // `h2` holds the message, by reference, and sends it as the peer's windows allow.
+        opened.sending.send_data(message, true)?;
+        let (head, body) = opened.answer.await?.into_parts();
+        read_reply(head.status, head.headers, body).await
+    }
+
+    /// Begins a call.
+    pub(super) async fn open(&self, head: &Head) -> Result<Opened, Failure> {
+        let request = self.request(head).await.map_err(Failure::final_)?;
         let connection = self.connection().await?;
-        let _running = connection.begin();
+        let running = connection.begin();
         let mut send = connection.send.clone().ready().await.map_err(|error| {
             connection.give_up();
             Failure {
@@ -184,11 +236,12 @@ impl GrpcClient {
                 ..Failure::from(error)
             }
         })?;
-        let (answer, mut sending) = send.send_request(request, false)?;
-        // `h2` holds the message, by reference, and sends it as the peer's windows allow.
-        sending.send_data(message, true)?;
-        let (head, body) = answer.await?.into_parts();
-        read_reply(head.status, head.headers, body).await
+        let (answer, sending) = send.send_request(request, false)?;
+        Ok(Opened {
+            answer,
+            sending,
+            _running: running,
+        })
     }
 
     async fn connection(&self) -> Result<Connection, Failure> {
@@ -206,7 +259,7 @@ impl GrpcClient {
         }
     }
 
-    async fn request(&self, call: &GrpcCall<'_>, compressed: bool) -> Result<Request<()>, Status> {
+    async fn request(&self, call: &Head) -> Result<Request<()>, Status> {
         let mut uri = http::uri::Parts::default();
         uri.scheme = Some(self.scheme.clone());
         uri.authority = Some(self.authority.clone());
@@ -232,7 +285,7 @@ impl GrpcClient {
                 headers.insert(name, value);
             }
         }
-        if let (Some((_, name)), true) = (self.compression, compressed) {
+        if let (Some((_, name)), true) = (self.compression, call.compressed) {
             headers.insert(GRPC_ENCODING, HeaderValue::from_static(name));
         }
         if let Some(timeout) = call.timeout {
@@ -274,24 +327,38 @@ fn is_reserved(name: &HeaderName) -> bool {
         || name.as_str().starts_with("grpc-")
 }
 
+/// Whether what begins so is an answer of gRPC, and no refusal.
+pub(super) fn check_answer(http: StatusCode, headers: &HeaderMap) -> Result<(), Status> {
+    if let Some(outcome) = Status::read_from(headers) {
+        return outcome;
+    }
+    if http != StatusCode::OK {
+        let message = format!("unexpected HTTP status code received from server: {http}");
+        return Err(Status::new(Code::from_http_answer(http), message));
+    }
+    if !grpc::is_grpc(headers.get(CONTENT_TYPE)) {
+        let found = headers.get(CONTENT_TYPE);
+        let message = format!("unexpected content-type {found:?}; the server speaks no gRPC there");
+        return Err(Status::new(Code::Unknown, message));
+    }
+    Ok(())
+}
+
+/// How a call ended. Without a status it is not known whether it was handled: to be asked again.
+pub(super) fn outcome(headers: &HeaderMap, trailers: &HeaderMap) -> Result<(), Status> {
+    let outcome = Status::read_from(trailers).or_else(|| Status::read_from(headers));
+    outcome.unwrap_or_else(|| {
+        let message = "server closed the stream without sending trailers";
+        Err(Status::new(Code::Unavailable, message))
+    })
+}
+
 async fn read_reply(
     http: StatusCode,
     headers: HeaderMap,
     mut body: RecvStream,
 ) -> Result<GrpcReply, Failure> {
-    if let Some(outcome) = Status::read_from(&headers) {
-        outcome.map_err(Failure::final_)?;
-    } else if http != StatusCode::OK {
-        let message = format!("unexpected HTTP status code received from server: {http}");
-        return Err(Failure::final_(Status::new(
-            Code::from_http_answer(http),
-            message,
-        )));
-    } else if !grpc::is_grpc(headers.get(CONTENT_TYPE)) {
-        let found = headers.get(CONTENT_TYPE);
-        let message = format!("unexpected content-type {found:?}; the server speaks no gRPC there");
-        return Err(Failure::final_(Status::new(Code::Unknown, message)));
-    }
+    check_answer(http, &headers).map_err(Failure::final_)?;
     let mut assembler = Assembler::new(MAX_ANSWER);
     while let Some(data) = body.data().await {
         let data = data?;
@@ -300,14 +367,7 @@ async fn read_reply(
         assembler.push(data).map_err(Failure::final_)?;
     }
     let trailers = body.trailers().await?.unwrap_or_default();
-    let outcome = Status::read_from(&trailers).or_else(|| Status::read_from(&headers));
-    outcome
-        .unwrap_or_else(|| {
-            // Whether the call was handled is not known: to be asked again.
-            let message = "server closed the stream without sending trailers";
-            Err(Status::new(Code::Unavailable, message))
-        })
-        .map_err(Failure::final_)?;
+    outcome(&headers, &trailers).map_err(Failure::final_)?;
     let message = match assembler.finish().map_err(Failure::final_)? {
         Some(received) => unpack(received, &headers).await.map_err(Failure::final_)?,
         None => Bytes::new(),
@@ -319,7 +379,7 @@ async fn read_reply(
     })
 }
 
-async fn unpack(received: Received, headers: &HeaderMap) -> Result<Bytes, Status> {
+pub(super) async fn unpack(received: Received, headers: &HeaderMap) -> Result<Bytes, Status> {
     if !received.compressed {
         return Ok(received.payload);
     }

@@ -16,6 +16,7 @@ mod grpc;
 mod http;
 mod proxy;
 mod settings;
+mod stream;
 
 pub use dial::ConnectError;
 pub use grpc::{GrpcCall, GrpcClient, GrpcReply};
@@ -24,6 +25,7 @@ pub use settings::{
     Balancer, CompressionParams, GrpcClientKeepalive, GrpcClientSettings, HttpClientKeepalive,
     HttpClientSettings,
 };
+pub use stream::GrpcStream;
 
 /// Answers larger than this are refused (gRPC) or cut (HTTP); OTLP's are a few bytes.
 const MAX_ANSWER: usize = 4 << 20;

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Code, Status};
@@ -77,24 +78,43 @@ impl Buf for Framed {
     }
 }
 
-/// The body of a unary answer: a message, or none, and the trailers.
-#[derive(Debug)]
-pub(crate) struct AnswerBody {
-    message: Option<Framed>,
-    trailers: Option<HeaderMap>,
+/// The body of an answer.
+pub(crate) enum AnswerBody {
+    /// A message, or none, and the trailers.
+    Unary {
+        message: Option<Framed>,
+        trailers: Option<HeaderMap>,
+    },
+    /// What the handler says while it works, and how that ended.
+    Conversation {
+        messages: mpsc::Receiver<Framed>,
+        work: Option<Work>,
+        trailers: Option<HeaderMap>,
+    },
 }
+
+/// A handler at work.
+pub(crate) type Work = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 
 impl AnswerBody {
     pub fn new(message: Framed, trailers: HeaderMap) -> AnswerBody {
-        AnswerBody {
+        AnswerBody::Unary {
             message: Some(message),
             trailers: Some(trailers),
         }
     }
 
     pub fn empty() -> AnswerBody {
-        AnswerBody {
+        AnswerBody::Unary {
             message: None,
+            trailers: None,
+        }
+    }
+
+    pub fn conversation(messages: mpsc::Receiver<Framed>, work: Work) -> AnswerBody {
+        AnswerBody::Conversation {
+            messages,
+            work: Some(work),
             trailers: None,
         }
     }
@@ -106,20 +126,52 @@ impl Body for AnswerBody {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Framed>, Self::Error>>> {
-        if let Some(message) = self.message.take() {
-            return Poll::Ready(Some(Ok(Frame::data(message))));
+        match &mut *self {
+            AnswerBody::Unary { message, trailers } => {
+                if let Some(message) = message.take() {
+                    return Poll::Ready(Some(Ok(Frame::data(message))));
+                }
+                Poll::Ready(
+                    trailers
+                        .take()
+                        .map(|trailers| Ok(Frame::trailers(trailers))),
+                )
+            }
+            AnswerBody::Conversation {
+                messages,
+                work,
+                trailers,
+            } => {
+                if let Some(working) = work
+                    && let Poll::Ready(outcome) = working.as_mut().poll(context)
+                {
+                    *work = None;
+                    let status = outcome.err().unwrap_or_else(|| Status::new(Code::Ok, ""));
+                    let mut headers = HeaderMap::with_capacity(1);
+                    status.write_to(&mut headers);
+                    *trailers = Some(headers);
+                }
+                // What was said comes before the end, which drops the sender.
+                match messages.poll_recv(context) {
+                    Poll::Ready(Some(message)) => Poll::Ready(Some(Ok(Frame::data(message)))),
+                    Poll::Ready(None) => Poll::Ready(
+                        trailers
+                            .take()
+                            .map(|trailers| Ok(Frame::trailers(trailers))),
+                    ),
+                    Poll::Pending => Poll::Pending,
+                }
+            }
         }
-        Poll::Ready(
-            self.trailers
-                .take()
-                .map(|trailers| Ok(Frame::trailers(trailers))),
-        )
     }
 
     fn is_end_stream(&self) -> bool {
-        self.message.is_none() && self.trailers.is_none()
+        match self {
+            AnswerBody::Unary { message, trailers } => message.is_none() && trailers.is_none(),
+            AnswerBody::Conversation { work, trailers, .. } => work.is_none() && trailers.is_none(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -168,7 +220,18 @@ impl Assembler {
         }
     }
 
+    /// For a call that has one message: more bytes than it has are an error.
     pub fn push(&mut self, mut data: Bytes) -> Result<(), Status> {
+        self.fill(&mut data)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let message = "grpc: more than one message in a unary call";
+        Err(Status::new(Code::Internal, message))
+    }
+
+    /// Takes what belongs to the message.
+    fn fill(&mut self, data: &mut Bytes) -> Result<(), Status> {
         while !data.is_empty() {
             match &mut self.state {
                 State::Prefix { bytes, filled } => {
@@ -177,7 +240,7 @@ impl Assembler {
                     *filled += count;
                     if *filled == PREFIX {
                         let prefix = *bytes;
-                        self.begin(prefix, &mut data)?;
+                        self.begin(prefix, data)?;
                     }
                 }
                 State::Payload {
@@ -201,13 +264,20 @@ impl Assembler {
                         });
                     }
                 }
-                State::Done(_) => {
-                    let message = "grpc: more than one message in a unary call";
-                    return Err(Status::new(Code::Internal, message));
-                }
+                State::Done(_) => break,
             }
         }
         Ok(())
+    }
+
+    /// For a call that has several messages: the one that `data` completes, if it does. What belongs
+    /// to the next one is left in `data`.
+    pub fn next(&mut self, data: &mut Bytes) -> Result<Option<Received>, Status> {
+        self.fill(data)?;
+        if !matches!(self.state, State::Done(_)) {
+            return Ok(None);
+        }
+        std::mem::replace(self, Assembler::new(self.limit)).finish()
     }
 
     fn begin(&mut self, prefix: [u8; PREFIX], data: &mut Bytes) -> Result<(), Status> {
@@ -258,6 +328,60 @@ impl Assembler {
 fn too_large(size: usize, limit: usize) -> Status {
     let message = format!("grpc: received message larger than max ({size} vs. {limit})");
     Status::new(Code::ResourceExhausted, message)
+}
+
+/// The messages of a request that has several.
+#[derive(Debug)]
+pub(crate) struct Messages<B> {
+    body: B,
+    assembler: Assembler,
+    /// Came with the message before.
+    rest: Bytes,
+}
+
+impl<B> Messages<B>
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
+    /// Refuses messages of more than `limit` bytes.
+    pub fn new(body: B, limit: usize) -> Messages<B> {
+        Messages {
+            body,
+            assembler: Assembler::new(limit),
+            rest: Bytes::new(),
+        }
+    }
+
+    /// None at the end of the request.
+    pub async fn next(&mut self) -> Result<Option<Received>, Status> {
+        let mut pace = Pace::start(Instant::now());
+        loop {
+            if let Some(received) = self.assembler.next(&mut self.rest)? {
+                return Ok(Some(received));
+            }
+            if self.body.is_end_stream() {
+                break;
+            }
+            match pace.next_frame(&mut self.body).await {
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        pace.received(data.len());
+                        self.rest = data;
+                    }
+                }
+                Ok(Some(Err(error))) => {
+                    let message = format!("grpc: failed to read the message: {error}");
+                    return Err(Status::new(Code::Cancelled, message));
+                }
+                Ok(None) => break,
+                Err(stalled) => {
+                    return Err(Status::new(Code::DeadlineExceeded, stalled.to_string()));
+                }
+            }
+        }
+        let assembler = std::mem::replace(&mut self.assembler, Assembler::new(0));
+        assembler.finish()
+    }
 }
 
 /// Receives the one message of a unary request, and the end of the stream after it.

@@ -9,7 +9,7 @@
 //! HEADERS  grpc-status, grpc-message, grpc-status-details-bin           (answers only)
 //! ```
 //!
-//! A streaming call repeats the DATA part; it would be a sibling of [`frame`]'s unary reader.
+//! A streaming call repeats the DATA part.
 
 mod code;
 mod details;

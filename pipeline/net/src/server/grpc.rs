@@ -1,4 +1,4 @@
-//! Unary gRPC calls, from the connection to the service and back.
+//! gRPC calls, from the connection to the service and back.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,18 +15,19 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tracing::error;
 
 use super::accept::{Acceptor, Connection, Driver, ServerStats, Stopping};
 use super::guard::{Guarded, Patience};
-use super::lifetime::{Activity, Lifetime, ProbeLimit};
+use super::lifetime::{Activity, Lifetime, ProbeLimit, Running};
 use super::listen::{BoundAddr, Listener};
 use super::settings::{GrpcServerKeepalive, GrpcServerSettings, ServerParameters};
 use super::{ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_async};
-use crate::grpc::frame::{AnswerBody, Framed, Received, read_unary};
+use crate::grpc::frame::{AnswerBody, Framed, Messages, Received, read_unary};
 use crate::grpc::{self, Code, Status, timeout};
 use crate::io::Stream;
 use crate::message::{Compressed, Message};
@@ -65,7 +66,7 @@ pub struct GrpcRequest {
     pub deadline: Option<Instant>,
 }
 
-/// Answers unary calls.
+/// Answers calls.
 pub trait GrpcService: Send + Sync + 'static {
     /// Decides by path and metadata, before the message is read. For a path that it does not serve
     /// the answer is [`unknown_method`].
@@ -73,6 +74,20 @@ pub trait GrpcService: Send + Sync + 'static {
 
     /// Handles one call. Dropped halfway if the caller hangs up or its deadline passes.
     fn call(&self, request: GrpcRequest) -> impl Future<Output = Result<Bytes, Status>> + Send;
+
+    /// Whether calls of this path have several messages: those are handled by
+    /// [`converse`](Self::converse).
+    fn is_conversation(&self, _path: &str) -> bool {
+        false
+    }
+
+    /// Handles a call with messages both ways. Dropped as [`call`](Self::call) is.
+    fn converse(
+        &self,
+        conversation: GrpcConversation,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        std::future::ready(Err(unknown_method(&conversation.path)))
+    }
 }
 
 /// The refusal of a path that no method has.
@@ -214,8 +229,13 @@ impl<S: GrpcService> Driver for GrpcDriver<S> {
             let (calls, connection) = (self.calls.clone(), connection.clone());
             let running = activity.begin();
             async move {
-                let answer = calls.answer(request, connection).await;
-                drop(running);
+                let answer = if calls.service.is_conversation(request.uri().path()) {
+                    calls.begin(request, connection, running)
+                } else {
+                    let answer = calls.answer(request, connection).await;
+                    drop(running);
+                    answer
+                };
                 Ok::<_, Infallible>(answer)
             }
         });
@@ -241,18 +261,9 @@ impl<S: GrpcService> Calls<S> {
         connection: Connection,
     ) -> Response<AnswerBody> {
         if !grpc::is_grpc(request.headers().get(CONTENT_TYPE)) {
-            let mut response = Response::new(AnswerBody::empty());
-            *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return response;
+            return unsupported();
         }
-        let outcome = AssertUnwindSafe(self.call(request, connection))
-            .catch_unwind()
-            .await;
-        let outcome = outcome.unwrap_or_else(|_| {
-            self.stats.panics.fetch_add(1, Relaxed);
-            error!("a gRPC handler panicked; the caller is told INTERNAL");
-            Err(Status::new(Code::Internal, "the handler panicked"))
-        });
+        let outcome = self.caught(self.call(request, connection)).await;
         let mut response = match outcome.and_then(|message| Framed::new(message, false)) {
             Ok(message) => {
                 let mut trailers = HeaderMap::with_capacity(1);
@@ -276,6 +287,71 @@ impl<S: GrpcService> Calls<S> {
         response
     }
 
+    /// A handler that panics ends its own call alone.
+    async fn caught<T>(&self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let outcome = AssertUnwindSafe(work).catch_unwind().await;
+        outcome.unwrap_or_else(|_| {
+            self.stats.panics.fetch_add(1, Relaxed);
+            error!("a gRPC handler panicked; the caller is told INTERNAL");
+            Err(Status::new(Code::Internal, "the handler panicked"))
+        })
+    }
+
+    /// Begins a call with messages both ways: it goes on as long as its answer is sent.
+    fn begin(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Connection,
+        running: Running,
+    ) -> Response<AnswerBody> {
+        if !grpc::is_grpc(request.headers().get(CONTENT_TYPE)) {
+            return unsupported();
+        }
+        // What the handler says waits until the caller takes it.
+        let (sender, answers) = mpsc::channel(1);
+        let work = async move {
+            let _running = running;
+            let conversation = self.converse(request, connection, sender);
+            self.caught(conversation).await
+        };
+        let mut response = Response::new(AnswerBody::conversation(answers, Box::pin(work)));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, grpc::CONTENT_TYPE);
+        response
+    }
+
+    async fn converse(
+        &self,
+        request: Request<Incoming>,
+        connection: Connection,
+        answers: mpsc::Sender<Framed>,
+    ) -> Result<(), Status> {
+        let (head, body) = request.into_parts();
+        let deadline = deadline(&head.headers)?;
+        let work = async {
+            let path = head.uri.path();
+            let auth = match &self.auth {
+                Some(auth) => Some(auth.authenticate(&head.headers).await?),
+                None => None,
+            };
+            self.service.admit(path, &head.headers)?;
+            let encoding = encoding(&head.headers)?;
+            let conversation = GrpcConversation {
+                path: path.to_owned(),
+                connection,
+                auth,
+                deadline,
+                incoming: Messages::new(body, self.max_message),
+                encoding,
+                max_message: self.max_message,
+                answers,
+            };
+            self.service.converse(conversation).await
+        };
+        within(deadline, work).await
+    }
+
     async fn call(
         &self,
         request: Request<Incoming>,
@@ -294,7 +370,7 @@ impl<S: GrpcService> Calls<S> {
             let received = read_unary(&mut body, self.max_message).await?;
             let request = GrpcRequest {
                 path: path.to_owned(),
-                message: self.unpack(received, encoding).await?,
+                message: unpack(received, encoding, self.max_message).await?,
                 metadata: if self.include_metadata {
                     head.headers
                 } else {
@@ -306,44 +382,92 @@ impl<S: GrpcService> Calls<S> {
             };
             self.service.call(request).await
         };
-        match deadline {
-            None => work.await,
-            Some(deadline) => timeout_at(deadline, work).await.unwrap_or_else(|_| {
-                Err(Status::new(
-                    Code::DeadlineExceeded,
-                    "context deadline exceeded",
-                ))
-            }),
+        within(deadline, work).await
+    }
+}
+
+/// A call with messages both ways.
+#[derive(Debug)]
+pub struct GrpcConversation {
+    /// `/package.Service/Method`
+    pub path: String,
+    pub connection: Connection,
+    pub auth: Option<AuthData>,
+    /// When the caller stops waiting.
+    pub deadline: Option<Instant>,
+    incoming: Messages<Incoming>,
+    encoding: Option<Encoding>,
+    max_message: usize,
+    answers: mpsc::Sender<Framed>,
+}
+
+impl GrpcConversation {
+    /// The caller's next message; none when it has said everything.
+    pub async fn receive(&mut self) -> Result<Option<Bytes>, Status> {
+        match self.incoming.next().await? {
+            Some(received) => {
+                let message = unpack(received, self.encoding, self.max_message).await?;
+                Ok(Some(message.plain))
+            }
+            None => Ok(None),
         }
     }
 
-    async fn unpack(
-        &self,
-        received: Received,
-        encoding: Option<Encoding>,
-    ) -> Result<Message, Status> {
-        if !received.compressed {
-            return Ok(Message::from(received.payload));
+    /// Says something to the caller; waits while it does not take what was said before.
+    pub async fn send(&self, message: Bytes) -> Result<(), Status> {
+        let message = Framed::new(message, false)?;
+        let sent = self.answers.send(message).await;
+        sent.map_err(|_| Status::new(Code::Cancelled, "the caller has hung up"))
+    }
+}
+
+fn unsupported() -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::empty());
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
+async fn within<T>(
+    deadline: Option<Instant>,
+    work: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    match deadline {
+        None => work.await,
+        Some(deadline) => timeout_at(deadline, work).await.unwrap_or_else(|_| {
+            Err(Status::new(
+                Code::DeadlineExceeded,
+                "context deadline exceeded",
+            ))
+        }),
+    }
+}
+
+async fn unpack(
+    received: Received,
+    encoding: Option<Encoding>,
+    max_message: usize,
+) -> Result<Message, Status> {
+    if !received.compressed {
+        return Ok(Message::from(received.payload));
+    }
+    let Some(encoding) = encoding else {
+        let message = "grpc: compressed flag set with identity or empty encoding";
+        return Err(Status::new(Code::Internal, message));
+    };
+    let bytes = received.payload;
+    match decompress_async(encoding, &bytes, max_message).await {
+        Ok(plain) => Ok(Message {
+            plain,
+            compressed: Some(Compressed { encoding, bytes }),
+        }),
+        Err(DecompressError::TooLarge { limit }) => {
+            let message =
+                format!("grpc: received message after decompression larger than max {limit}");
+            Err(Status::new(Code::ResourceExhausted, message))
         }
-        let Some(encoding) = encoding else {
-            let message = "grpc: compressed flag set with identity or empty encoding";
-            return Err(Status::new(Code::Internal, message));
-        };
-        let bytes = received.payload;
-        match decompress_async(encoding, &bytes, self.max_message).await {
-            Ok(plain) => Ok(Message {
-                plain,
-                compressed: Some(Compressed { encoding, bytes }),
-            }),
-            Err(DecompressError::TooLarge { limit }) => {
-                let message =
-                    format!("grpc: received message after decompression larger than max {limit}");
-                Err(Status::new(Code::ResourceExhausted, message))
-            }
-            Err(error @ DecompressError::Invalid { .. }) => {
-                let message = format!("grpc: failed to decompress the received message: {error}");
-                Err(Status::new(Code::Internal, message))
-            }
+        Err(error @ DecompressError::Invalid { .. }) => {
+            let message = format!("grpc: failed to decompress the received message: {error}");
+            Err(Status::new(Code::Internal, message))
         }
     }
 }

@@ -21,7 +21,7 @@ mod settings;
 
 pub use accept::{Connection, ServerStats};
 pub(crate) use grpc::GRPC_ENCODING;
-pub use grpc::{GrpcRequest, GrpcServer, GrpcService, unknown_method};
+pub use grpc::{GrpcConversation, GrpcRequest, GrpcServer, GrpcService, unknown_method};
 pub use http::{HttpRequest, HttpServer, HttpService};
 pub(crate) use listen::split_host_port;
 pub use listen::{BindError, BoundAddr, Transport};

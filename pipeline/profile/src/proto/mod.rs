@@ -16,11 +16,10 @@
 //! ```
 
 mod reader;
-pub(crate) mod tag;
+pub mod tag;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-pub(crate) use reader::Reader;
-pub use reader::WireError;
-pub(crate) use writer::Writer;
+pub use reader::{Reader, WireError};
+pub use writer::Writer;

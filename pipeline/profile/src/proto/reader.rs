@@ -25,7 +25,7 @@ pub enum WireError {
 
 /// A cursor over one message; nested messages get a reader of their own.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 

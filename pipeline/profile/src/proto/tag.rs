@@ -5,23 +5,23 @@ pub(crate) const FIXED64: u32 = 1;
 pub(crate) const LEN: u32 = 2;
 pub(crate) const FIXED32: u32 = 5;
 
-pub(crate) const fn varint(field: u32) -> u32 {
+pub const fn varint(field: u32) -> u32 {
     field << 3 | VARINT
 }
 
-pub(crate) const fn fixed64(field: u32) -> u32 {
+pub const fn fixed64(field: u32) -> u32 {
     field << 3 | FIXED64
 }
 
 /// Strings, bytes, messages and packed lists.
-pub(crate) const fn len(field: u32) -> u32 {
+pub const fn len(field: u32) -> u32 {
     field << 3 | LEN
 }
 
-pub(crate) const fn field(tag: u32) -> u32 {
+pub const fn field(tag: u32) -> u32 {
     tag >> 3
 }
 
-pub(crate) const fn wire_type(tag: u32) -> u32 {
+pub const fn wire_type(tag: u32) -> u32 {
     tag & 7
 }

@@ -7,7 +7,7 @@ use super::tag::{self, wire_type};
 /// Appends fields. As proto3 wants it, a field that has its default value is not written, except
 /// by the methods that say so.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub struct Writer {
     out: Vec<u8>,
 }
 
@@ -176,7 +176,7 @@ impl Writer {
 
 /// How many bytes `value` takes.
 #[inline(always)]
-pub(crate) const fn varint_len(value: u64) -> usize {
+pub const fn varint_len(value: u64) -> usize {
     // Seven bits a byte: bits * 9 / 64 rounds up right for 1 to 64 bits.
     let bits = 64 - (value | 1).leading_zeros() as usize;
     (bits * 9 + 64) / 64

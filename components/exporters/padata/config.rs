@@ -1,0 +1,98 @@
+//! The options of `padata`.
+
+use std::collections::BTreeMap;
+
+use profcol_config::{Config, Duration, Problems};
+use profcol_parca::{LabelRules, sanitized};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::parca::{left_out, rules};
+
+/// Records profiles in Parca Agent's offline files.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct PadataConfig {
+    /// The folder; it is made where there is none.
+    pub storage_path: String,
+    /// How long one file is written to. What is complete is compressed.
+    pub rotation_interval: Duration,
+    /// zstd's, 1 to 19.
+    pub compression_level: i32,
+    /// A file is complete when it has so many bytes.
+    pub max_file_bytes: u64,
+    /// How many bytes all files may have together.
+    pub max_total_bytes: u64,
+    /// What to do when they have: `drop_oldest`, or `stop` recording until there is room.
+    pub when_full: WhenFull,
+    /// The layout: `v1`, which Parca Agent can upload, or `v2`, which it cannot.
+    pub schema: Schema,
+    /// Labels for every sample that has none of that name.
+    pub external_labels: BTreeMap<String, String>,
+    /// Attributes that do not become labels, by name or by beginning and `*`.
+    pub leave_out_attributes: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    #[default]
+    DropOldest,
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schema {
+    #[default]
+    V1,
+    V2,
+}
+
+impl Default for PadataConfig {
+    fn default() -> Self {
+        Self {
+            storage_path: String::new(),
+            rotation_interval: std::time::Duration::from_secs(600).into(),
+            compression_level: 3,
+            max_file_bytes: 64 << 20,
+            max_total_bytes: 1 << 30,
+            when_full: WhenFull::DropOldest,
+            schema: Schema::V1,
+            external_labels: BTreeMap::new(),
+            leave_out_attributes: left_out(),
+        }
+    }
+}
+
+impl Config for PadataConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.storage_path.is_empty() {
+            problems.add("storage_path", "must be set: the folder for the files");
+        }
+        if self.rotation_interval.is_zero() || self.rotation_interval.is_negative() {
+            problems.add("rotation_interval", "must be positive");
+        }
+        if !(1..=19).contains(&self.compression_level) {
+            problems.add("compression_level", "must be between 1 and 19");
+        }
+        if self.max_file_bytes == 0 || self.max_file_bytes > self.max_total_bytes {
+            problems.add(
+                "max_file_bytes",
+                "must be positive and at most `max_total_bytes`",
+            );
+        }
+        for name in self.external_labels.keys() {
+            if name.is_empty() || sanitized(name) != name.as_str() {
+                let message = "not a label name: letters, digits and _ are possible";
+                problems.add(&format!("external_labels::{name}"), message);
+            }
+        }
+    }
+}
+
+impl PadataConfig {
+    pub fn label_rules(&self) -> LabelRules {
+        rules(&self.external_labels, &self.leave_out_attributes)
+    }
+}

@@ -1,0 +1,281 @@
+//! Records profiles in Parca Agent's offline files.
+//!
+//! ```text
+//! export ──► Recording (fsync, then the count) ──(interval, or large)──► Folder: zstd, quota
+//! ```
+//!
+//! A batch is answered when it is on the disk. All work on files happens on threads for blocking
+//! work, one batch at a time.
+
+mod config;
+mod folder;
+mod recording;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use profcol_component::{
+    Batch, BuildContext, BuildError, ComponentStatus, Delivered, Delivery, Exporter, Factory,
+    Gauge, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
+};
+use profcol_parca::LabelRules;
+use profcol_profile::Profiles;
+use tokio::sync::Mutex;
+use tokio::task::spawn_blocking;
+
+pub use self::config::PadataConfig;
+use self::config::WhenFull;
+use self::folder::Folder;
+use self::recording::{Recording, WriteError};
+
+/// How often it is looked whether the file is complete.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub struct Padata {
+    recorder: Arc<Mutex<Recorder>>,
+    status: ComponentStatus,
+}
+
+struct Recorder {
+    config: PadataConfig,
+    rules: LabelRules,
+    /// None before the start.
+    folder: Option<Folder>,
+    /// None before the first batch of a file.
+    recording: Option<Recording>,
+    telemetry: Telemetry,
+}
+
+struct Telemetry {
+    written_bytes: IntCounter,
+    complete_files: IntCounter,
+    dropped_files: IntCounter,
+    failed_writes: IntCounter,
+    bytes: Gauge,
+}
+
+impl Factory for Padata {
+    const NAME: &'static str = "padata";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = PadataConfig;
+    type Component = dyn Exporter;
+
+    fn build(
+        config: &PadataConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Exporter>, BuildError> {
+        let recorder = Recorder {
+            config: config.clone(),
+            rules: config.label_rules(),
+            folder: None,
+            recording: None,
+            telemetry: Telemetry::new(context),
+        };
+        Ok(Box::new(Self {
+            recorder: Arc::new(Mutex::new(recorder)),
+            status: context.status.clone(),
+        }))
+    }
+}
+
+impl Padata {
+    async fn with_recorder<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Recorder) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let mut recorder = Arc::clone(&self.recorder).lock_owned().await;
+        let acting = spawn_blocking(move || act(&mut recorder));
+        acting
+            .await
+            .map_err(|error| format!("recording failed: {error}"))
+    }
+}
+
+#[async_trait]
+impl Exporter for Padata {
+    fn delivery(&self) -> Delivery {
+        Delivery::inline()
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        let opened = self.with_recorder(Recorder::open).await;
+        opened.map_err(StartError)?.map_err(StartError)
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let profiles = batch.profiles.clone();
+        let recorded = self.with_recorder(move |recorder| recorder.record(&profiles));
+        let recorded = recorded.await.map_err(Refusal::permanent)?;
+        match &recorded {
+            Ok(()) => self.status.set(Status::Ok),
+            Err(refusal) => self
+                .status
+                .set(Status::RecoverableError(refusal.to_string())),
+        }
+        recorded.map(|()| Delivered::default())
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let rotated = self.with_recorder(Recorder::rotate_if_complete).await;
+            rotated.map_err(RunError)?;
+        }
+        // The last file stays as it is: whoever uploads reads it, and a start completes it.
+        let closed = self.with_recorder(|recorder| recorder.recording = None);
+        closed.await.map_err(RunError)
+    }
+}
+
+impl Recorder {
+    fn open(&mut self) -> Result<(), String> {
+        let path = Path::new(&self.config.storage_path);
+        let opened = Folder::open(path, self.config.compression_level);
+        let folder = opened.map_err(|error| format!("storage_path {}: {error}", path.display()))?;
+        self.folder = Some(folder);
+        self.tell_bytes();
+        Ok(())
+    }
+
+    fn record(&mut self, profiles: &Profiles) -> Result<(), Refusal> {
+        self.rotate_if_complete();
+        let recording = match self.recording.take() {
+            Some(recording) => recording,
+            None => self.begin()?,
+        };
+        let recording = self.recording.insert(recording);
+        let encoded = recording
+            .encode(profiles.model(), &self.rules, self.config.schema)
+            .map_err(|error| Refusal::permanent(error.to_string()))?;
+        let Some(encoded) = encoded else {
+            return Ok(());
+        };
+        let bytes = encoded.len();
+        self.make_room(bytes)?;
+        let Some(recording) = &mut self.recording else {
+            return Err(Refusal::retry("no file is open"));
+        };
+        if let Err(error) = recording.write(encoded) {
+            // What stands behind the last batch that counts is nobody's.
+            self.telemetry.failed_writes.inc();
+            self.rotate();
+            return Err(refusal(&error));
+        }
+        self.telemetry.written_bytes.inc_by(bytes);
+        self.tell_bytes();
+        Ok(())
+    }
+
+    fn begin(&self) -> Result<Recording, Refusal> {
+        let Some(folder) = &self.folder else {
+            return Err(Refusal::retry("not started yet"));
+        };
+        // It may have been removed.
+        let made = std::fs::create_dir_all(folder.path());
+        made.map_err(|error| {
+            Refusal::retry(format!("storage_path {}: {error}", folder.path().display()))
+        })?;
+        Recording::begin(folder.path()).map_err(|error| {
+            self.telemetry.failed_writes.inc();
+            refusal(&error)
+        })
+    }
+
+    fn make_room(&mut self, bytes: u64) -> Result<(), Refusal> {
+        let limit = self.config.max_total_bytes;
+        let written = self.recording.as_ref().map_or(0, Recording::len);
+        let Some(folder) = &mut self.folder else {
+            return Ok(());
+        };
+        if folder.bytes() + written + bytes <= limit {
+            return Ok(());
+        }
+        folder.look();
+        while folder.bytes() + written + bytes > limit {
+            if self.config.when_full == WhenFull::Stop {
+                let reason = format!("the files have {limit} bytes, which is all they may have");
+                return Err(Refusal::retry(reason));
+            }
+            match folder.drop_oldest() {
+                Ok(true) => self.telemetry.dropped_files.inc(),
+                Ok(false) => {
+                    let reason =
+                        format!("a batch of {bytes} bytes does not fit into `max_total_bytes`");
+                    return Err(Refusal::permanent(reason));
+                }
+                Err(error) => {
+                    return Err(Refusal::retry(format!("failed to drop a file: {error}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn rotate_if_complete(&mut self) {
+        let interval = self.config.rotation_interval.to_std();
+        let max_bytes = self.config.max_file_bytes;
+        let is_complete = self
+            .recording
+            .as_ref()
+            .is_some_and(|recording| recording.is_complete(interval, max_bytes));
+        if is_complete {
+            self.rotate();
+        }
+    }
+
+    fn rotate(&mut self) {
+        let (Some(recording), Some(folder)) = (self.recording.take(), &mut self.folder) else {
+            return;
+        };
+        let path: PathBuf = recording.path().to_owned();
+        if recording.batches() > 0 {
+            self.telemetry.complete_files.inc();
+        }
+        drop(recording);
+        if let Err(error) = folder.add(&path) {
+            tracing::warn!(path = %path.display(), %error, "A complete file cannot be compressed; it stays as it is until the next start.");
+        }
+        self.tell_bytes();
+    }
+
+    fn tell_bytes(&self) {
+        let written = self.recording.as_ref().map_or(0, Recording::len);
+        let complete = self.folder.as_ref().map_or(0, Folder::bytes);
+        #[expect(clippy::cast_precision_loss, reason = "disks are far below 2^52 bytes")]
+        self.telemetry.bytes.set((written + complete) as f64);
+    }
+}
+
+fn refusal(error: &WriteError) -> Refusal {
+    match error {
+        WriteError::Io { .. } => Refusal::retry(error.to_string()),
+        WriteError::Encode(_) | WriteError::TooLong(_) => Refusal::permanent(error.to_string()),
+    }
+}
+
+impl Telemetry {
+    fn new(context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let labels = [("exporter", id.as_str())];
+        let counter = |name: &str, help: &str| {
+            let name = format!("otelcol_exporter_padata_{name}");
+            context.meter.counter(&name, help, &labels)
+        };
+        Self {
+            written_bytes: counter("written_bytes", "Bytes that were written, not compressed."),
+            complete_files: counter("complete_files", "Files that were completed."),
+            dropped_files: counter("dropped_files", "Old files that were dropped for new ones."),
+            failed_writes: counter("failed_writes", "Tries to write that failed."),
+            bytes: context.meter.gauge(
+                "otelcol_exporter_padata_bytes",
+                "Bytes of all files together.",
+                &labels,
+            ),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The file that is being written.
+//!
+//! A batch counts when it has reached the disk, and only then the number at the front is raised: a
+//! reader that trusts the number sees whole batches, whenever the power goes.
+
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use profcol_parca::ipc::{Compression, NotEncoded};
+use profcol_parca::padata::{COUNT_AT, MAX_BATCHES, TooLong, header, push_frame};
+use profcol_parca::v1::{encode_samples, encode_stacks};
+use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, v2};
+use profcol_profile::{Model, StackIdx};
+
+use super::config::Schema;
+
+/// Stacks that are known to stand in the file. When there are more, all are forgotten and written
+/// once more: that costs bytes, not samples.
+const MOST_STACKS: usize = 1 << 17;
+
+/// Names that were taken already, a second apart.
+const MOST_NAMES: u64 = 1000;
+
+pub struct Recording {
+    file: File,
+    path: PathBuf,
+    begun: Instant,
+    batches: u16,
+    bytes: u64,
+    stacks: HashSet<StackId>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error(transparent)]
+    Encode(#[from] NotEncoded),
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    #[error("failed to {action} {}: {error}", path.display())]
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        error: io::Error,
+    },
+}
+
+/// A batch as it will stand in the file.
+pub struct Encoded {
+    bytes: Vec<u8>,
+    stacks: Vec<StackId>,
+}
+
+impl Encoded {
+    pub fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+impl Recording {
+    /// Begins a file in `folder`. It is locked as long as it is written to, so that nobody takes it
+    /// for one that was left behind.
+    pub fn begin(folder: &Path) -> Result<Self, WriteError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_secs());
+        let mut second = now;
+        let (file, path) = loop {
+            let path = folder.join(format!("{second}-{}.padata", std::process::id()));
+            let opened = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .mode(0o660)
+                .open(&path);
+            match opened {
+                Ok(file) => break (file, path),
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists
+                        && second < now + MOST_NAMES =>
+                {
+                    second += 1;
+                }
+                Err(error) => return Err(failed("create", &path, error)),
+            }
+        };
+        file.lock().map_err(|error| failed("lock", &path, error))?;
+        let header = header();
+        let written = file.write_all_at(&header, 0);
+        written.map_err(|error| failed("write", &path, error))?;
+        Ok(Self {
+            file,
+            path,
+            begun: Instant::now(),
+            batches: 0,
+            bytes: header.len() as u64,
+            stacks: HashSet::new(),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn batches(&self) -> u16 {
+        self.batches
+    }
+
+    pub fn is_complete(&self, interval: Duration, max_bytes: u64) -> bool {
+        self.begun.elapsed() >= interval || self.bytes >= max_bytes || self.batches == MAX_BATCHES
+    }
+
+    /// None where there is nothing to write.
+    pub fn encode(
+        &self,
+        model: &Model,
+        rules: &LabelRules,
+        schema: Schema,
+    ) -> Result<Option<Encoded>, WriteError> {
+        let table = Table::new(model, rules);
+        if table.rows() == 0 {
+            return Ok(None);
+        }
+        let frames = Frames::new(model);
+        let mut ids = StackIds::new(&frames);
+        let mut bytes = Vec::new();
+        let mut added: Vec<(StackId, Option<StackIdx>)> = Vec::new();
+        match schema {
+            Schema::V1 => {
+                let samples = encode_samples(&table, &mut ids, Compression::None)?;
+                push_frame(&mut bytes, &samples)?;
+                let mut seen = HashSet::new();
+                for &stack in &table.stacks {
+                    let id = ids.id(stack);
+                    if !self.stacks.contains(&id) && seen.insert(id) {
+                        added.push((id, Some(stack)));
+                    }
+                }
+                let stacks = encode_stacks(&frames, &added, Compression::None)?;
+                push_frame(&mut bytes, &stacks)?;
+            }
+            Schema::V2 => {
+                let record = v2::encode(&table, &frames, &mut ids, Compression::None)?;
+                push_frame(&mut bytes, &record)?;
+            }
+        }
+        Ok(Some(Encoded {
+            bytes,
+            stacks: added.into_iter().map(|(id, _)| id).collect(),
+        }))
+    }
+
+    /// Writes a batch and waits until it is on the disk. What fails is not in the file.
+    pub fn write(&mut self, batch: Encoded) -> Result<(), WriteError> {
+        let batches = self.batches + 1;
+        let failed = |action| {
+            let path = self.path.clone();
+            move |error| WriteError::Io {
+                action,
+                path,
+                error,
+            }
+        };
+        self.file
+            .write_all_at(&batch.bytes, self.bytes)
+            .and_then(|()| self.file.sync_data())
+            .map_err(failed("write"))?;
+        self.file
+            .write_all_at(&batches.to_be_bytes(), COUNT_AT)
+            .and_then(|()| self.file.sync_data())
+            .map_err(failed("write"))?;
+        self.batches = batches;
+        self.bytes += batch.len();
+        if self.stacks.len() + batch.stacks.len() > MOST_STACKS {
+            self.stacks.clear();
+        }
+        self.stacks.extend(batch.stacks);
+        Ok(())
+    }
+}
+
+fn failed(action: &'static str, path: &Path, error: io::Error) -> WriteError {
+    WriteError::Io {
+        action,
+        path: path.to_owned(),
+        error,
+    }
+}

@@ -1,0 +1,87 @@
+//! The options of `parca`.
+
+use std::collections::BTreeMap;
+
+use profcol_component::DeliverySettings;
+use profcol_config::{Config, Problems, Secret};
+use profcol_net::GrpcClientSettings;
+use profcol_parca::{LabelRules, sanitized};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::parca::{left_out, rules};
+
+/// Sends profiles to a Parca server, as Parca Agent does.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ParcaConfig {
+    #[serde(flatten)]
+    pub client: GrpcClientSettings,
+    #[serde(flatten)]
+    pub delivery: DeliverySettings,
+    /// Sent as `authorization: Bearer`.
+    #[serde(skip_serializing_if = "Secret::is_empty")]
+    pub bearer_token: Secret,
+    /// A file with the token, read for each call. It wins over `bearer_token`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub bearer_token_file: String,
+    /// How profiles are written: `v1` (samples, and of the stacks those that the server asks for),
+    /// `v2` (one message), or `auto`: `v1`, and `v2` where the server does not know that.
+    pub schema: SchemaChoice,
+    /// Labels for every sample that has none of that name.
+    pub external_labels: BTreeMap<String, String>,
+    /// Attributes that do not become labels, by name or by beginning and `*`.
+    pub leave_out_attributes: Vec<String>,
+    /// The largest message that the server takes, in MiB; larger batches are sent in pieces.
+    pub max_request_size_mib: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemaChoice {
+    #[default]
+    Auto,
+    V1,
+    V2,
+}
+
+/// A server takes 64.
+const MAX_REQUEST_SIZE_MIB: u32 = 32;
+
+impl Default for ParcaConfig {
+    fn default() -> Self {
+        Self {
+            client: GrpcClientSettings::default(),
+            delivery: DeliverySettings::default(),
+            bearer_token: Secret::default(),
+            bearer_token_file: String::new(),
+            schema: SchemaChoice::Auto,
+            external_labels: BTreeMap::new(),
+            leave_out_attributes: left_out(),
+            max_request_size_mib: MAX_REQUEST_SIZE_MIB,
+        }
+    }
+}
+
+impl Config for ParcaConfig {
+    fn validate(&self, problems: &mut Problems) {
+        self.client.validate(problems);
+        self.delivery.validate(problems);
+        let has_token = !self.bearer_token.is_empty() || !self.bearer_token_file.is_empty();
+        if has_token && self.client.auth.is_some() {
+            problems.add("bearer_token", "there is `auth` too: one of them has to go");
+        }
+        for name in self.external_labels.keys() {
+            if name.is_empty() || sanitized(name) != name.as_str() {
+                let message = "not a label name: letters, digits and _ are possible";
+                problems.add(&format!("external_labels::{name}"), message);
+            }
+        }
+    }
+}
+
+impl ParcaConfig {
+    pub fn label_rules(&self) -> LabelRules {
+        rules(&self.external_labels, &self.leave_out_attributes)
+    }
+}

@@ -1,0 +1,30 @@
+//! The token in the exporter's own configuration.
+
+use async_trait::async_trait;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
+use profcol_config::Secret;
+use profcol_net::auth::{ClientAuth, ClientAuthError};
+
+#[derive(Debug)]
+pub enum Token {
+    Known(Secret),
+    /// Read for each call, so that a new one counts at once.
+    File(String),
+}
+
+#[async_trait]
+impl ClientAuth for Token {
+    async fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ClientAuthError> {
+        let token = match self {
+            Self::Known(token) => token.expose().to_owned(),
+            Self::File(path) => tokio::fs::read_to_string(path)
+                .await
+                .map_err(|error| ClientAuthError(format!("bearer_token_file {path}: {error}")))?,
+        };
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+            .map_err(|_| ClientAuthError("the token cannot stand in a header".into()))?;
+        value.set_sensitive(true);
+        Ok(vec![(AUTHORIZATION, value)])
+    }
+}

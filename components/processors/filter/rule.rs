@@ -1,0 +1,211 @@
+//! Rules, ready to be asked, and what they come to.
+//!
+//! They are asked from the outside in: what the resource decides alone is decided without a look at
+//! profiles, and what the profile decides without a look at samples.
+
+use profcol_profile::{AttributeIdx, Attributes, Dictionary, Value};
+use regex::Regex;
+
+use super::config::{ConditionConfig, FilterConfig, RuleConfig};
+use crate::values::{text, value_of};
+
+pub(super) struct Rules {
+    include: Vec<Rule>,
+    exclude: Vec<Rule>,
+}
+
+struct Rule {
+    resource: Vec<Condition>,
+    profile: Vec<Condition>,
+    /// Each with its number among all conditions on samples.
+    sample: Vec<(usize, Condition)>,
+}
+
+struct Condition {
+    key: String,
+    test: Test,
+}
+
+enum Test {
+    IsThere,
+    Is(Value),
+    Contains(Regex),
+}
+
+/// What becomes of something, where that is decided without a look at what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Keep,
+    Drop,
+    /// It depends on what is in it.
+    Look,
+}
+
+/// The rules that may match what is in a resource or profile.
+pub(super) struct Open<'a> {
+    include: Vec<&'a Rule>,
+    exclude: Vec<&'a Rule>,
+    includes_all: bool,
+}
+
+/// For each condition on samples, which rows of a dictionary's attributes meet it: samples that
+/// have the same attribute are asked about it once.
+pub(super) struct Met(Vec<Vec<bool>>);
+
+impl Rules {
+    /// `Err` for a configuration that validation refuses.
+    pub fn new(config: &FilterConfig) -> Result<Self, regex::Error> {
+        let mut number = 0;
+        let mut rules = |rules: &[RuleConfig]| -> Result<Vec<Rule>, regex::Error> {
+            let rules = rules.iter().map(|rule| Rule::new(rule, &mut number));
+            rules.collect()
+        };
+        Ok(Self {
+            include: rules(&config.include)?,
+            exclude: rules(&config.exclude)?,
+        })
+    }
+
+    pub fn of_resource(&self, attributes: &Attributes) -> Open<'_> {
+        let holds = |rule: &&Rule| rule.resource.iter().all(|it| it.holds_in(attributes));
+        Open {
+            include: self.include.iter().filter(holds).collect(),
+            exclude: self.exclude.iter().filter(holds).collect(),
+            includes_all: self.include.is_empty(),
+        }
+    }
+
+    /// Whether a resource that is dropped stays so if it is given attributes that it does not have:
+    /// those that are learned late.
+    pub fn drop_is_final(&self, attributes: &Attributes) -> bool {
+        let open = self.of_resource(attributes);
+        let is_excluded = open.exclude.iter().any(|rule| rule.is_about_resource());
+        let is_ruled_out =
+            |rule: &Rule| rule.resource.iter().any(|it| it.fails_for_good(attributes));
+        is_excluded || self.include.iter().all(is_ruled_out) && !self.include.is_empty()
+    }
+
+    pub fn met_in(&self, dictionary: &Dictionary) -> Met {
+        let rules = self.include.iter().chain(&self.exclude);
+        let conditions = rules.flat_map(|rule| &rule.sample);
+        Met(conditions
+            .map(|(_, condition)| condition.rows(dictionary))
+            .collect())
+    }
+}
+
+impl Rule {
+    fn new(config: &RuleConfig, number: &mut usize) -> Result<Self, regex::Error> {
+        let conditions = |conditions: &[ConditionConfig]| -> Result<Vec<_>, regex::Error> {
+            conditions.iter().map(Condition::new).collect()
+        };
+        let sample = conditions(&config.sample_attributes)?;
+        let first = *number;
+        *number += sample.len();
+        Ok(Self {
+            resource: conditions(&config.resource_attributes)?,
+            profile: conditions(&config.profile_attributes)?,
+            sample: (first..).zip(sample).collect(),
+        })
+    }
+
+    fn is_about_resource(&self) -> bool {
+        self.profile.is_empty() && self.sample.is_empty()
+    }
+
+    fn holds_for(&self, sample: &[AttributeIdx], met: &Met) -> bool {
+        self.sample.iter().all(|(number, _)| {
+            let rows = met.0.get(*number).map_or(&[][..], Vec::as_slice);
+            let meets = |attribute: &AttributeIdx| rows.get(attribute.row()) == Some(&true);
+            sample.iter().any(meets)
+        })
+    }
+}
+
+impl<'a> Open<'a> {
+    pub fn resource_verdict(&self) -> Verdict {
+        self.verdict(Rule::is_about_resource)
+    }
+
+    pub fn profile_verdict(&self) -> Verdict {
+        self.verdict(|rule| rule.sample.is_empty())
+    }
+
+    /// What the rules come to, of which some match `whole` and others only parts.
+    fn verdict(&self, whole: impl Fn(&Rule) -> bool) -> Verdict {
+        let any = |rules: &[&Rule]| rules.iter().any(|rule| whole(rule));
+        let is_left_out = !self.includes_all && self.include.is_empty();
+        if is_left_out || any(&self.exclude) {
+            Verdict::Drop
+        } else if self.exclude.is_empty() && (self.includes_all || any(&self.include)) {
+            Verdict::Keep
+        } else {
+            Verdict::Look
+        }
+    }
+
+    pub fn of_profile(&self, attributes: &[AttributeIdx], dictionary: &Dictionary) -> Self {
+        let meets = |condition: &Condition| {
+            let mut attributes = attributes.iter();
+            attributes.any(|&attribute| condition.is_met_by(attribute, dictionary))
+        };
+        let holds = |rule: &&'a Rule| rule.profile.iter().all(meets);
+        Self {
+            include: self.include.iter().copied().filter(holds).collect(),
+            exclude: self.exclude.iter().copied().filter(holds).collect(),
+            includes_all: self.includes_all,
+        }
+    }
+
+    pub fn keeps(&self, sample: &[AttributeIdx], met: &Met) -> bool {
+        let any = |rules: &[&Rule]| rules.iter().any(|rule| rule.holds_for(sample, met));
+        !any(&self.exclude) && (self.includes_all || any(&self.include))
+    }
+}
+
+impl Condition {
+    fn new(config: &ConditionConfig) -> Result<Self, regex::Error> {
+        let test = match (&config.value, &config.regex) {
+            (Some(value), _) => Test::Is(value_of(value)),
+            (None, Some(regex)) => Test::Contains(Regex::new(regex)?),
+            (None, None) => Test::IsThere,
+        };
+        Ok(Self {
+            key: config.key.clone(),
+            test,
+        })
+    }
+
+    fn holds_in(&self, attributes: &Attributes) -> bool {
+        let mut named = attributes.iter().filter(|it| *it.key == *self.key);
+        named.any(|it| self.test.passes(&it.value))
+    }
+
+    /// Whether the attribute is there and says something else.
+    fn fails_for_good(&self, attributes: &Attributes) -> bool {
+        attributes.iter().any(|it| *it.key == *self.key) && !self.holds_in(attributes)
+    }
+
+    fn is_met_by(&self, attribute: AttributeIdx, dictionary: &Dictionary) -> bool {
+        dictionary.attributes.get(attribute).is_some_and(|found| {
+            dictionary.strings.get(found.key) == self.key && self.test.passes(&found.value)
+        })
+    }
+
+    fn rows(&self, dictionary: &Dictionary) -> Vec<bool> {
+        let rows = dictionary.attributes.rows().iter();
+        rows.map(|row| dictionary.strings.get(row.key) == self.key && self.test.passes(&row.value))
+            .collect()
+    }
+}
+
+impl Test {
+    fn passes(&self, value: &Value) -> bool {
+        match (self, value) {
+            (Self::IsThere, _) => true,
+            (Self::Is(expected), value) => value == expected,
+            (Self::Contains(regex), Value::Str(value)) => regex.is_match(value),
+            (Self::Contains(regex), value) => regex.is_match(&text(value)),
+        }
+    }
+}

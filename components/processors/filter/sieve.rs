@@ -1,0 +1,133 @@
+//! One batch going through the rules.
+
+use std::sync::Arc;
+
+use profcol_component::Sighting;
+use profcol_profile::{Dictionary, Profile, ResourceProfiles, ScopeProfiles};
+
+use super::rule::{Met, Open, Rules, Verdict};
+
+pub(super) struct Sieve<'a> {
+    rules: &'a Rules,
+    dictionary: &'a Dictionary,
+    /// Made when the first profile depends on its samples.
+    met: Option<Met>,
+    pub dropped: Dropped,
+}
+
+#[derive(Default)]
+pub(super) struct Dropped {
+    pub samples: usize,
+    pub profiles: usize,
+    pub resources: usize,
+    /// Processes that were dropped by what they are.
+    pub processes: Vec<Sighting>,
+}
+
+impl Dropped {
+    pub fn is_nothing(&self) -> bool {
+        self.samples == 0 && self.profiles == 0 && self.resources == 0
+    }
+}
+
+impl<'a> Sieve<'a> {
+    pub fn new(rules: &'a Rules, dictionary: &'a Dictionary) -> Self {
+        Self {
+            rules,
+            dictionary,
+            met: None,
+            dropped: Dropped::default(),
+        }
+    }
+
+    /// What is left of it.
+    pub fn resource(&mut self, row: &ResourceProfiles) -> Option<ResourceProfiles> {
+        let none = Vec::new();
+        let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
+        let open = self.rules.of_resource(attributes);
+        match open.resource_verdict() {
+            Verdict::Keep => return Some(row.clone()),
+            Verdict::Drop => {
+                self.drop_resource(row);
+                if self.rules.drop_is_final(attributes) {
+                    self.note_process(row);
+                }
+                return None;
+            }
+            Verdict::Look => {}
+        }
+        let scopes: Vec<ScopeProfiles> = row
+            .scopes
+            .iter()
+            .filter_map(|scope| {
+                let profiles = scope.profiles.iter();
+                let profiles: Vec<_> = profiles.filter_map(|it| self.profile(it, &open)).collect();
+                let is_left = !profiles.is_empty() || scope.profiles.is_empty();
+                is_left.then(|| ScopeProfiles {
+                    profiles,
+                    ..scope.clone()
+                })
+            })
+            .collect();
+        if scopes.is_empty() && !row.scopes.is_empty() {
+            self.dropped.resources += 1;
+            return None;
+        }
+        Some(ResourceProfiles {
+            scopes,
+            ..row.clone()
+        })
+    }
+
+    fn profile(&mut self, profile: &Arc<Profile>, open: &Open<'_>) -> Option<Arc<Profile>> {
+        let open = open.of_profile(&profile.attributes, self.dictionary);
+        match open.profile_verdict() {
+            Verdict::Keep => return Some(Arc::clone(profile)),
+            Verdict::Drop => {
+                self.dropped.samples += profile.samples.len();
+                self.dropped.profiles += 1;
+                return None;
+            }
+            Verdict::Look => {}
+        }
+        let (rules, dictionary) = (self.rules, self.dictionary);
+        let met = self.met.get_or_insert_with(|| rules.met_in(dictionary));
+        let mut left = Profile::clone(profile);
+        let gone = left.retain_samples(|sample| open.keeps(sample.attributes, met));
+        if gone == 0 {
+            return Some(Arc::clone(profile));
+        }
+        self.dropped.samples += gone;
+        if left.samples.is_empty() {
+            self.dropped.profiles += 1;
+            return None;
+        }
+        Some(Arc::new(left))
+    }
+
+    fn drop_resource(&mut self, row: &ResourceProfiles) {
+        self.dropped.resources += 1;
+        for profile in row.scopes.iter().flat_map(|scope| &scope.profiles) {
+            self.dropped.samples += profile.samples.len();
+            self.dropped.profiles += 1;
+        }
+    }
+
+    fn note_process(&mut self, row: &ResourceProfiles) {
+        let resource = row.resource.as_ref();
+        let pid = resource.and_then(|resource| {
+            let named = |it: &&profcol_profile::KeyValue| &*it.key == "process.pid";
+            resource.attributes.iter().find(named)?.value.as_int()
+        });
+        let Some(pid) = pid else {
+            return;
+        };
+        let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
+        self.dropped
+            .processes
+            .extend(profiles.map(|profile| Sighting {
+                pid,
+                time: profile.time_unix_nano,
+            }));
+    }
+}

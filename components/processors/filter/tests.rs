@@ -1,0 +1,296 @@
+use std::sync::Arc;
+
+use profcol_component::testkit::{Sink, context, load, watched_batch};
+use profcol_component::{Follower, Outcome, Refusal, Sighting, Unwanted};
+use profcol_config::PipelineId;
+use profcol_profile::{
+    AttributeRef, Interner, KeyValue, Profile, Resource, ResourceProfiles, SampleRef, Samples,
+    ScopeProfiles, Validation, Value,
+};
+
+use super::*;
+
+const SAMPLED_AT: u64 = 1_700_000_000_000_000_000;
+
+fn filter(options: &str) -> FilterProcessor {
+    FilterProcessor::new(&load(options).unwrap(), &context("filter")).unwrap()
+}
+
+/// Two processes: `web` with threads `main` and `gc`, `db` with `main` and without a pid. The profile
+/// of `db` has the attribute `kind: wall`.
+fn two_processes() -> Profiles {
+    let mut rows = Interner::new();
+    let mut attribute = |key: &str, value: &str| {
+        let key = rows.string(key);
+        let unit = rows.string("");
+        let value = &Value::from(value);
+        rows.attribute(AttributeRef { key, value, unit })
+    };
+    let main = attribute("thread.name", "main");
+    let gc = attribute("thread.name", "gc");
+    let wall = attribute("kind", "wall");
+    let resource = |attributes: &[(&str, Value)], threads: &[_], of_profile: &[_]| {
+        let mut samples = Samples::default();
+        for &thread in threads {
+            samples.push(SampleRef {
+                attributes: &[thread],
+                values: &[1],
+                ..SampleRef::default()
+            });
+        }
+        let attributes = attributes
+            .iter()
+            .map(|(key, value)| KeyValue::new(key, value.clone()));
+        let profile = Profile {
+            samples,
+            time_unix_nano: SAMPLED_AT,
+            attributes: of_profile.to_vec(),
+            profile_id: Some([1; 16]),
+            ..Profile::default()
+        };
+        ResourceProfiles {
+            resource: Some(Arc::new(Resource {
+                attributes: attributes.collect(),
+                ..Resource::default()
+            })),
+            scopes: vec![ScopeProfiles {
+                profiles: vec![Arc::new(profile)],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }
+    };
+    let name = "process.executable.name";
+    let web = &[(name, "web".into()), ("process.pid", 7.into())];
+    let resources = vec![
+        resource(web, &[main, gc], &[]),
+        resource(&[(name, "db".into())], &[main], &[wall]),
+    ];
+    Profiles::from_model(Model {
+        dictionary: Arc::new(rows.finish()),
+        resources,
+    })
+}
+
+/// A line for each sample: whose it is, and the thread.
+fn describe(profiles: &Profiles) -> Vec<String> {
+    let model = profiles.model();
+    let mut lines = Vec::new();
+    for row in &model.resources {
+        let name = row.resource.as_ref().unwrap().attributes[0].value.clone();
+        for profile in row.scopes.iter().flat_map(|scope| &scope.profiles) {
+            for sample in profile.samples.iter() {
+                let thread = model.dictionary.attributes.get(sample.attributes[0]);
+                let thread = thread.unwrap().value.as_str().unwrap();
+                lines.push(format!("{} {thread}", name.as_str().unwrap()));
+            }
+        }
+    }
+    lines
+}
+
+/// Keeps what it is given.
+#[derive(Default)]
+struct Keep(std::sync::Mutex<Vec<Profiles>>);
+
+#[async_trait]
+impl Consumer for Keep {
+    async fn consume(&self, batch: Batch) -> Answer {
+        self.0.lock().unwrap().push(batch.profiles);
+        batch.finalizers.settle(Outcome::Delivered);
+        Ok(())
+    }
+}
+
+async fn filtered(options: &str) -> Vec<Profiles> {
+    let keep = Keep::default();
+    let (batch, outcomes) = watched_batch(0);
+    // As it comes over the network: bytes, not decoded.
+    let wire = two_processes().to_wire();
+    let batch = batch.with_profiles(
+        Profiles::from_wire(wire, Validation::Reject)
+            .unwrap()
+            .profiles,
+    );
+    let filter = filter(options);
+    filter.process(batch, &keep).await.unwrap();
+    assert_eq!(outcomes.seen(), [Outcome::Delivered], "{options}");
+    let left = keep.0.into_inner().unwrap();
+    let samples: usize = left.iter().map(Profiles::sample_count).sum();
+    assert_eq!(
+        filter.dropped_samples.get(),
+        3 - samples as u64,
+        "{options}"
+    );
+    left
+}
+
+async fn check(options: &str, expected: &[&str]) {
+    let left = filtered(options).await;
+    let left: Vec<String> = left.iter().flat_map(describe).collect();
+    assert_eq!(left, expected, "{options}");
+}
+
+#[tokio::test]
+async fn drops_what_a_rule_excludes_and_what_none_includes() {
+    const ALL: &[&str] = &["web main", "web gc", "db main"];
+    let name = "resource_attributes: [{key: process.executable.name, value: web}]";
+    let pattern = "resource_attributes: [{key: process.executable.name, regex: ^w}]";
+    let pid = "resource_attributes: [{key: process.pid}]";
+    let gc = "sample_attributes: [{key: thread.name, value: gc}]";
+    let wall = "profile_attributes: [{key: kind, value: wall}]";
+    let rows: &[(String, &[&str])] = &[
+        (format!("exclude: [{{{name}}}]"), &["db main"]),
+        (format!("include: [{{{name}}}]"), &["web main", "web gc"]),
+        (format!("include: [{{{pattern}}}]"), &["web main", "web gc"]),
+        (format!("exclude: [{{{pid}}}]"), &["db main"]),
+        (format!("exclude: [{{{gc}}}]"), &["web main", "db main"]),
+        (format!("include: [{{{gc}}}]"), &["web gc"]),
+        (format!("exclude: [{{{wall}}}]"), &["web main", "web gc"]),
+        (format!("include: [{{{wall}}}]"), &["db main"]),
+        // All conditions of a rule, one of the rules.
+        (format!("exclude: [{{{wall}, {gc}}}]"), ALL),
+        (
+            format!("exclude: [{{{name}, {gc}}}]"),
+            &["web main", "db main"],
+        ),
+        (format!("exclude: [{{{wall}}}, {{{gc}}}]"), &["web main"]),
+        (
+            format!("include: [{{{name}}}]\nexclude: [{{{gc}}}]"),
+            &["web main"],
+        ),
+        (
+            format!("include: [{{{wall}}}, {{{gc}}}]"),
+            &["web gc", "db main"],
+        ),
+        (format!("include: [{{{pid}}}, {{{wall}}}]"), ALL),
+        // Nothing is left, or nothing goes.
+        (format!("include: [{{{name}}}]\nexclude: [{{{name}}}]"), &[]),
+        (
+            "exclude: [{resource_attributes: [{key: process.pid, value: '7'}]}]".into(),
+            ALL,
+        ),
+        (
+            "exclude: [{resource_attributes: [{key: process.pid, regex: '^7$'}]}]".into(),
+            &["db main"],
+        ),
+        (
+            "exclude: [{sample_attributes: [{key: name, value: gc}]}]".into(),
+            ALL,
+        ),
+    ];
+    for (options, expected) in rows {
+        check(options, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn what_nothing_is_dropped_of_leaves_as_it_came() {
+    for options in [
+        "exclude: [{resource_attributes: [{key: other}]}]",
+        "exclude: [{sample_attributes: [{key: other}]}]",
+    ] {
+        let left = filtered(options).await.remove(0);
+        assert_eq!(left.to_wire(), two_processes().to_wire(), "{options}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_holds_nothing_of_what_was_dropped() {
+    let gc = "exclude: [{sample_attributes: [{key: thread.name, value: gc}]}]";
+    let left = filtered(gc).await.remove(0);
+    let model = left.model();
+    let attributes = model.dictionary.attributes.rows();
+    let mut values = attributes.iter().map(|row| &row.value);
+    assert!(values.all(|value| value.as_str() != Some("gc")));
+    // A profile that lost samples is no longer the one that had this id.
+    let ids: Vec<_> = model.profiles().map(|it| it.profile_id).collect();
+    assert_eq!(ids, [None, Some([1; 16])]);
+}
+
+#[tokio::test]
+async fn a_batch_that_is_refused_counts_as_dropped_when_it_is_taken() {
+    let sink = Sink::refusing([Refusal::retry("busy")]);
+    let filter = filter("exclude: [{resource_attributes: [{key: process.pid}]}]");
+    let offer = || filter.process(Batch::new(two_processes()), &sink);
+    offer().await.unwrap_err();
+    assert_eq!(filter.dropped_samples.get(), 0);
+    offer().await.unwrap();
+    assert_eq!(filter.dropped_samples.get(), 2);
+    assert_eq!(filter.dropped_profiles.get(), 1);
+    assert_eq!(sink.accepted(), [1]);
+}
+
+/// A filter, and what its receiver is told.
+fn followed(options: &str) -> (FilterProcessor, Follower) {
+    let pipeline: PipelineId = "profiles".parse().unwrap();
+    let unwanted = Unwanted::default().within([pipeline]);
+    let context = BuildContext {
+        unwanted: unwanted.clone(),
+        ..context("filter")
+    };
+    let filter = FilterProcessor::new(&load(options).unwrap(), &context).unwrap();
+    (filter, unwanted.follow().unwrap())
+}
+
+#[tokio::test]
+async fn hands_back_processes_that_it_will_never_want() {
+    let check = async |options: &str, expected: &[i64]| {
+        let (filter, follower) = followed(options);
+        let sink = Sink::default();
+        let batch = Batch::new(two_processes());
+        filter.process(batch, &sink).await.unwrap();
+        let told = follower.take();
+        let expected: Vec<Sighting> = expected
+            .iter()
+            .map(|&pid| Sighting {
+                pid,
+                time: SAMPLED_AT,
+            })
+            .collect();
+        assert_eq!(told, expected, "{options}");
+    };
+    let web = "resource_attributes: [{key: process.executable.name, value: web}]";
+    let db = "resource_attributes: [{key: process.executable.name, value: db}]";
+    let pod = "resource_attributes: [{key: k8s.pod.name, value: shop}]";
+    let main = "sample_attributes: [{key: thread.name, value: main}]";
+    let any_thread = "sample_attributes: [{key: thread.name}]";
+    check(&format!("exclude: [{{{web}}}]"), &[7]).await;
+    check(&format!("include: [{{{db}}}]"), &[7]).await;
+    check(&format!("include: [{{{db}, {main}}}]"), &[7]).await;
+    // Its pod may be known later.
+    check(&format!("include: [{{{pod}}}]"), &[]).await;
+    check(&format!("include: [{{{db}}}, {{{pod}}}]"), &[]).await;
+    check(&format!("include: [{{{db}}}]\nexclude: [{{{web}}}]"), &[7]).await;
+    // Another thread may come.
+    check(&format!("exclude: [{{{any_thread}}}]"), &[]).await;
+    check(&format!("exclude: [{{{web}, {any_thread}}}]"), &[]).await;
+    check(&format!("exclude: [{{{db}}}]"), &[]).await;
+}
+
+#[test]
+fn says_what_is_wrong_with_its_options() {
+    let check = |options: &str, expected: &str| {
+        let problems = load::<FilterConfig>(options).unwrap_err();
+        assert!(problems.contains(expected), "{options}: {problems}");
+    };
+    check("{}", "needs at least one rule");
+    check("exclude: [{}]", "needs at least one of resource_attributes");
+    check(
+        "exclude: [{resource_attributes: []}]",
+        "needs at least one of",
+    );
+    check(
+        "exclude: [{sample_attributes: [{value: 1}]}]",
+        "name an attribute",
+    );
+    check(
+        "exclude: [{sample_attributes: [{key: a, regex: '('}]}]",
+        "no regular",
+    );
+    check(
+        "include: [{sample_attributes: [{key: a, regex: a, value: a}]}]",
+        "only one of value and regex",
+    );
+    check("include: [{attributes: [{key: a}]}]", "attributes");
+}

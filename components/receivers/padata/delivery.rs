@@ -1,0 +1,153 @@
+//! Delivers a file and knows how far it has come.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use profcol_component::{Batch, Finalizer, Finalizers, Outcome, Output, Refusal, Stop};
+use profcol_profile::Profiles;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// How long to wait before a refused batch is offered again, unless the refusal says so.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// The way from a file into the pipelines.
+pub struct Delivery {
+    output: Output,
+    stop: Stop,
+    in_flight: Arc<Semaphore>,
+    most_in_flight: u32,
+}
+
+/// What became of a batch.
+type Report = (u16, Outcome);
+
+/// How far one file has come. A file has up to 65,535 batches, and no more reports wait.
+pub struct Ledger {
+    reports: UnboundedReceiver<Report>,
+    sender: UnboundedSender<Report>,
+    /// All before this one have been delivered, or will never be.
+    settled: u16,
+    /// Those behind it.
+    beyond: BTreeSet<u16>,
+    pub refused: u64,
+    pub undelivered: u64,
+}
+
+impl Ledger {
+    pub fn starting_at(settled: u16) -> Self {
+        let (sender, reports) = unbounded_channel();
+        Self {
+            reports,
+            sender,
+            settled,
+            beyond: BTreeSet::new(),
+            refused: 0,
+            undelivered: 0,
+        }
+    }
+
+    pub fn is_settled(&self, number: u16) -> bool {
+        number < self.settled || self.beyond.contains(&number)
+    }
+
+    pub fn settled(&self) -> u16 {
+        self.settled
+    }
+
+    /// Notes what came to its end since the last time; true where there is progress.
+    pub fn update(&mut self) -> bool {
+        let before = self.settled;
+        while let Ok((number, outcome)) = self.reports.try_recv() {
+            match outcome {
+                Outcome::Delivered => self.settle(number),
+                Outcome::Rejected => {
+                    self.refused += 1;
+                    self.settle(number);
+                }
+                Outcome::Undelivered | Outcome::Lost => self.undelivered += 1,
+            }
+        }
+        self.settled > before
+    }
+
+    pub fn settle(&mut self, number: u16) {
+        self.beyond.insert(number);
+        while self.beyond.remove(&self.settled) {
+            self.settled += 1;
+        }
+    }
+}
+
+impl Delivery {
+    pub fn new(output: Output, stop: Stop, most_in_flight: usize) -> Self {
+        let most_in_flight = u32::try_from(most_in_flight).unwrap_or(u32::MAX);
+        Self {
+            output,
+            stop,
+            in_flight: Arc::new(Semaphore::new(most_in_flight as usize)),
+            most_in_flight,
+        }
+    }
+
+    /// Offers a batch until it is taken, refused for ever, or a stop is asked for.
+    pub async fn deliver(&self, ledger: &Ledger, number: u16, profiles: Profiles) {
+        let permit = tokio::select! {
+            permit = Arc::clone(&self.in_flight).acquire_owned() => permit,
+            () = self.stop.cancelled() => return,
+        };
+        let Ok(permit) = permit else {
+            return;
+        };
+        let mut waiting = watch(ledger.sender.clone(), number, permit);
+        let mut wait = FIRST_WAIT;
+        loop {
+            let (handed, attempt) = waiting.attempt();
+            let mut batch = Batch::new(profiles.clone());
+            batch.finalizers = handed;
+            let refusal = match self.output.push(batch).await {
+                Ok(()) => return attempt.accepted(),
+                Err(refusal) => refusal,
+            };
+            waiting = attempt.refused();
+            let Refusal::Retry { after, .. } = &refusal else {
+                tracing::error!(batch = number, error = %refusal, "A batch was refused for ever.");
+                return waiting.settle(refusal.outcome());
+            };
+            tokio::select! {
+                () = tokio::time::sleep(after.unwrap_or(wait)) => {}
+                () = self.stop.cancelled() => return waiting.settle(Outcome::Undelivered),
+            }
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Waits until it is known of everything what became of it.
+    pub async fn settle(&self) {
+        // It fails only when it is closed, which it is not.
+        let _ = self.in_flight.acquire_many(self.most_in_flight).await;
+    }
+}
+
+fn watch(
+    reports: UnboundedSender<Report>,
+    number: u16,
+    permit: OwnedSemaphorePermit,
+) -> Finalizers {
+    let permit = std::sync::Mutex::new(Some(permit));
+    let mut finalizers = Finalizers::default();
+    finalizers.add(Finalizer::new(move |outcome| {
+        let permit = permit
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
+        if let Some(permit) = permit {
+            // Nobody listens once the receiver has ended.
+            let _ = reports.send((number, outcome));
+            drop(permit);
+        }
+    }));
+    finalizers
+}

@@ -1,0 +1,46 @@
+//! The options of `parca`.
+
+use profcol_config::{Config, Problems};
+use profcol_net::GrpcServerSettings;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Takes what Parca Agents send, as a Parca server does.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ParcaConfig {
+    #[serde(flatten, deserialize_with = "server")]
+    pub server: GrpcServerSettings,
+    /// How long a client may take for all messages of a call.
+    pub write_timeout: profcol_config::Duration,
+}
+
+/// That of Parca's server.
+const ENDPOINT: &str = "localhost:7070";
+
+impl Default for ParcaConfig {
+    fn default() -> Self {
+        Self {
+            server: GrpcServerSettings {
+                endpoint: ENDPOINT.to_owned(),
+                ..GrpcServerSettings::default()
+            },
+            write_timeout: std::time::Duration::from_secs(5).into(),
+        }
+    }
+}
+
+/// The settings of a server, which listens elsewhere than others where nothing is said.
+fn server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GrpcServerSettings, D::Error> {
+    let mut settings = serde_json::Map::deserialize(deserializer)?;
+    settings
+        .entry("endpoint")
+        .or_insert_with(|| ENDPOINT.into());
+    serde_json::from_value(settings.into()).map_err(serde::de::Error::custom)
+}
+
+impl Config for ParcaConfig {
+    fn validate(&self, problems: &mut Problems) {
+        self.server.validate(problems);
+    }
+}

@@ -1,0 +1,30 @@
+//! What the map of files says.
+
+use profcol_ebpf_common::file::{FileEntry, FileId, TableRef, number};
+
+use crate::scratch::Scratch;
+use crate::stage;
+
+/// A file as a sample met it.
+#[allow(
+    dead_code,
+    reason = "what is announced of a new file is not looked at here"
+)]
+pub struct Met {
+    pub id: FileId,
+    pub file: u64,
+    pub start: u64,
+    pub end: u64,
+}
+
+pub fn entry(_: &mut Scratch, met: &Met) -> FileEntry {
+    let unknown = FileEntry {
+        number: number::UNNUMBERED,
+        table: TableRef::PENDING,
+        used: 0,
+    };
+    stage::with(|process| {
+        let known = process.files.iter().find(|file| file.id == met.id);
+        known.map_or(unknown, |file| file.entry)
+    })
+}

@@ -1,0 +1,183 @@
+//! The kernel's memory of one process: its mappings in a tree as the kernel keeps it, and the files behind them.
+
+use profcol_ebpf_common::layout::Layout;
+
+use crate::process::{File, Mapping};
+
+/// Where the kernel keeps what is read: not as any kernel does, in the sizes of all.
+pub const LAYOUT: Layout = {
+    // SAFETY: plain numbers.
+    let mut layout: Layout = unsafe { std::mem::zeroed() };
+    layout.mm_tree = 0x40;
+    layout.mm_vdso = 0x50;
+    layout.mm_changes = 0x5c;
+    layout.vma_start = 0x00;
+    layout.vma_end = 0x08;
+    layout.vma_mm = 0x10;
+    layout.vma_flags = 0x20;
+    layout.vma_page = 0x78;
+    layout.vma_file = 0xf8;
+    layout.file_inode = 0x20;
+    layout.inode_number = 0x40;
+    layout.inode_super = 0x28;
+    layout.inode_generation = 0x74;
+    layout.inode_seconds = 0x58;
+    layout.inode_nanoseconds = 0x64;
+    layout.super_device = 0x10;
+    layout
+};
+
+const BASE: u64 = 0xffff_8880_0001_0000;
+/// Each object has this much to itself, as aligned as the tree's nodes have to be.
+const OBJECT: usize = 256;
+pub const MM: u64 = BASE;
+const DEVICE: u32 = 0x0800_0002;
+
+const EXECUTABLE: u64 = 4;
+
+/// The kinds of the tree's nodes, and how many slots each has.
+const LEAF: (u64, usize) = (1, 16);
+const INNER: (u64, usize) = (3, 10);
+
+/// Objects of [`OBJECT`] bytes from [`BASE`] on.
+#[derive(Default)]
+pub struct KernelImage {
+    bytes: Vec<u8>,
+}
+
+/// How full the tree's nodes are: few make it deep.
+#[derive(Clone, Copy, Default)]
+pub struct Shape {
+    pub of_leaf: usize,
+    pub of_inner: usize,
+    /// What stands behind the last pivot and slot of a node.
+    pub stale: u64,
+}
+
+impl KernelImage {
+    pub fn new(mappings: &[Mapping], files: &[File], changes: u32, shape: Shape) -> Self {
+        let mut image = Self::default();
+        let mm = image.add();
+        let superblock = image.add();
+        image.set(superblock + LAYOUT.super_device, u64::from(DEVICE));
+        let opened: Vec<u64> = files
+            .iter()
+            .map(|file| image.add_file(file, superblock))
+            .collect();
+        // Up to an address, what is there.
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        let mut free_from = 0;
+        for mapping in mappings {
+            if mapping.start > free_from {
+                ranges.push((mapping.start - 1, 0));
+            }
+            ranges.push((mapping.end - 1, image.add_mapping(mapping, &opened)));
+            free_from = mapping.end;
+            if mapping.is_vdso {
+                image.set(mm + LAYOUT.mm_vdso, mapping.start);
+            }
+        }
+        ranges.push((u64::MAX, 0));
+        let root = image.add_tree(ranges, shape);
+        image.set(mm + LAYOUT.mm_tree, root);
+        image.bytes[LAYOUT.mm_changes as usize..][..4].copy_from_slice(&changes.to_le_bytes());
+        image
+    }
+
+    fn add_file(&mut self, file: &File, superblock: u64) -> u64 {
+        let opened = self.add();
+        let inode = self.add();
+        self.set(opened + LAYOUT.file_inode, inode);
+        self.set(inode + LAYOUT.inode_number, file.id.inode);
+        self.set(inode + LAYOUT.inode_super, superblock);
+        self.set(inode + LAYOUT.inode_seconds, 1);
+        self.set(inode + LAYOUT.inode_nanoseconds, 2);
+        self.set(inode + LAYOUT.inode_generation, 3);
+        opened
+    }
+
+    fn add_mapping(&mut self, mapping: &Mapping, opened: &[u64]) -> u64 {
+        let area = self.add();
+        let flags = if mapping.has_code { EXECUTABLE } else { 0 };
+        let page = if mapping.is_vdso { 0 } else { mapping.page };
+        self.set(area + LAYOUT.vma_start, mapping.start);
+        self.set(area + LAYOUT.vma_end, mapping.end);
+        self.set(area + LAYOUT.vma_mm, MM);
+        self.set(area + LAYOUT.vma_flags, flags | 1);
+        self.set(area + LAYOUT.vma_page, page);
+        let file = mapping.file.filter(|_| !mapping.is_vdso);
+        self.set(
+            area + LAYOUT.vma_file,
+            file.map_or(0, |number| opened[number]),
+        );
+        area
+    }
+
+    /// Returns what the tree's root has.
+    fn add_tree(&mut self, mut ranges: Vec<(u64, u64)>, shape: Shape) -> u64 {
+        let mut of_node = shape.of_leaf.clamp(2, LEAF.1);
+        let (mut kind, mut slots) = LEAF;
+        loop {
+            let is_root = ranges.len() <= of_node;
+            let nodes = ranges.chunks(of_node).map(|ranges| {
+                let node = self.add_node(ranges, slots, shape.stale);
+                let last = ranges.last().map_or(u64::MAX, |&(last, _)| last);
+                (last, node | kind << 3 | if is_root { 2 } else { 4 })
+            });
+            ranges = nodes.collect();
+            if let [(_, root)] = ranges[..] {
+                return root;
+            }
+            (kind, slots) = INNER;
+            of_node = shape.of_inner.clamp(2, INNER.1);
+        }
+    }
+
+    fn add_node(&mut self, ranges: &[(u64, u64)], slots: usize, stale: u64) -> u64 {
+        let node = self.add();
+        let place = |index: usize| node + 8 * index as u64;
+        // Its parent is another one.
+        self.set(node, BASE | 1);
+        for index in 0..slots {
+            let (last, entry) = ranges.get(index).copied().unwrap_or((stale, stale));
+            if index + 1 < slots {
+                self.set(place(1 + index), last);
+            }
+            self.set(place(slots + index), entry);
+        }
+        node
+    }
+
+    fn add(&mut self) -> u64 {
+        let at = BASE + self.bytes.len() as u64;
+        self.bytes.resize(self.bytes.len() + OBJECT, 0);
+        at
+    }
+
+    fn set(&mut self, address: u64, value: u64) {
+        let at = (address - BASE) as usize;
+        // A member of 32 bits may be the last one.
+        let length = (self.bytes.len() - at).min(8);
+        self.bytes[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
+    }
+
+    /// Overwrites any word.
+    pub fn damage(&mut self, place: usize, value: u64) {
+        let words = self.bytes.len() / 8;
+        self.set(BASE + (place % words * 8) as u64, value);
+    }
+
+    pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let from = usize::try_from(address.wrapping_sub(BASE)).unwrap_or(usize::MAX);
+        let end = from.saturating_add(into.len());
+        self.bytes
+            .get(from..end)
+            .map(|bytes| into.copy_from_slice(bytes))
+            .is_some()
+    }
+}
+
+/// The identity that a file of this image has.
+pub fn identity(inode: u64) -> profcol_ebpf_common::file::FileId {
+    profcol_ebpf_common::file::FileId::new(inode, DEVICE, 3, 1_000_000_002)
+}

@@ -1,0 +1,129 @@
+//! The walk up a stack, as the BPF programs do it: their own code, compiled for this machine and given whatever
+//! processes, mappings, tables, stacks and registers the input describes.
+//!
+//! * It ends, with no more frames than it may have, and reads no memory but by the kernel's helpers.
+//! * It finds what an obvious walk finds: one that reads word by word, scans lists and remembers nothing.
+//! * It finds the same once more, and the same with what earlier samples left to be remembered, also where mappings
+//!   changed and tables arrived in between.
+//! * Where the kernel's structures or the tables are damaged it still ends.
+//!
+//! With `--address` (`cargo xtask fuzz`) each pointer of the programs is checked too.
+
+#![no_main]
+
+// What the programs import is found here.
+extern crate self as aya_ebpf;
+
+mod arena;
+mod bytes;
+mod files;
+mod helpers;
+#[path = "../../ebpf/programs/src/kernel.rs"]
+mod kernel;
+mod kernel_image;
+mod maps;
+mod obvious;
+mod process;
+#[expect(dead_code, reason = "processes are looked up elsewhere")]
+#[path = "../../ebpf/programs/src/remembered.rs"]
+mod remembered;
+#[path = "../../ebpf/programs/src/scratch.rs"]
+mod scratch;
+mod stage;
+mod tables;
+#[path = "../../ebpf/programs/src/unwind.rs"]
+mod unwind;
+
+use libfuzzer_sys::fuzz_target;
+use profcol_ebpf_common::reason::EndReason;
+use profcol_ebpf_common::record::MAX_USER_FRAMES;
+use profcol_ebpf_common::repeat::StackHash;
+use profcol_ebpf_common::walk::{Code, Walk};
+
+use crate::bytes::Bytes;
+use crate::process::{Process, Thread};
+use crate::scratch::{KNOWN_CODES, Scratch};
+use crate::unwind::{CLIMB, GO_ON, NO_WINDOW, NO_WINDOW_BYTES};
+
+/// Of one process.
+const MOST_SAMPLES: usize = 6;
+
+fuzz_target!(|data: &[u8]| {
+    let mut bytes = Bytes::new(data);
+    stage::enter(Process::any(&mut bytes));
+    let mut scratch = new_scratch();
+    for _ in 0..MOST_SAMPLES {
+        if bytes.is_empty() {
+            break;
+        }
+        stage::change(|process| process.change(&mut bytes));
+        let thread = stage::with(|process| Thread::any(&mut bytes, process));
+        stage::with(|process| check(process, &thread, &mut scratch));
+    }
+});
+
+/// As the kernel makes a map.
+fn new_scratch() -> Box<Scratch> {
+    // SAFETY: numbers, and an enum's none.
+    unsafe { Box::<Scratch>::new_zeroed().assume_init() }
+}
+
+fn check(process: &Process, thread: &Thread, scratch: &mut Scratch) {
+    scratch.sample.kernel_frames = thread.kernel_frames;
+    scratch.mm = process.mm();
+    let epoch = remembered::epoch(&process.layout(), scratch.mm, &process.sample());
+    let fresh = walk(thread, remembered::NO_EPOCH, scratch);
+    assert!(fresh.frames.len() <= thread.max_frames as usize);
+    let reason = EndReason::from_code(fresh.end);
+    assert!(reason.is_some(), "ends for no reason: {}", fresh.end);
+    for _ in 0..2 {
+        let remembered = walk(thread, epoch, scratch);
+        assert_eq!(remembered, fresh, "remembered, and fresh");
+    }
+    if process.is_sound {
+        let (frames, end) = obvious::walk(process, thread);
+        assert_eq!(
+            (fresh.frames, fresh.end),
+            (frames, end as u32),
+            "the programs', and the obvious walk"
+        );
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct Found {
+    frames: Vec<u64>,
+    end: u32,
+    hash: StackHash,
+}
+
+/// As the program `sample` does it.
+fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
+    scratch.epoch = epoch;
+    scratch.sample.user_frames = 0;
+    scratch.sample.stack = StackHash::default();
+    scratch.walk = Walk {
+        registers: thread.registers,
+        exact: u32::from(thread.is_exact),
+    };
+    scratch.code = Code::default();
+    scratch.known = [Code::default(); KNOWN_CODES];
+    scratch.known_next = 0;
+    scratch.window_at = NO_WINDOW;
+    scratch.window_bytes = NO_WINDOW_BYTES;
+    let mut end = EndReason::Truncated as u32;
+    for _ in 0..MAX_USER_FRAMES as u32 / CLIMB {
+        let climbed = unwind::climb(scratch, thread.max_frames);
+        if climbed != GO_ON {
+            end = climbed;
+            break;
+        }
+    }
+    let first = scratch.sample.kernel_frames as usize;
+    let frames = first..first + scratch.sample.user_frames as usize;
+    Found {
+        frames: scratch.frames[frames].to_vec(),
+        end,
+        hash: scratch.sample.stack,
+    }
+}

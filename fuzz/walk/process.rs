@@ -1,0 +1,450 @@
+//! A process, as the input describes it: files with tables, mappings, a stack, threads.
+
+use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, number};
+use profcol_ebpf_common::layout::Layout;
+use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
+use profcol_ebpf_common::rule::{Cfa, Encoded, PUSHED, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::table::{Page, Row};
+use profcol_ebpf_common::walk::Registers;
+use profcol_ebpf_unwind::{Executable, Index, Table};
+
+use crate::bytes::Bytes;
+use crate::kernel_image::{KernelImage, LAYOUT, MM, Shape, identity};
+use crate::tables::TableMemory;
+
+pub const PAGE: u64 = 4096;
+const FIRST_MAPPING: u64 = 0x40_0000;
+const STACK: u64 = 0x7ffd_0000_0000;
+const STACK_PAGES: u64 = 12;
+const MOST_FILES: usize = 4;
+const MOST_MAPPINGS: usize = 40;
+
+#[derive(Default)]
+pub struct Process {
+    pub mappings: Vec<Mapping>,
+    pub files: Vec<File>,
+    pub tables: TableMemory,
+    pub kernel: KernelImage,
+    /// Nothing is damaged.
+    pub is_sound: bool,
+    stack: Vec<u8>,
+    /// A bit for each page.
+    absent: u64,
+    shape: Shape,
+    changes: u32,
+}
+
+pub struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    /// Of the file.
+    pub page: u64,
+    pub file: Option<usize>,
+    pub has_code: bool,
+    pub is_vdso: bool,
+}
+
+pub struct File {
+    pub id: FileId,
+    pub entry: FileEntry,
+    /// What the table says, whether or not it is there yet.
+    pub table: Option<Table>,
+    /// Pages whose rows are missing.
+    pub not_built: Vec<u64>,
+    content: Vec<u8>,
+}
+
+pub struct Thread {
+    pub registers: Registers,
+    pub is_exact: bool,
+    pub max_frames: u32,
+    pub kernel_frames: u32,
+}
+
+impl Process {
+    pub fn any(bytes: &mut Bytes) -> Self {
+        let mut process = Self {
+            is_sound: !bytes.rarely(4),
+            ..Self::default()
+        };
+        process.shape = Shape {
+            of_leaf: bytes.below(17),
+            of_inner: bytes.below(11),
+            stale: [0, 1, FIRST_MAPPING, u64::MAX][bytes.below(4)],
+        };
+        for index in 0..1 + bytes.below(MOST_FILES) {
+            process.add_file(bytes, index);
+        }
+        process.add_mappings(bytes);
+        process.fill_stack(bytes);
+        process.build_kernel(bytes);
+        process
+    }
+
+    /// What may happen between two samples.
+    pub fn change(&mut self, bytes: &mut Bytes) {
+        match bytes.below(5) {
+            1 => {
+                let index = bytes.below(self.files.len());
+                self.publish(index, bytes);
+            }
+            2 => {
+                let index = bytes.below(self.mappings.len());
+                let file = bytes.below(self.files.len());
+                if let Some(mapping) = self.mappings.get_mut(index)
+                    && self.files[file].id != file::VDSO
+                    && mapping.start != STACK
+                {
+                    mapping.file = Some(file);
+                    mapping.is_vdso = false;
+                    mapping.page = bytes.below(8) as u64;
+                    mapping.has_code = !bytes.rarely(8);
+                }
+                self.changes += 1;
+                self.build_kernel(bytes);
+            }
+            3 => {
+                let index = bytes.below(self.mappings.len());
+                if index < self.mappings.len() {
+                    self.mappings.remove(index);
+                }
+                self.changes += 1;
+                self.build_kernel(bytes);
+            }
+            4 => self.fill_stack(bytes),
+            _ => {}
+        }
+    }
+
+    fn add_file(&mut self, bytes: &mut Bytes, index: usize) {
+        let kind = bytes.below(8);
+        let content = match kind {
+            0 => bytes.take(32),
+            1..4 => {
+                let length = bytes.short() as usize;
+                bytes.take(length)
+            }
+            _ => bytes.take(64),
+        };
+        let content = content.to_vec();
+        let table = match kind {
+            0 => None,
+            1..3 => Executable::read(&content)
+                .and_then(|elf| Table::build(&elf, &content))
+                .ok(),
+            3 => Executable::read(&content)
+                .and_then(|elf| Index::open(&elf, &content))
+                .and_then(|index| index.page(&content, bytes.below(16) as u64))
+                .ok(),
+            _ => Some(any_table(bytes)),
+        };
+        // The last one may be the kernel's own.
+        let is_vdso = index + 1 == MOST_FILES;
+        let id = if is_vdso {
+            file::VDSO
+        } else {
+            identity(100 + index as u64)
+        };
+        self.files.push(File {
+            id,
+            entry: FileEntry {
+                number: if is_vdso {
+                    number::VDSO
+                } else {
+                    number::FIRST_FILE + index as u32
+                },
+                table: TableRef::PENDING,
+                used: 0,
+            },
+            table,
+            not_built: Vec::new(),
+            content,
+        });
+        if !bytes.rarely(4) {
+            self.publish(index, bytes);
+        }
+    }
+
+    /// The loader has looked at the file.
+    fn publish(&mut self, index: usize, bytes: &mut Bytes) {
+        let Some(file) = self.files.get_mut(index) else {
+            return;
+        };
+        if file.entry.table != TableRef::PENDING {
+            return;
+        }
+        let Some(table) = &file.table else {
+            file.entry.table = TableRef::REFUSED;
+            return;
+        };
+        let is_giant = bytes.rarely(4);
+        let mut page = table.first_page;
+        let not_built = &mut file.not_built;
+        file.entry.table = self.tables.insert(table, || {
+            let is_built = !is_giant || !bytes.rarely(2);
+            if !is_built {
+                not_built.push(page);
+            }
+            page += 1;
+            is_built
+        });
+        if table.pages.is_empty() {
+            file.entry.table = TableRef::REFUSED;
+        }
+    }
+
+    fn add_mappings(&mut self, bytes: &mut Bytes) {
+        let mut at = FIRST_MAPPING;
+        for _ in 0..bytes.below(MOST_MAPPINGS) {
+            let start = at + bytes.below(4) as u64 * PAGE;
+            let end = start + (1 + bytes.below(4) as u64) * PAGE;
+            let file = bytes.below(self.files.len() + 1);
+            let file = (file < self.files.len()).then_some(file);
+            let is_vdso = file.is_some_and(|index| self.files[index].id == file::VDSO)
+                && !self.mappings.iter().any(|mapping| mapping.is_vdso);
+            self.mappings.push(Mapping {
+                start,
+                end,
+                page: if is_vdso { 0 } else { bytes.below(8) as u64 },
+                // There is one such mapping.
+                file: file.filter(|&index| is_vdso || self.files[index].id != file::VDSO),
+                has_code: !bytes.rarely(8),
+                is_vdso,
+            });
+            at = end;
+        }
+        self.mappings.push(Mapping {
+            start: STACK,
+            end: STACK + STACK_PAGES * PAGE,
+            page: 0,
+            file: None,
+            has_code: false,
+            is_vdso: false,
+        });
+    }
+
+    /// A few words, over and over: what repeats leads deep.
+    fn fill_stack(&mut self, bytes: &mut Bytes) {
+        self.absent = match bytes.below(4) {
+            0 => bytes.short(),
+            _ => 0,
+        };
+        let words: Vec<Word> = (0..1 + bytes.below(48))
+            .map(|_| Word::any(bytes, self))
+            .collect();
+        self.stack.clear();
+        for (index, word) in (0..STACK_PAGES * PAGE / 8).zip(words.iter().cycle()) {
+            let word = word.at(STACK + index * 8);
+            self.stack.extend(word.to_le_bytes());
+        }
+    }
+
+    fn build_kernel(&mut self, bytes: &mut Bytes) {
+        self.kernel = KernelImage::new(&self.mappings, &self.files, self.changes, self.shape);
+        if !self.is_sound {
+            for _ in 0..bytes.below(4) {
+                let value = Word::any(bytes, self).at(MM + bytes.short());
+                self.kernel.damage(bytes.short() as usize, value);
+            }
+            self.tables
+                .damage(bytes.short() as usize, bytes.word() as u32);
+        }
+    }
+
+    pub fn mm(&self) -> u64 {
+        MM
+    }
+
+    pub fn layout(&self) -> Layout {
+        LAYOUT
+    }
+
+    pub fn sample(&self) -> Sample {
+        Sample::default()
+    }
+
+    pub fn mapping(&self, address: u64) -> Option<&Mapping> {
+        self.mappings
+            .iter()
+            .find(|mapping| (mapping.start..mapping.end).contains(&address))
+    }
+
+    /// All of it or nothing.
+    pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        let mut done = 0;
+        while done < into.len() {
+            let Some(at) = address.checked_add(done as u64) else {
+                return false;
+            };
+            let in_page = (PAGE - at % PAGE) as usize;
+            let end = into.len().min(done + in_page);
+            if !self.read_in_page(at, &mut into[done..end]) {
+                return false;
+            }
+            done = end;
+        }
+        true
+    }
+
+    fn read_in_page(&self, address: u64, into: &mut [u8]) -> bool {
+        let Some(mapping) = self.mapping(address) else {
+            return false;
+        };
+        let offset = (address - mapping.start) as usize;
+        if mapping.start == STACK {
+            let is_absent = self.absent >> (offset as u64 / PAGE) & 1 == 1;
+            into.copy_from_slice(&self.stack[offset..offset + into.len()]);
+            return !is_absent;
+        }
+        let (content, offset) = match mapping.file {
+            Some(index) => {
+                let offset = offset + (mapping.page * PAGE) as usize;
+                (&self.files[index].content, offset)
+            }
+            // Generated code is that of some file.
+            None => (&self.files[0].content, offset),
+        };
+        let there = content.get(offset..).unwrap_or_default();
+        let length = there.len().min(into.len());
+        into[..length].copy_from_slice(&there[..length]);
+        into[length..].fill(0);
+        true
+    }
+}
+
+impl Thread {
+    pub fn any(bytes: &mut Bytes, process: &Process) -> Self {
+        let ip = Word::any(bytes, process).at(STACK);
+        let middle = STACK + STACK_PAGES * PAGE / 2;
+        Self {
+            registers: Registers {
+                ip,
+                sp: Word::any(bytes, process).at(middle),
+                fp: Word::any(bytes, process).at(middle),
+                link: Word::any(bytes, process).at(middle),
+            },
+            is_exact: !bytes.rarely(4),
+            max_frames: match bytes.below(4) {
+                0 => 128,
+                1 => 1 + bytes.below(MAX_USER_FRAMES) as u32,
+                _ => MAX_USER_FRAMES as u32,
+            },
+            kernel_frames: bytes.below(MAX_KERNEL_FRAMES + 1) as u32,
+        }
+    }
+}
+
+/// A number as it stands in registers and on stacks.
+enum Word {
+    Any(u64),
+    /// Of the stack, this far from where it stands.
+    Relative(i64),
+}
+
+impl Word {
+    fn any(bytes: &mut Bytes, process: &Process) -> Self {
+        match bytes.below(12) {
+            0 => Self::Any(0),
+            1 => Self::Any(bytes.word()),
+            2 => Self::Any(STACK + bytes.short()),
+            // With a bit that no address has; places of pages are remembered by one.
+            3 => {
+                let at = match bytes.below(3) {
+                    0 => text(bytes, process),
+                    start => text(bytes, process) / PAGE * PAGE + start as u64 - 1,
+                };
+                Self::Any(at ^ 1 << (46 + bytes.below(18)))
+            }
+            4..8 => Self::Relative(i64::from(bytes.byte() as i8) * 8),
+            _ => Self::Any(text(bytes, process)),
+        }
+    }
+
+    fn at(&self, address: u64) -> u64 {
+        match self {
+            Self::Any(word) => *word,
+            Self::Relative(distance) => address.wrapping_add_signed(*distance),
+        }
+    }
+}
+
+fn text(bytes: &mut Bytes, process: &Process) -> u64 {
+    let mapping = process.mappings.get(bytes.below(process.mappings.len()));
+    let (start, end) = mapping.map_or((FIRST_MAPPING, FIRST_MAPPING + PAGE), |mapping| {
+        (mapping.start, mapping.end)
+    });
+    // The end too: a call may be the last instruction.
+    start + bytes.short() % (end - start + 1)
+}
+
+fn any_table(bytes: &mut Bytes) -> Table {
+    let rules: Vec<Rule> = (0..1 + bytes.below(12)).map(|_| any_rule(bytes)).collect();
+    let mut table = Table {
+        first_page: bytes.below(3) as u64,
+        pages: Vec::new(),
+        rows: Vec::new(),
+        rules,
+    };
+    for _ in 0..bytes.below(6) {
+        let rows = table.rows.len();
+        let mut offsets: Vec<u64> = (0..bytes.below(9)).map(|_| bytes.short() % PAGE).collect();
+        if !bytes.rarely(4)
+            && let Some(first) = offsets.first_mut()
+        {
+            *first = 0;
+        }
+        offsets.sort_unstable();
+        offsets.dedup();
+        for offset in offsets {
+            let rule = bytes.below(table.rules.len()) as u32;
+            table.rows.push(Row::new(offset, rule));
+        }
+        table.pages.push(Page {
+            rows: rows as u32,
+            count: (table.rows.len() - rows) as u32,
+        });
+    }
+    table
+}
+
+fn any_rule(bytes: &mut Bytes) -> Rule {
+    let mut distance = || i16::from(bytes.byte() as i8) * 8;
+    let (offset, slot, fp) = (i32::from(distance()), distance(), distance());
+    let cfa = match bytes.below(6) {
+        0 | 1 => Cfa::Sp(offset.abs()),
+        2 => Cfa::Fp(offset.abs()),
+        3 => Cfa::SpSlot { slot, plus: offset },
+        4 => Cfa::FpSlot { slot, plus: offset },
+        _ => Cfa::Sp(offset),
+    };
+    let fp = match bytes.below(3) {
+        0 => Saved::Same,
+        1 => Saved::At(fp),
+        _ => Saved::AtFp(fp),
+    };
+    match bytes.below(24) {
+        0 => Rule::Gap,
+        1 => Rule::End,
+        2 => Rule::Unsupported,
+        3 | 4 => Rule::SignalFrame,
+        5 | 6 => Rule::Plt {
+            pushed: bytes.byte(),
+        },
+        7 | 8 => Rule::FramePointer,
+        9 => Rule::frame(cfa, fp, ReturnAddress::LinkRegister),
+        10 => x86_64(Encoded(bytes.word()).decode()),
+        _ => Rule::frame(cfa, fp, PUSHED),
+    }
+}
+
+/// There the return address has its one place.
+fn x86_64(rule: Rule) -> Rule {
+    match rule {
+        Rule::Frame {
+            cfa,
+            fp,
+            ra: ReturnAddress::At(_),
+        } => Rule::x86_64(cfa, fp),
+        other => other,
+    }
+}
