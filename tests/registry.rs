@@ -26,9 +26,13 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("receivers", "otlp", "protocols.grpc.endpoint=127.0.0.1:0"),
     ("receivers", "otlp", "protocols.http.endpoint=127.0.0.1:0"),
     ("receivers", "otlp_file", "include=[FOLDER/*.jsonl]"),
+    ("receivers", "padata", "storage_path=FOLDER"),
+    ("receivers", "parca", "endpoint=127.0.0.1:0"),
     ("exporters", "file", "path=FOLDER/profiles.jsonl"),
     ("exporters", "otlp_grpc", "endpoint=http://127.0.0.1:GRPC"),
     ("exporters", "otlp_http", "endpoint=http://127.0.0.1:HTTP"),
+    ("exporters", "padata", "storage_path=FOLDER"),
+    ("exporters", "parca", "endpoint=127.0.0.1:PARCA"),
     ("exporters", "pprof_file", "directory=FOLDER"),
     ("extensions", "basicauth", "htpasswd.file=FOLDER/secrets"),
     ("extensions", "bearertokenauth", "filename=FOLDER/secrets"),
@@ -101,19 +105,21 @@ struct Place {
     folder: tempfile::TempDir,
     grpc: u16,
     http: u16,
+    parca: u16,
 }
 
 impl Place {
     fn new() -> Self {
         let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = |free: &std::net::TcpListener| free.local_addr().expect("bound").port();
-        let (grpc, http) = (free(), free());
+        let (grpc, http, parca) = (free(), free(), free());
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::write(folder.path().join("secrets"), "user:password\n").expect("written");
         Self {
             folder,
             grpc: port(&grpc),
             http: port(&http),
+            parca: port(&parca),
         }
     }
 
@@ -142,6 +148,7 @@ impl Place {
                 let set = set.replace("FOLDER", path(self.folder.path()));
                 let set = set.replace("GRPC", &self.grpc.to_string());
                 let set = set.replace("HTTP", &self.http.to_string());
+                let set = set.replace("PARCA", &self.parca.to_string());
                 input.sets.push(format!("{section}.{component}.{set}"));
             }
         }
@@ -449,8 +456,8 @@ async fn nothing_is_lost_at_a_stop() {
 /// Where network exporters send to.
 async fn backend(place: &Place) -> Service {
     let config = format!(
-        "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{}'}}, http: {{endpoint: '127.0.0.1:{}'}}}}}}}}, exporters: {{nop: }}, service: {{pipelines: {{profiles: {{receivers: [otlp], exporters: [nop]}}}}}}}}",
-        place.grpc, place.http
+        "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{}'}}, http: {{endpoint: '127.0.0.1:{}'}}}}}}, parca: {{endpoint: '127.0.0.1:{}'}}}}, exporters: {{nop: }}, service: {{pipelines: {{profiles: {{receivers: [otlp, parca], exporters: [nop]}}}}}}}}",
+        place.grpc, place.http, place.parca
     );
     let input = Input {
         configs: vec![config],

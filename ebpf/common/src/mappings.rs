@@ -46,8 +46,6 @@ pub enum Miss {
     Changing,
     /// The tree is not as it should be, or its memory cannot be read.
     Unreadable,
-    /// The loader did not publish them yet.
-    Pending,
 }
 
 impl Miss {
@@ -55,7 +53,6 @@ impl Miss {
         match self {
             Self::None | Self::Unreadable => EndReason::NoMapping,
             Self::Changing => EndReason::MappingsChanging,
-            Self::Pending => EndReason::MappingsPending,
         }
     }
 }

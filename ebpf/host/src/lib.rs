@@ -14,7 +14,7 @@
 //! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
 //!   code, [`jit`] that which runtimes generate.
 //!
-//! Unsafe code is in [`sys`] and [`memory`] alone.
+//! Unsafe code is in [`sys`] alone.
 
 mod addresses;
 mod areas;

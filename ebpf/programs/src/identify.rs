@@ -62,7 +62,7 @@ pub extern "C" fn respond(address: u64, registers_at: u64) -> u32 {
         }
         Err(Miss::None) => answer.found = found::NOTHING,
         Err(Miss::Changing) => answer.found = found::CHANGING,
-        Err(Miss::Unreadable | Miss::Pending) => answer.found = found::UNREADABLE,
+        Err(Miss::Unreadable) => answer.found = found::UNREADABLE,
     }
     0
 }

@@ -149,10 +149,20 @@ impl<'a> Reading<'a> {
             });
         };
         let mut needed = body.len();
-        if rows.compression().is_some() {
-            for buffer in rows.buffers().into_iter().flatten() {
-                let start = usize::try_from(buffer.offset()).unwrap_or(usize::MAX);
-                let length = body.get(start..).and_then(|rest| rest.first_chunk::<8>());
+        for buffer in rows.buffers().into_iter().flatten() {
+            // Arrow takes it for granted.
+            let start = usize::try_from(buffer.offset()).ok();
+            let length = usize::try_from(buffer.length()).ok();
+            let end = start.and_then(|start| start.checked_add(length?));
+            let bytes = start.and_then(|start| body.get(start..end?));
+            let Some(bytes) = bytes else {
+                return Err(BadRecord::Message {
+                    at,
+                    reason: "a buffer that reaches out of the message".into(),
+                });
+            };
+            if rows.compression().is_some() {
+                let length = bytes.first_chunk::<8>();
                 let length = length.map_or(0, |length| i64::from_le_bytes(*length));
                 // A length of -1 says that the rest is not compressed.
                 needed = needed.saturating_add(usize::try_from(length).unwrap_or(0));
