@@ -1,14 +1,12 @@
 //! Finds the mapping behind an address among those that the loader published.
 
-use profcol_ebpf_common::hide;
-use profcol_ebpf_common::mappings::{Mapping, Miss};
+use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::published::{self, Area, Areas, Image};
+use profcol_ebpf_common::reason::EndReason;
 
 use crate::maps::{AREAS, STRETCHES};
 use crate::scratch::{Lent, Scratch};
-
-const FOUND: u32 = 0;
-const NOT_FOUND: u32 = 1;
+use crate::unwind::GO_ON;
 
 struct Published;
 
@@ -19,18 +17,10 @@ impl Areas for Published {
     }
 }
 
-#[inline(always)]
-pub fn find(scratch: &mut Scratch, address: u64) -> Result<(), Miss> {
-    let found = hide(u64::from(look_up(scratch.lend(), address))) as u32;
-    // Whether there is no such mapping or it is not published yet, the loader knows later.
-    if found == FOUND {
-        Ok(())
-    } else {
-        Err(Miss::Pending)
-    }
-}
+/// Whether there is no such mapping or it is not published yet, the loader knows later.
+const NOT_FOUND: u32 = EndReason::MappingsPending as u32;
 
-/// On its own, so that its stack does not add to that of who announces a file.
+/// Finds the mapping that holds the address.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn look_up(lent: Lent, address: u64) -> u32 {
@@ -60,7 +50,7 @@ pub extern "C" fn look_up(lent: Lent, address: u64) -> u32 {
                 id: area.id,
                 has_code: true,
             };
-            FOUND
+            GO_ON
         }
         Err(_) => NOT_FOUND,
     }

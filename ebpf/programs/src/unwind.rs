@@ -181,24 +181,32 @@ pub extern "C" fn find(lent: Lent) -> u32 {
     };
     let address = scratch.find_at;
     let found = if settings.mappings == settings::mappings::PUBLISHED {
-        published::find(scratch, address)
+        hide(u64::from(published::look_up(scratch.lend(), address))) as u32
     } else {
         let mut kernel = Kernel {
             node: &mut scratch.node,
         };
-        mappings::find(&mut kernel, settings, scratch.mm, address)
-            .map(|mapping| scratch.mapping = mapping)
+        match mappings::find(&mut kernel, settings, scratch.mm, address) {
+            Ok(mapping) => {
+                scratch.mapping = mapping;
+                GO_ON
+            }
+            Err(miss) => miss.reason() as u32,
+        }
     };
     if scratch.finding != ITS_OWN {
-        if found.is_err() {
+        if found != GO_ON {
             scratch.mapping = Mapping::default();
         }
         return MEET;
     }
-    match found {
-        Ok(()) if scratch.mapping.has_code => MEET,
-        Ok(()) => EndReason::NoMapping as u32,
-        Err(miss) => miss.reason() as u32,
+    if found != GO_ON {
+        return found;
+    }
+    if scratch.mapping.has_code {
+        MEET
+    } else {
+        EndReason::NoMapping as u32
     }
 }
 
