@@ -282,10 +282,11 @@ impl Builder {
             },
             Err(_) if count > 1 => {
                 // What is wrong with one of them is not wrong with all.
-                let each = begin..begin + count;
-                return each.fold(Ok(()), |so_far, page| {
-                    self.build_missing(number, page..page + 1).and(so_far)
-                });
+                let mut each = Ok(());
+                for page in begin..begin + count {
+                    each = self.build_missing(number, page..page + 1).and(each);
+                }
+                return each;
             }
             Err(refused) => refused.into(),
         };
