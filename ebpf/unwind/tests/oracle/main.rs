@@ -205,7 +205,7 @@ fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Resu
                 && unset_fp(&row.fp) == fp
                 && (unset(&row.ra) == ra || (link_register && ra.is_none()))
         }
-        Rule::Gap | Rule::Unsupported | Rule::FramePointer => false,
+        Rule::Gap | Rule::Unsupported | Rule::FramePointer | Rule::OtherStack => false,
     };
     fine.then_some(())
         .ok_or_else(|| format!("{row:?} signal {signal}"))
