@@ -54,10 +54,14 @@ fn find(process: &Process, address: u64) -> (Frame, Result<Rule, EndReason>) {
         let nowhere = Frame::new(number::NOWHERE, address);
         return (nowhere, Err(EndReason::NoMapping));
     };
-    let Some(file) = mapping.file.map(|index| &process.files[index]) else {
+    let (file, to_offset) = match process.replaced(mapping) {
+        Some(rest) => (rest.file, rest.to_offset()),
+        None => (mapping.file, mapping.to_offset()),
+    };
+    let Some(file) = file.map(|index| &process.files[index]) else {
         return (Frame::new(number::ANONYMOUS, address), Ok(Rule::Gap));
     };
-    let offset = address - mapping.start + mapping.page * PAGE;
+    let offset = address.wrapping_add(to_offset);
     (Frame::new(file.entry.number, offset), look_up(file, offset))
 }
 

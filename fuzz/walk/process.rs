@@ -269,6 +269,28 @@ impl Process {
             .find(|mapping| (mapping.start..mapping.end).contains(&address))
     }
 
+    /// The file of the code that a mapping without one took the place of: it lies between two of the file.
+    pub fn replaced(&self, gap: &Mapping) -> Option<&Mapping> {
+        if gap.file.is_some() {
+            return None;
+        }
+        let beside = |is_beside: &dyn Fn(&Mapping) -> bool| {
+            let mut found = self.mappings.iter().filter(|mapping| is_beside(mapping));
+            found.next().filter(|mapping| !mapping.is_vdso)
+        };
+        let below = beside(&|mapping| mapping.end == gap.start)?;
+        let above = beside(&|mapping| mapping.start == gap.end)?;
+        if below.file.is_none() || below.file != above.file {
+            return None;
+        }
+        if below.has_code == above.has_code && below.to_offset() != above.to_offset() {
+            return None;
+        }
+        let rest = if below.has_code { below } else { above };
+        let is_in_file = gap.start.wrapping_add(rest.to_offset()) >> 63 == 0;
+        is_in_file.then_some(rest)
+    }
+
     /// All of it or nothing.
     pub fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let mut done = 0;
@@ -309,6 +331,13 @@ impl Process {
         into[..length].copy_from_slice(&there[..length]);
         into[length..].fill(0);
         true
+    }
+}
+
+impl Mapping {
+    /// Added to an address gives the offset in the file.
+    pub fn to_offset(&self) -> u64 {
+        (self.page * PAGE).wrapping_sub(self.start)
     }
 }
 

@@ -17,7 +17,7 @@ const ENOUGH: Enough = Enough {
 };
 
 /// Far more than an idle machine needs.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A program under way. Its symbols are those of the file that it was started from.
 pub struct Live {
@@ -39,12 +39,38 @@ impl Live {
         (self.subject.program.name, self.running.pid())
     }
 
+    /// The process alone, and no other one of its executable, which it knows by `path`.
+    pub fn of_process(
+        running: Running,
+        file: &Path,
+        path: &Path,
+        name: &'static str,
+        chain: &'static str,
+    ) -> Self {
+        let program = program(name, "", chain);
+        Self {
+            subject: Subject::of_process(running.pid(), file, path, program),
+            running,
+        }
+    }
+
+    pub fn stop(&mut self) {
+        self.running.stop();
+    }
+
     /// Starts what is at `path`.
     pub fn start_at(path: &Path, name: &'static str, chain: &'static str) -> Self {
         let subject = Subject::new(program(name, "", chain), vec![path.to_owned()]);
         let running = Running::start_nicely(path, &[]);
         Self { subject, running }
     }
+}
+
+/// Whether each has shown enough.
+pub fn is_enough(lives: &mut [Live], profile: &Profile) -> bool {
+    judge_all(lives, profile)
+        .iter()
+        .all(|verdict| verdict.is_enough(ENOUGH))
 }
 
 fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
@@ -57,11 +83,7 @@ fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
 /// Profiles until each program has shown enough, and holds its stacks against its chains.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 pub fn check(lives: &mut [Live], profiler: Profiler) {
-    let profile = profiler.until(PATIENCE, |profile| {
-        judge_all(lives, profile)
-            .iter()
-            .all(|verdict| verdict.is_enough(ENOUGH))
-    });
+    let profile = profiler.until(PATIENCE, |profile| is_enough(lives, profile));
     let verdicts = judge_all(lives, &profile);
     let mut failed = String::new();
     for (live, verdict) in lives.iter().zip(verdicts) {
@@ -144,18 +166,14 @@ pub fn replace_programs(start_profiler: fn(u32) -> Profiler) {
             "first inner middle outer main .. _start",
         ),
     ];
-    profiler.wait(PATIENCE, |profile| {
-        judge_all(&mut lives, profile)
-            .iter()
-            .all(|verdict| verdict.is_enough(ENOUGH))
-    });
+    profiler.wait(PATIENCE, |profile| is_enough(&mut lives, profile));
     fs::rename(&first, &named).unwrap();
     lives.push(Live::start_at(
         &named,
         "takes a name",
         "first inner middle outer main .. _start",
     ));
-    lives[1].running.stop();
+    lives[1].stop();
     fs::copy(&second, &file).unwrap();
     lives.push(Live::start_at(
         &file,

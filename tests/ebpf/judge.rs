@@ -21,6 +21,8 @@ pub struct Subject {
     /// Of its files; the executable's are the last.
     symbols: Vec<Symbols>,
     chains: Vec<Vec<&'static str>>,
+    /// The only process that is judged; without it all of the executable are.
+    only: Option<u32>,
 }
 
 #[derive(Default)]
@@ -48,6 +50,18 @@ impl Subject {
                 .collect(),
             program,
             files,
+            only: None,
+        }
+    }
+
+    /// This process, and no other one of the executable. It knows `file` by `path`.
+    #[allow(dead_code, reason = "each test uses its part")]
+    pub fn of_process(pid: u32, file: &Path, path: &Path, program: Program) -> Self {
+        Self {
+            symbols: vec![Symbols::read_as(file, path)],
+            only: Some(pid),
+            files: vec![path.to_owned()],
+            ..Self::new(program, Vec::new())
         }
     }
 
@@ -77,7 +91,8 @@ impl Subject {
         for sample in &profile.samples {
             let is_path = |path: &PathBuf| path.as_os_str() == sample.executable.as_str();
             let is_build = |symbols: &Symbols| symbols.build_id == sample.build_id;
-            if self.files.iter().any(is_path) && self.symbols.iter().any(is_build) {
+            let is_wanted = self.only.is_none_or(|pid| pid == sample.pid);
+            if is_wanted && self.files.iter().any(is_path) && self.symbols.iter().any(is_build) {
                 self.judge_sample(sample, &mut verdict);
             }
         }

@@ -16,6 +16,7 @@ mod clock;
 mod completeness;
 mod distribution;
 mod host;
+mod identity;
 mod jit;
 mod judge;
 #[path = "../peers/mod.rs"]

@@ -141,6 +141,11 @@ pub struct Symbols {
 
 impl Symbols {
     pub fn read(path: &Path) -> Self {
+        Self::read_as(path, path)
+    }
+
+    /// Of a file that its processes know by another path.
+    pub fn read_as(path: &Path, known: &Path) -> Self {
         let bytes = fs::read(path).unwrap();
         let file = object::File::parse(&*bytes).unwrap();
         let mut functions: Vec<_> = file
@@ -168,7 +173,7 @@ impl Symbols {
         let build_id = file.build_id().unwrap().unwrap_or_default();
         Self {
             build_id: build_id.iter().map(|byte| format!("{byte:02x}")).collect(),
-            path: path.to_str().unwrap().to_owned(),
+            path: known.to_str().unwrap().to_owned(),
             functions,
             linkage,
             cache: HashMap::new(),
