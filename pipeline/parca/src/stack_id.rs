@@ -4,7 +4,7 @@
 //! names of functions out, and so takes stacks of an interpreter for one another.
 
 use profcol_profile::{LocationIdx, StackIdx};
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+use twox_hash::XxHash3_128;
 
 use crate::frames::Frames;
 
@@ -31,11 +31,12 @@ impl<'a> StackIds<'a> {
         if let Some(Some(known)) = self.stacks.get(stack.row()) {
             return *known;
         }
-        let mut hash = Xxh3::new();
-        for &location in self.frames.model().dictionary.stacks.get(stack) {
-            hash.update(&self.location(location).to_be_bytes());
+        let locations = self.frames.model().dictionary.stacks.get(stack);
+        let mut bytes = Vec::with_capacity(locations.len() * size_of::<u128>());
+        for &location in locations {
+            bytes.extend_from_slice(&self.location(location).to_be_bytes());
         }
-        let id = hash.digest128().to_be_bytes();
+        let id = XxHash3_128::oneshot(&bytes).to_be_bytes();
         if let Some(place) = self.stacks.get_mut(stack.row()) {
             *place = Some(id);
         }
@@ -76,7 +77,7 @@ impl<'a> StackIds<'a> {
                 bytes.extend_from_slice(&number.to_be_bytes());
             }
         }
-        xxh3_128(&bytes)
+        XxHash3_128::oneshot(&bytes)
     }
 }
 
