@@ -152,8 +152,9 @@ fn walks_the_known_programs_as_gdb_does() {
     let mut files = Files::default();
     let mut failed = String::new();
     for program in programs() {
-        // Gdb looks for the file by its name.
-        if program.name == "deleted" || !program.name.contains(&only) {
+        // Gdb looks for the file by its name, and for the thread that a process began with.
+        let is_beyond_gdb = ["deleted", "leaderless"].contains(&program.name);
+        if is_beyond_gdb || !program.name.contains(&only) {
             continue;
         }
         if let Some(subject) = Live::start(&workshop, program) {
