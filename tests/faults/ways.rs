@@ -108,6 +108,9 @@ fn calls_are_spread_over_the_addresses_and_follow_the_name() {
     for destination in &destinations {
         destination.wait_for_samples(8);
     }
+    crate::backend::wait_until("all to arrive", || {
+        destinations.iter().map(Destination::samples).sum::<usize>() == 20
+    });
 
     // One goes away and comes back elsewhere, as when a container is replaced.
     hosts.set(&[addresses[0], new.address]);
