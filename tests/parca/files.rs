@@ -250,9 +250,10 @@ fn files_are_rotated_and_the_oldest_dropped() {
     assert!(names(folder.path()).len() > 1);
 
     let folder = tempfile::tempdir().unwrap();
-    let (mut stopped, client) = recorder(folder.path(), &format!("{options}, when_full: stop"));
+    let options = "max_file_bytes: 4096, max_total_bytes: 120000, when_full: stop";
+    let (mut stopped, client) = recorder(folder.path(), options);
     let refused = (0..200).find_map(|_| client.send(&profiles).err()).unwrap();
     assert_eq!(refused.code, Code::Unavailable, "{refused}");
-    assert!(refused.message.contains("300000 bytes"), "{refused}");
+    assert!(refused.message.contains("120000 bytes"), "{refused}");
     stopped.wait_for_output("to go on", |_| true);
 }
