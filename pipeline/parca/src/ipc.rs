@@ -1,6 +1,7 @@
 //! Records as bytes: Arrow's stream of one schema, its dictionaries and one batch.
 
 use std::collections::HashMap;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
@@ -70,7 +71,14 @@ pub fn write(
 ///
 /// All columns may hold none, whatever the schema says; see [`stated_schema`] for that.
 pub fn read(bytes: &[u8], limit: usize) -> Result<Option<RecordBatch>, BadRecord> {
-    Reading::begin(bytes, limit)?.batch()
+    // The library takes more for granted than is checked here.
+    let reading = catch_unwind(|| Reading::begin(bytes, limit)?.batch());
+    reading.unwrap_or_else(|_| {
+        Err(BadRecord::Message {
+            at: 0,
+            reason: "the record contradicts itself".into(),
+        })
+    })
 }
 
 /// The schema of a record as the record states it.
