@@ -129,7 +129,8 @@ impl KernelImage {
                 return root;
             }
             (kind, slots) = INNER;
-            of_node = shape.of_inner.clamp(2, INNER.1);
+            // The kernel keeps its nodes fuller than that; with two each, the tree is deeper than any of its trees.
+            of_node = shape.of_inner.clamp(3, INNER.1);
         }
     }
 
