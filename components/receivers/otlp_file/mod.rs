@@ -16,17 +16,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Factory, Finalizer, Finalizers, IntCounter, Outcome, Output,
-    Receiver, Refusal, RunError, Stability, StartError, Stop,
+    BuildContext, BuildError, Factory, Finalizer, Finalizers, IntCounter, Outcome, Output,
+    Receiver, RunError, Stability, StartError, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::watch;
 
 pub use self::config::OtlpFileConfig;
 use self::files::{Files, Record};
+use crate::shared::offer;
 
-/// How long to wait before a refused record is offered again, unless the refusal says so.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// No wait before a refused record is offered again is longer, unless the refusal says so.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 pub struct OtlpFile {
@@ -178,30 +178,12 @@ impl Delivery {
         }
     }
 
-    /// Offers the profiles until they are taken, refused for ever, or a stop is asked for.
     async fn deliver(&self, profiles: Profiles, place: &Place) {
-        let mut waiting = self.watch(place.clone());
-        let mut wait = FIRST_WAIT;
-        loop {
-            let (handed, attempt) = waiting.attempt();
-            let mut batch = Batch::new(profiles.clone());
-            batch.finalizers = handed;
-            let refusal = match self.output.push(batch).await {
-                Ok(()) => return attempt.accepted(),
-                Err(refusal) => refusal,
-            };
-            waiting = attempt.refused();
-            let Refusal::Retry { after, .. } = &refusal else {
-                let offset = place.offset;
-                tracing::error!(path = %place.path.display(), offset, error = %refusal, "A record was refused for ever.");
-                return waiting.settle(refusal.outcome());
-            };
-            tracing::debug!(error = %refusal, "A record was refused. Offering it again.");
-            tokio::select! {
-                () = tokio::time::sleep(after.unwrap_or(wait)) => {}
-                () = self.stop.cancelled() => return waiting.settle(Outcome::Undelivered),
-            }
-            wait = (wait * 2).min(LONGEST_WAIT);
+        let waiting = self.watch(place.clone());
+        let offered = offer(&self.output, &self.stop, &profiles, waiting, LONGEST_WAIT).await;
+        if let Err(refusal) = offered {
+            let offset = place.offset;
+            tracing::error!(path = %place.path.display(), offset, error = %refusal, "A record was refused for ever.");
         }
     }
 

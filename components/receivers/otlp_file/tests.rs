@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use profcol_component::testkit::{context, profiles};
-use profcol_component::{Answer, Consumer, Meter};
+use profcol_component::{Answer, Batch, Consumer, Meter, Refusal};
 use profcol_profile::json::{self, ResourceAttrEncoding};
 use tempfile::TempDir;
 use tokio::task::JoinSet;

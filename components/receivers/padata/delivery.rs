@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profcol_component::{Batch, Finalizer, Finalizers, Outcome, Output, Refusal, Stop};
+use profcol_component::{Finalizer, Finalizers, Outcome, Output, Stop};
 use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long to wait before a refused batch is offered again, unless the refusal says so.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+use crate::shared::offer;
+
+/// No wait before a refused batch is offered again is longer, unless the refusal says so.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The way from a file into the pipelines.
@@ -101,26 +102,10 @@ impl Delivery {
         let Ok(permit) = permit else {
             return;
         };
-        let mut waiting = watch(ledger.sender.clone(), number, permit);
-        let mut wait = FIRST_WAIT;
-        loop {
-            let (handed, attempt) = waiting.attempt();
-            let mut batch = Batch::new(profiles.clone());
-            batch.finalizers = handed;
-            let refusal = match self.output.push(batch).await {
-                Ok(()) => return attempt.accepted(),
-                Err(refusal) => refusal,
-            };
-            waiting = attempt.refused();
-            let Refusal::Retry { after, .. } = &refusal else {
-                tracing::error!(batch = number, error = %refusal, "A batch was refused for ever.");
-                return waiting.settle(refusal.outcome());
-            };
-            tokio::select! {
-                () = tokio::time::sleep(after.unwrap_or(wait)) => {}
-                () = self.stop.cancelled() => return waiting.settle(Outcome::Undelivered),
-            }
-            wait = (wait * 2).min(LONGEST_WAIT);
+        let waiting = watch(ledger.sender.clone(), number, permit);
+        let offered = offer(&self.output, &self.stop, &profiles, waiting, LONGEST_WAIT).await;
+        if let Err(refusal) = offered {
+            tracing::error!(batch = number, error = %refusal, "A batch was refused for ever.");
         }
     }
 

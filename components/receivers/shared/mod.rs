@@ -1,4 +1,6 @@
-//! What receivers that listen have in common.
+//! What receivers that listen have in common, and those that read files.
+
+mod offer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +10,8 @@ use profcol_net::auth::ServerAuth;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{AuthSettings, ServerError};
 use tokio::time::Instant;
+
+pub use self::offer::offer;
 
 /// How long running requests may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(5);

@@ -359,24 +359,9 @@ where
             if let Some(received) = self.assembler.next(&mut self.rest)? {
                 return Ok(Some(received));
             }
-            if self.body.is_end_stream() {
-                break;
-            }
-            match pace.next_frame(&mut self.body).await {
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        pace.received(data.len());
-                        self.rest = data;
-                    }
-                }
-                Ok(Some(Err(error))) => {
-                    let message = format!("grpc: failed to read the message: {error}");
-                    return Err(Status::new(Code::Cancelled, message));
-                }
-                Ok(None) => break,
-                Err(stalled) => {
-                    return Err(Status::new(Code::DeadlineExceeded, stalled.to_string()));
-                }
+            match next_data(&mut self.body, &mut pace).await? {
+                Some(data) => self.rest = data,
+                None => break,
             }
         }
         let assembler = std::mem::replace(&mut self.assembler, Assembler::new(0));
@@ -391,12 +376,26 @@ where
 {
     let mut assembler = Assembler::new(limit);
     let mut pace = Pace::start(Instant::now());
+    while let Some(data) = next_data(body, &mut pace).await? {
+        assembler.push(data)?;
+    }
+    let message = "grpc: the request holds no message";
+    assembler
+        .finish()?
+        .ok_or_else(|| Status::new(Code::Internal, message))
+}
+
+/// The next piece of a request; none at its end.
+async fn next_data<B>(body: &mut B, pace: &mut Pace) -> Result<Option<Bytes>, Status>
+where
+    B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
+{
     while !body.is_end_stream() {
         match pace.next_frame(body).await {
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     pace.received(data.len());
-                    assembler.push(data)?;
+                    return Ok(Some(data));
                 }
             }
             Ok(Some(Err(error))) => {
@@ -407,10 +406,7 @@ where
             Err(stalled) => return Err(Status::new(Code::DeadlineExceeded, stalled.to_string())),
         }
     }
-    let message = "grpc: the request holds no message";
-    assembler
-        .finish()?
-        .ok_or_else(|| Status::new(Code::Internal, message))
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -297,6 +297,20 @@ impl<S: GrpcService> Calls<S> {
         })
     }
 
+    /// Who calls, and how the messages are compressed; an error for a call that is not to go on.
+    async fn admit(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Result<(Option<AuthData>, Option<Encoding>), Status> {
+        let auth = match &self.auth {
+            Some(auth) => Some(auth.authenticate(headers).await?),
+            None => None,
+        };
+        self.service.admit(path, headers)?;
+        Ok((auth, encoding(headers)?))
+    }
+
     /// Begins a call with messages both ways: it goes on as long as its answer is sent.
     fn begin(
         self: Arc<Self>,
@@ -331,12 +345,7 @@ impl<S: GrpcService> Calls<S> {
         let deadline = deadline(&head.headers)?;
         let work = async {
             let path = head.uri.path();
-            let auth = match &self.auth {
-                Some(auth) => Some(auth.authenticate(&head.headers).await?),
-                None => None,
-            };
-            self.service.admit(path, &head.headers)?;
-            let encoding = encoding(&head.headers)?;
+            let (auth, encoding) = self.admit(path, &head.headers).await?;
             let conversation = GrpcConversation {
                 path: path.to_owned(),
                 connection,
@@ -361,12 +370,7 @@ impl<S: GrpcService> Calls<S> {
         let deadline = deadline(&head.headers)?;
         let work = async {
             let path = head.uri.path();
-            let auth = match &self.auth {
-                Some(auth) => Some(auth.authenticate(&head.headers).await?),
-                None => None,
-            };
-            self.service.admit(path, &head.headers)?;
-            let encoding = encoding(&head.headers)?;
+            let (auth, encoding) = self.admit(path, &head.headers).await?;
             let received = read_unary(&mut body, self.max_message).await?;
             let request = GrpcRequest {
                 path: path.to_owned(),

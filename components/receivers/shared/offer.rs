@@ -1,0 +1,47 @@
+//! Offering profiles that can wait.
+
+use std::time::Duration;
+
+use profcol_component::{Batch, Finalizers, Outcome, Output, Refusal, Stop};
+use profcol_profile::Profiles;
+
+/// How long to wait before a refused batch is offered again, unless the refusal says so.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// Offers the profiles until they are taken, refused for ever, or a stop is asked for; `waiting` is
+/// told what became of them. The answer is the refusal for ever.
+pub async fn offer(
+    output: &Output,
+    stop: &Stop,
+    profiles: &Profiles,
+    mut waiting: Finalizers,
+    longest_wait: Duration,
+) -> Result<(), Refusal> {
+    let mut wait = FIRST_WAIT;
+    loop {
+        let (handed, attempt) = waiting.attempt();
+        let mut batch = Batch::new(profiles.clone());
+        batch.finalizers = handed;
+        let refusal = match output.push(batch).await {
+            Ok(()) => {
+                attempt.accepted();
+                return Ok(());
+            }
+            Err(refusal) => refusal,
+        };
+        waiting = attempt.refused();
+        let Refusal::Retry { after, .. } = &refusal else {
+            waiting.settle(refusal.outcome());
+            return Err(refusal);
+        };
+        tracing::debug!(error = %refusal, "A batch was refused. Offering it again.");
+        tokio::select! {
+            () = tokio::time::sleep(after.unwrap_or(wait)) => {}
+            () = stop.cancelled() => {
+                waiting.settle(Outcome::Undelivered);
+                return Ok(());
+            }
+        }
+        wait = (wait * 2).min(longest_wait);
+    }
+}
