@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, ListArray, RecordBatch, StructArray,
-    UInt64Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, UInt64Array,
 };
-use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_schema::{DataType, Field, Fields};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType, Fields};
 use profcol_profile::{Idx, Interner, LocationIdx, StackIdx};
 
+use crate::arrays::{list, offset, structs};
 use crate::columns::{Column, Columns, Keyed};
 use crate::frames::{Frames, SourceLine};
 use crate::ipc::{self, Compression, NotEncoded};
@@ -18,12 +18,22 @@ use crate::model::{FrameRow, LineRow};
 use crate::read::{Refused, check_version};
 use crate::runs::{Runs, Texts};
 use crate::schema::{
-    STACK_ID, Version, always, binary_runs, dictionary_of, list_of, relaxed_type, runs_of, schema,
+    STACK_ID, Version, always, binary_runs, dictionary_of, list_of, runs_of, schema,
 };
 use crate::stack_id::StackId;
 
+/// Where the column stands among the fields of a line.
+const COLUMN: usize = 1;
+
 /// What is told of a stack that is not known any more.
 const MISSING: &str = "missing stacktrace";
+
+/// What a server knows of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineLayout {
+    WithColumn,
+    WithoutColumn,
+}
 
 /// Stacks under their ids. Ids of which no stack is known are answered too: Parca's server refuses
 /// a record that leaves out one that it asked for.
@@ -32,6 +42,25 @@ pub fn encode_stacks(
     stacks: &[(StackId, Option<StackIdx>)],
     compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
+    encode(frames, stacks, LineLayout::WithColumn, compression)
+}
+
+/// For Parca before 0.27, which refuses lines with any but the fields that it knows.
+pub fn encode_stacks_without_columns(
+    frames: &Frames<'_>,
+    stacks: &[(StackId, Option<StackIdx>)],
+    compression: Compression,
+) -> Result<Vec<u8>, NotEncoded> {
+    encode(frames, stacks, LineLayout::WithoutColumn, compression)
+}
+
+fn encode(
+    frames: &Frames<'_>,
+    stacks: &[(StackId, Option<StackIdx>)],
+    layout: LineLayout,
+    compression: Compression,
+) -> Result<Vec<u8>, NotEncoded> {
+    let location_type = location_type(layout);
     let mut locations = Locations::default();
     let mut ends = vec![0];
     let mut complete = Vec::with_capacity(stacks.len());
@@ -55,12 +84,12 @@ pub fn encode_stacks(
     let columns: Vec<ArrayRef> = vec![
         Arc::new(ids.collect::<BinaryArray>()),
         Arc::new(BooleanArray::from(complete)),
-        list(location_type(), ends, locations.finish(), None),
+        list(&location_type, ends, locations.finish(layout), None),
     ];
     let fields = vec![
         always(STACK_ID, DataType::Binary),
         always("is_complete", DataType::Boolean),
-        always("locations", list_of(location_type())),
+        always("locations", list_of(location_type)),
     ];
     ipc::write(&schema(Version::V1, fields), columns, compression)
 }
@@ -83,7 +112,7 @@ pub fn read_wanted(batch: &RecordBatch) -> Result<Vec<Box<[u8]>>, Refused> {
     Ok(ids.iter().flatten().map(Into::into).collect())
 }
 
-fn location_type() -> DataType {
+fn location_type(layout: LineLayout) -> DataType {
     DataType::Struct(Fields::from(vec![
         always("address", DataType::UInt64),
         always("frame_type", binary_runs()),
@@ -92,19 +121,23 @@ fn location_type() -> DataType {
         always("mapping_offset", runs_of(DataType::UInt64)),
         always("mapping_file", binary_runs()),
         always("mapping_build_id", binary_runs()),
-        always("lines", list_of(line_type())),
+        always("lines", list_of(line_type(layout))),
     ]))
 }
 
-fn line_type() -> DataType {
-    DataType::Struct(Fields::from(vec![
+fn line_type(layout: LineLayout) -> DataType {
+    let mut fields = vec![
         always("line", DataType::Int64),
         always("column", DataType::UInt64),
         always("function_name", dictionary_of(DataType::Binary)),
         always("function_system_name", dictionary_of(DataType::Binary)),
         always("function_filename", binary_runs()),
         always("function_start_line", DataType::Int64),
-    ]))
+    ];
+    if layout == LineLayout::WithoutColumn {
+        fields.remove(COLUMN);
+    }
+    DataType::Struct(fields.into())
 }
 
 /// The columns of locations.
@@ -156,7 +189,8 @@ impl Locations {
         self.line_ends.push(self.lines.lines.len());
     }
 
-    fn finish(self) -> ArrayRef {
+    fn finish(self, layout: LineLayout) -> ArrayRef {
+        let rows = self.addresses.len();
         let numbers =
             |runs: &Runs<u64>| runs.array(|numbers| Arc::new(UInt64Array::from(numbers.to_vec())));
         let mut ends = vec![0];
@@ -171,9 +205,14 @@ impl Locations {
             numbers(&self.offsets),
             self.files.binary_runs(),
             self.build_ids.binary_runs(),
-            list(line_type(), ends, self.lines.finish(), Some(has_lines)),
+            list(
+                &line_type(layout),
+                ends,
+                self.lines.finish(layout),
+                Some(has_lines),
+            ),
         ];
-        structs(&location_type(), columns)
+        structs(&location_type(layout), columns, rows)
     }
 }
 
@@ -199,8 +238,9 @@ impl Lines {
         self.start_lines.push(line.start_line);
     }
 
-    fn finish(self) -> ArrayRef {
-        let columns: Vec<ArrayRef> = vec![
+    fn finish(self, layout: LineLayout) -> ArrayRef {
+        let rows = self.lines.len();
+        let mut columns: Vec<ArrayRef> = vec![
             Arc::new(Int64Array::from(self.lines)),
             Arc::new(UInt64Array::from(self.columns)),
             self.names.binary(),
@@ -208,27 +248,11 @@ impl Lines {
             self.files.binary_runs(),
             Arc::new(Int64Array::from(self.start_lines)),
         ];
-        structs(&line_type(), columns)
+        if layout == LineLayout::WithoutColumn {
+            columns.remove(COLUMN);
+        }
+        structs(&line_type(layout), columns, rows)
     }
-}
-
-fn structs(kind: &DataType, columns: Vec<ArrayRef>) -> ArrayRef {
-    let DataType::Struct(fields) = relaxed_type(kind) else {
-        unreachable!("it is called with structs");
-    };
-    let structs = StructArray::try_new(fields, columns, None);
-    Arc::new(structs.expect("all columns have a value for each row"))
-}
-
-fn list(item: DataType, ends: Vec<i32>, items: ArrayRef, nulls: Option<NullBuffer>) -> ArrayRef {
-    let item = Field::new("item", relaxed_type(&item), true);
-    let ends = OffsetBuffer::new(ends.into());
-    let lists = ListArray::try_new(Arc::new(item), ends, items, nulls);
-    Arc::new(lists.expect("each list ends behind the one before"))
-}
-
-fn offset(rows: usize) -> i32 {
-    i32::try_from(rows).expect("a record has far below 2 billion frames")
 }
 
 /// Stacks that were told, of one record or of several.
