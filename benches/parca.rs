@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
-use criterion::{Criterion, Throughput};
 use profcol_benches::bodies::{self, Class};
+use profcol_benches::procfs::running_time;
 use profcol_parca::ipc::{self, Compression};
 use profcol_parca::service::{record, request};
 use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, encode_wanted};
@@ -38,45 +38,21 @@ const SCHEMAS: [(&str, Encode); 3] = [
 ];
 
 fn main() -> Result<()> {
-    let agents = [agent("online-v1")?, agent("online-v2")?];
-    println!("bytes per sample, ours after gzip:");
-    for (name, agent) in ["v1", "v2"].into_iter().zip(&agents) {
-        tell(&format!("{name}, 5 s of an agent"), agent);
-        tell(&format!("{name}, 30 s of it"), &agent.joined());
-    }
     let large = bodies::load(Class::Large)?;
     let generated = Profiles::from_wire(large[0].clone(), Validation::Reject)?;
-    let generated = generated.profiles.into_model();
-
-    let mut criterion = Criterion::default()
-        .sample_size(10)
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .configure_from_args();
-    for (name, model) in [
-        ("recorded", &agents[0].joined().models[0]),
-        ("generated", &generated),
-    ] {
-        let mut group = criterion.benchmark_group(format!("parca/{name}"));
-        group.throughput(Throughput::Elements(samples(model)));
-        for (schema, encode) in SCHEMAS {
-            group.bench_function(format!("{schema}/encode"), |bencher| {
-                bencher.iter(|| encode(black_box(model)));
-            });
-            let messages = encode(model);
-            group.bench_function(format!("{schema}/gzip"), |bencher| {
-                bencher.iter(|| {
-                    messages
-                        .iter()
-                        .map(|message| gzip(message).len())
-                        .sum::<usize>()
-                });
-            });
-        }
-        group.finish();
+    println!(
+        "samples, and of each schema bytes per sample after gzip, CPU of encoding and of gzip per 100,000"
+    );
+    for (folder, name) in [("online-v1", "agent, v1"), ("online-v2", "agent, v2")] {
+        let recorded = agent(folder)?;
+        tell(&format!("{name}, 5 s a batch"), &recorded)?;
+        tell(&format!("{name}, 30 s a batch"), &recorded.joined())?;
     }
-    criterion.final_summary();
-    Ok(())
+    let generated = Recorded {
+        models: vec![generated.profiles.into_model()],
+        bytes: large[0].len(),
+    };
+    tell("generated", &generated)
 }
 
 /// The batches of a recorded agent.
@@ -136,19 +112,38 @@ fn messages(mut file: &[u8]) -> Vec<Vec<u8>> {
     messages
 }
 
-fn tell(name: &str, recorded: &Recorded) {
+fn tell(name: &str, recorded: &Recorded) -> Result<()> {
     let count: u64 = recorded.models.iter().map(samples).sum();
     let per_sample = |bytes: usize| bytes as f64 / count as f64;
-    let mut line = format!(
-        "{name}: {count} samples, theirs {:.1}",
+    println!(
+        "{name}: {count}, as it came {:.1} bytes",
         per_sample(recorded.bytes)
     );
     for (schema, encode) in SCHEMAS {
-        let messages = recorded.models.iter().flat_map(encode);
-        let bytes = messages.map(|message| gzip(&message).len()).sum();
-        line += &format!(", {schema} {:.1}", per_sample(bytes));
+        let encode_all = || -> Vec<Bytes> { recorded.models.iter().flat_map(encode).collect() };
+        let messages = encode_all();
+        let pack_all = || -> usize { messages.iter().map(|message| gzip(message).len()).sum() };
+        let bytes = per_sample(pack_all());
+        let encoding = cpu_time(encode_all)? * 100_000 / u32::try_from(count)?;
+        let packing = cpu_time(pack_all)? * 100_000 / u32::try_from(count)?;
+        println!("  {schema:5} {bytes:6.1} bytes {encoding:8.0?} {packing:8.0?}");
     }
-    println!("{line}");
+    Ok(())
+}
+
+/// CPU time of one round of many.
+fn cpu_time<T>(mut work: impl FnMut() -> T) -> Result<Duration> {
+    const LEAST: Duration = Duration::from_millis(300);
+    let process = std::process::id();
+    let begun = running_time(process)?;
+    for round in 1.. {
+        black_box(work());
+        let spent = running_time(process)?.saturating_sub(begun);
+        if spent >= LEAST {
+            return Ok(spent / round);
+        }
+    }
+    Ok(LEAST)
 }
 
 /// Observations, of which several may stand in one row.

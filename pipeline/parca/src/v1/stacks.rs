@@ -8,11 +8,11 @@ use arrow_array::{
 };
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Fields};
-use profcol_profile::{Idx, Interner, LocationIdx, StackIdx};
+use profcol_profile::{Idx, Interner, LocationIdx, Mapping, StackIdx};
 
 use crate::arrays::{list, offset, structs};
 use crate::columns::{Column, Columns, Keyed};
-use crate::frames::{Frames, SourceLine};
+use crate::frames::{Frame, Frames, SourceLine};
 use crate::ipc::{self, Compression, NotEncoded};
 use crate::model::{FrameRow, LineRow};
 use crate::read::{Refused, check_version};
@@ -61,7 +61,7 @@ fn encode(
     compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
     let location_type = location_type(layout);
-    let mut locations = Locations::default();
+    let mut locations = Locations::new(frames);
     let mut ends = vec![0];
     let mut complete = Vec::with_capacity(stacks.len());
     for (_, stack) in stacks {
@@ -152,40 +152,105 @@ struct Locations {
     build_ids: Texts,
     line_ends: Vec<usize>,
     lines: Lines,
+    /// By the rows of locations: most frames are in many stacks.
+    known: Vec<Option<Known>>,
+    known_lines: Vec<KnownLine>,
+}
+
+/// A frame, its texts as keys of the columns.
+#[derive(Clone, Copy)]
+struct Known {
+    address: u64,
+    kind: u32,
+    memory: Mapping,
+    file: u32,
+    build_id: Option<u32>,
+    /// Of the known lines, from the first one up to the second.
+    lines: (usize, usize),
+    /// Whether it is known what code it is.
+    is_known: bool,
+}
+
+/// A line, its texts as keys of the columns.
+#[derive(Clone, Copy)]
+struct KnownLine {
+    line: i64,
+    column: u64,
+    name: u32,
+    system_name: u32,
+    file: Option<u32>,
+    start_line: i64,
 }
 
 impl Locations {
+    fn new(frames: &Frames<'_>) -> Self {
+        let rows = frames.model().dictionary.locations.rows().len();
+        Self {
+            known: vec![None; rows],
+            ..Self::default()
+        }
+    }
+
     /// Whether it is known what code it is.
     fn add(&mut self, frames: &Frames<'_>, location: LocationIdx) -> bool {
-        let frame = frames.frame(location);
-        self.addresses.push(frame.address);
-        self.kinds.push(Some(frame.kind));
-        self.starts.push(frame.memory.memory_start);
-        self.limits.push(frame.memory.memory_limit);
-        self.offsets.push(frame.memory.file_offset);
-        // Parca's server dies of a record none of whose frames has a file.
-        self.files.push(Some(frame.file));
-        let build_id = Some(frame.build_id).filter(|id| !id.is_empty());
-        self.build_ids.push(build_id);
-        for line in frames.lines(&frame) {
-            self.lines.add(&line);
-        }
-        self.line_ends.push(self.lines.lines.len());
-        frame.is_known
+        let known = match self.known.get(location.row()) {
+            Some(Some(known)) => *known,
+            _ => {
+                let frame = frames.frame(location);
+                let lines: Vec<_> = frames.lines(&frame).collect();
+                let known = self.know(&frame, &lines);
+                if let Some(place) = self.known.get_mut(location.row()) {
+                    *place = Some(known);
+                }
+                known
+            }
+        };
+        self.push(known);
+        known.is_known
     }
 
     fn add_missing(&mut self) {
-        self.addresses.push(0);
-        self.kinds.push(Some("unknown"));
-        self.starts.push(0);
-        self.limits.push(0);
-        self.offsets.push(0);
-        self.files.push(Some(""));
-        self.build_ids.push(None);
-        self.lines.add(&SourceLine {
+        let frame = Frame {
+            kind: "unknown",
+            ..Frame::default()
+        };
+        let line = SourceLine {
             name: MISSING,
             ..SourceLine::default()
-        });
+        };
+        let known = self.know(&frame, &[line]);
+        self.push(known);
+    }
+
+    fn know(&mut self, frame: &Frame<'_>, lines: &[SourceLine<'_>]) -> Known {
+        let first = self.known_lines.len();
+        for line in lines {
+            self.known_lines.push(self.lines.know(line));
+        }
+        Known {
+            address: frame.address,
+            kind: self.kinds.key(frame.kind),
+            memory: frame.memory,
+            // Parca's server dies of a record none of whose frames has a file.
+            file: self.files.key(frame.file),
+            build_id: (!frame.build_id.is_empty()).then(|| self.build_ids.key(frame.build_id)),
+            lines: (first, self.known_lines.len()),
+            is_known: frame.is_known,
+        }
+    }
+
+    fn push(&mut self, known: Known) {
+        self.addresses.push(known.address);
+        self.kinds.push_key(Some(known.kind));
+        self.starts.push(known.memory.memory_start);
+        self.limits.push(known.memory.memory_limit);
+        self.offsets.push(known.memory.file_offset);
+        self.files.push_key(Some(known.file));
+        self.build_ids.push_key(known.build_id);
+        let (first, end) = known.lines;
+        for line in self.known_lines.get(first..end).unwrap_or_default() {
+            self.lines.push(*line);
+        }
         self.line_ends.push(self.lines.lines.len());
     }
 
@@ -228,13 +293,23 @@ struct Lines {
 }
 
 impl Lines {
-    fn add(&mut self, line: &SourceLine<'_>) {
+    fn know(&mut self, line: &SourceLine<'_>) -> KnownLine {
+        KnownLine {
+            line: line.line,
+            column: line.column.try_into().unwrap_or(0),
+            name: self.names.key(line.name),
+            system_name: self.system_names.key(line.system_name),
+            file: (!line.file.is_empty()).then(|| self.files.key(line.file)),
+            start_line: line.start_line,
+        }
+    }
+
+    fn push(&mut self, line: KnownLine) {
         self.lines.push(line.line);
-        self.columns.push(line.column.try_into().unwrap_or(0));
-        self.names.push(Some(line.name));
-        self.system_names.push(Some(line.system_name));
-        let file = Some(line.file).filter(|file| !file.is_empty());
-        self.files.push(file);
+        self.columns.push(line.column);
+        self.names.push_key(Some(line.name));
+        self.system_names.push_key(Some(line.system_name));
+        self.files.push_key(line.file);
         self.start_lines.push(line.start_line);
     }
 
