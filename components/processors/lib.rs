@@ -3,7 +3,9 @@
 mod batch;
 mod filter;
 mod memory_limiter;
+pub mod relabel;
 mod resource;
+mod shared;
 mod values;
 
 use profcol_component::{Entry, Processor, entry};
@@ -12,5 +14,6 @@ pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<batch::BatchProcessor>(),
     entry::<filter::FilterProcessor>(),
     entry::<memory_limiter::MemoryLimiter>(),
+    entry::<relabel::RelabelProcessor>(),
     entry::<resource::ResourceProcessor>(),
 ];

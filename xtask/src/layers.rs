@@ -1,7 +1,7 @@
 //! The dependency direction between the crates of the workspace:
 //!
 //! ```text
-//! profile ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
+//! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
 //! ```
 //!
@@ -17,7 +17,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-config", &[]),
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
-    ("profcol-parca", &["profcol-profile"]),
+    ("profcol-labels", &["profcol-profile"]),
+    ("profcol-parca", &["profcol-labels", "profcol-profile"]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
     (
@@ -38,6 +39,7 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-labels",
     "profcol-net",
     "profcol-parca",
     "profcol-ebpf-host",
@@ -47,6 +49,7 @@ const BELOW_COMPONENTS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-labels",
     "profcol-net",
     "profcol-parca",
 ];

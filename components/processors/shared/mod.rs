@@ -1,0 +1,4 @@
+//! What several processors need.
+
+pub(crate) mod generations;
+pub(crate) mod sightings;
