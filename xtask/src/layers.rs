@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-net", &["profcol-config"]),
     ("profcol-labels", &["profcol-profile"]),
     ("profcol-parca", &["profcol-labels", "profcol-profile"]),
+    ("profcol-processes", &[]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
     (
@@ -27,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("profcol-engine", BELOW_COMPONENTS),
     ("profcol-receivers", BELOW_RECEIVERS),
-    ("profcol-processors", BELOW_COMPONENTS),
+    ("profcol-processors", BELOW_PROCESSORS),
     ("profcol-exporters", BELOW_COMPONENTS),
     ("profcol-extensions", BELOW_COMPONENTS),
     ("profcol", &["*"]),
@@ -39,10 +40,18 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
-    "profcol-labels",
     "profcol-net",
     "profcol-parca",
     "profcol-ebpf-host",
+    "profcol-processes",
+];
+
+const BELOW_PROCESSORS: &[&str] = &[
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-labels",
+    "profcol-processes",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[

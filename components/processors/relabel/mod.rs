@@ -168,7 +168,8 @@ impl Processor for RelabelProcessor {
 }
 
 impl RelabelConfig {
-    fn leftovers(&self) -> Leftovers {
+    /// Which labels are gone behind the last rule.
+    pub fn leftovers(&self) -> Leftovers {
         match self.parca_config_file.is_empty() {
             true => Leftovers::Prometheus,
             false => Leftovers::Parca,

@@ -3,16 +3,12 @@
 use profcol_component::Sighting;
 use profcol_profile::ResourceProfiles;
 
-const PID: &str = "process.pid";
+use super::attributes::{PID, find};
 
 /// The process in each of its profiles; none where the resource has no `process.pid`.
 pub(crate) fn sightings(row: &ResourceProfiles) -> impl Iterator<Item = Sighting> {
-    let pid = row.resource.as_ref().and_then(|resource| {
-        let attributes = resource.attributes.iter();
-        attributes
-            .filter(|it| &*it.key == PID)
-            .find_map(|it| it.value.as_int())
-    });
+    let resource = row.resource.as_ref();
+    let pid = resource.and_then(|resource| find(&resource.attributes, PID)?.as_int());
     let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
     profiles.filter_map(move |profile| {
         Some(Sighting {

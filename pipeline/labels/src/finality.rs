@@ -14,18 +14,16 @@ pub fn drop_is_final(rules: &[Rule], rows: &Rows) -> bool {
     let mut unsure: Vec<&str> = Vec::new();
     for rule in rules {
         let is_sure = is_sure(rule, &labels, &unsure);
-        // `keepequal` and `dropequal` read their target, too.
-        let target = rule.target.constant();
         if !rule.apply(&mut labels) {
             return is_sure;
         }
-        match rule.action {
+        match rule.spec().action {
             Action::Replace | Action::Lowercase | Action::Uppercase | Action::HashMod
                 if !is_sure =>
             {
-                match (rule.target.is_constant(), target) {
-                    (true, std::borrow::Cow::Borrowed(target)) => unsure.push(target),
-                    _ => return false,
+                match rule.constant_target() {
+                    Some(target) => unsure.push(target),
+                    None => return false,
                 }
             }
             // A label that comes late may be mapped to any name.
@@ -38,7 +36,9 @@ pub fn drop_is_final(rules: &[Rule], rows: &Rows) -> bool {
 
 fn is_sure(rule: &Rule, labels: &Labels<'_>, unsure: &[&str]) -> bool {
     let is_known = |name: &str| labels.get(name).is_some() && !unsure.contains(&name);
-    let compares = matches!(rule.action, Action::KeepEqual | Action::DropEqual);
-    rule.source_labels.iter().all(|name| is_known(name))
-        && (!compares || is_known(&rule.target.constant()))
+    let spec = rule.spec();
+    // These two read their target, too.
+    let compares = matches!(spec.action, Action::KeepEqual | Action::DropEqual);
+    spec.source_labels.iter().all(|name| is_known(name))
+        && (!compares || is_known(&spec.target_label))
 }

@@ -75,6 +75,11 @@ impl Row {
         self.aliases.iter().map(|name| &**name)
     }
 
+    /// Whether it stands for an attribute that is there.
+    pub fn is_attribute(&self) -> bool {
+        self.origin == Origin::Attribute
+    }
+
     pub fn text(&self) -> &str {
         &self.text
     }

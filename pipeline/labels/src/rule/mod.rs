@@ -6,6 +6,7 @@ mod syntax;
 mod template;
 
 use std::borrow::Cow;
+use std::fmt;
 
 use self::pattern::Pattern;
 use self::template::Template;
@@ -51,13 +52,10 @@ pub struct Invalid {
 /// A rule, ready to be applied.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    pub(crate) source_labels: Vec<String>,
-    separator: String,
+    spec: RuleSpec,
     pattern: Pattern,
-    modulus: u64,
-    pub(crate) target: Template,
+    target: Template,
     replacement: Template,
-    pub(crate) action: Action,
 }
 
 pub(crate) const SEPARATOR: &str = ";";
@@ -88,23 +86,20 @@ impl Rule {
         })?;
         spec.validate()?;
         Ok(Self {
-            source_labels: spec.source_labels.clone(),
-            separator: spec.separator.clone(),
             target: match spec.action {
                 Action::Replace => Template::new(&spec.target_label, &pattern),
                 _ => Template::literal(&spec.target_label),
             },
             replacement: Template::new(&spec.replacement, &pattern),
             pattern,
-            modulus: spec.modulus,
-            action: spec.action,
+            spec: spec.clone(),
         })
     }
 
     /// Changes the labels; `false` is that their owner is to be dropped.
     #[must_use]
     pub fn apply<'a>(&'a self, labels: &mut Labels<'a>) -> bool {
-        match self.action {
+        match self.spec.action {
             Action::Drop => return !self.pattern.matches(&self.source(labels)),
             Action::Keep => return self.pattern.matches(&self.source(labels)),
             Action::DropEqual => return !self.is_equal(labels),
@@ -119,7 +114,7 @@ impl Rule {
                 labels.set(self.target.constant(), text.into());
             }
             Action::HashMod => {
-                let rest = hash(&self.source(labels)) % self.modulus.max(1);
+                let rest = hash(&self.source(labels)) % self.spec.modulus.max(1);
                 labels.set(self.target.constant(), rest.to_string().into());
             }
             Action::LabelMap => self.map(labels),
@@ -133,15 +128,24 @@ impl Rule {
         true
     }
 
+    pub(crate) fn spec(&self) -> &RuleSpec {
+        &self.spec
+    }
+
+    /// The label that is set, where that does not depend on what is matched.
+    pub(crate) fn constant_target(&self) -> Option<&str> {
+        self.target.is_constant().then_some(&self.spec.target_label)
+    }
+
     fn source<'l>(&self, labels: &'l Labels<'_>) -> Cow<'l, str> {
         let value = |name: &String| labels.get(name).unwrap_or_default();
-        match &*self.source_labels {
+        match &*self.spec.source_labels {
             [] => Cow::Borrowed(""),
             [name] => Cow::Borrowed(value(name)),
             [first, others @ ..] => {
                 let mut text = value(first).to_owned();
                 for name in others {
-                    text.push_str(&self.separator);
+                    text.push_str(&self.spec.separator);
                     text.push_str(value(name));
                 }
                 Cow::Owned(text)
@@ -190,6 +194,39 @@ impl Rule {
         }
         for (name, value) in mapped {
             labels.set(Cow::Owned(name), Cow::Owned(value));
+        }
+    }
+}
+
+/// One line, of what is not the default.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RuleSpec {
+            source_labels,
+            separator,
+            regex,
+            modulus,
+            target_label,
+            replacement,
+            action,
+        } = &self.spec;
+        f.write_str(action.name())?;
+        if !source_labels.is_empty() {
+            write!(f, ", source_labels [{}]", source_labels.join(", "))?;
+        }
+        for (key, text, default) in [
+            ("separator", separator, SEPARATOR),
+            ("regex", regex, REGEX),
+            ("target_label", target_label, ""),
+            ("replacement", replacement, REPLACEMENT),
+        ] {
+            if text != default {
+                write!(f, ", {key} {text:?}")?;
+            }
+        }
+        match modulus {
+            0 => Ok(()),
+            _ => write!(f, ", modulus {modulus}"),
         }
     }
 }

@@ -140,8 +140,7 @@ impl Translation<'_> {
 
     fn hexadecimal(&mut self) -> Option<u32> {
         let digits: String = if self.rest.next_if_eq(&'{').is_some() {
-            let digits = self.rest.by_ref().take_while(|&c| c != '}').collect();
-            digits
+            self.rest.by_ref().take_while(|&c| c != '}').collect()
         } else {
             self.rest.by_ref().take(2).collect()
         };
@@ -165,7 +164,7 @@ impl Translation<'_> {
         let first = self.rest.next();
         self.out.extend(first);
         if first == Some('{') {
-            while let Some(c) = self.rest.next() {
+            for c in self.rest.by_ref() {
                 self.out.push(c);
                 if c == '}' {
                     return;
