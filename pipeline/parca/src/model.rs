@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use profcol_labels::{Place, attribute_of};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
     LocationRef, Mapping, MappingRef, Model, Profile, Resource, ResourceProfiles, SampleRef,
@@ -12,7 +13,6 @@ use profcol_profile::{
 
 use crate::columns::Keyed;
 use crate::frames::GNU_BUILD_ID;
-use crate::labels::{RESOURCE_NAMES, SAMPLE_NAMES};
 use crate::read::{Refused, Samples, StackRefs};
 use crate::v1::Stacks;
 
@@ -60,8 +60,7 @@ fn hex(id: &[u8]) -> String {
 
 /// The attribute of a sample that a label stands for.
 pub fn sample_key(label: &str) -> Option<&'static str> {
-    let found = SAMPLE_NAMES.iter().find(|(_, name)| *name == label);
-    found.map(|(key, _)| *key)
+    attribute_of(label, Place::Sample)
 }
 
 /// Numbers are numbers again.
@@ -74,8 +73,7 @@ pub fn sample_value(key: &str, text: &str) -> Value {
 
 /// The attribute of a resource that a label stands for.
 pub fn resource_key(label: &str) -> &str {
-    let found = RESOURCE_NAMES.iter().find(|(_, name)| *name == label);
-    found.map_or(label, |(key, _)| key)
+    attribute_of(label, Place::Resource).unwrap_or(label)
 }
 
 struct Grouping<'a> {
