@@ -33,7 +33,7 @@ use self::choice::Choice;
 pub use self::config::ParcaConfig;
 use self::dialogue::{Failure, send};
 use self::messages::{Lines, Messages, Schema, Unsaid, Wording};
-use self::suspects::{Suspects, is_end};
+use self::suspects::{Suspects, is_answer, is_end};
 use self::token::Token;
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
 
@@ -200,13 +200,17 @@ impl Parca {
         let turn = self.suspects.turn(first).await;
         let sent = send(client, &messages, self.config.delivery.limit()).await;
         match &sent {
+            Ok(()) => self.suspects.was_answered(&turn, first),
+            Err(Failure::Refused { status, .. }) if is_answer(status) => {
+                self.suspects.was_answered(&turn, first);
+            }
             Err(Failure::Refused { status, .. }) if is_end(status) => {
                 if self.suspects.has_ended(&turn, first) {
                     let status = status.clone();
                     return Err(Failure::GivenUp { status });
                 }
             }
-            _ => self.suspects.was_answered(&turn, first),
+            Err(_) => {}
         }
         sent
     }
@@ -240,7 +244,7 @@ impl Parca {
         // The server reads for five seconds.
         let is_slow = status.code == Code::DeadlineExceeded
             || status.code == Code::Unavailable && status.message.contains("i/o timeout");
-        if is_slow && bytes > SLOW_BYTES {
+        if is_slow && bytes > SLOW_BYTES && profiles.sample_count() > 1 {
             let limit_bytes = bytes / 2;
             let refusal = Refusal::TooLarge {
                 reason,
