@@ -121,6 +121,9 @@ impl Exporter for Parca {
             .client
             .get()
             .ok_or_else(|| Refusal::retry("not started yet"))?;
+        if batch.profiles.is_empty() {
+            return Ok(Delivered::default());
+        }
         let candidates = self.choice.candidates();
         let is_open = candidates.len() > 1;
         let mut not_known = None;
@@ -165,17 +168,15 @@ impl Parca {
         let Err(Failure::Refused { status, .. }) = &sent else {
             return sent;
         };
-        let may_be_old = matches!(
-            status.code,
-            Code::InvalidArgument | Code::Internal | Code::Unknown
-        );
-        if !may_be_old || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
+        if !may_be_old(status) || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
             return sent;
         }
         wording.lines = Lines::WithoutColumns;
-        // Where that is not the reason, the first answer says more.
-        if self.say(client, profiles, &wording).await.is_err() {
-            return sent;
+        match self.say(client, profiles, &wording).await {
+            Ok(()) => {}
+            // That is not the reason, and the first answer says more.
+            Err(Failure::Refused { status, .. }) if may_be_old(&status) => return sent,
+            Err(failure) => return Err(failure),
         }
         if !self.is_old.swap(true, Ordering::Relaxed) {
             tracing::info!(%status, "The server takes no columns of lines: leaving them out.");
@@ -189,9 +190,7 @@ impl Parca {
         profiles: &Profiles,
         wording: &Wording,
     ) -> Result<(), Failure> {
-        let Some(messages) = Messages::encode(profiles, wording).await? else {
-            return Ok(());
-        };
+        let messages = Messages::encode(profiles, wording).await?;
         let bytes = messages.longest();
         self.limit
             .check(bytes)
@@ -254,6 +253,14 @@ impl Parca {
         }
         refusal(retry::of_grpc(status), reason)
     }
+}
+
+/// How a server refuses fields that it does not know, among other things.
+fn may_be_old(status: &Status) -> bool {
+    matches!(
+        status.code,
+        Code::InvalidArgument | Code::Internal | Code::Unknown
+    )
 }
 
 /// The limit of a message as one of the batch, which the engine cuts: what is written of a batch
