@@ -71,21 +71,17 @@ pub enum Unsaid {
 const MOST_UNKNOWN: usize = 1024;
 
 impl Messages {
-    /// None where there is nothing to say.
-    pub async fn encode(profiles: &Profiles, wording: &Wording) -> Result<Option<Self>, Unsaid> {
+    pub async fn encode(profiles: &Profiles, wording: &Wording) -> Result<Self, Unsaid> {
         let (profiles, wording) = (profiles.clone(), wording.clone());
         blocking(move || Self::encode_now(&profiles, &wording)).await
     }
 
-    fn encode_now(profiles: &Profiles, wording: &Wording) -> Result<Option<Self>, Unsaid> {
+    fn encode_now(profiles: &Profiles, wording: &Wording) -> Result<Self, Unsaid> {
         let model = profiles.model();
         let table = Table::new(model, &wording.rules);
-        if table.rows() == 0 {
-            return Ok(None);
-        }
         let frames = Frames::new(model);
         let mut ids = StackIds::new(&frames);
-        Ok(Some(match wording.schema {
+        Ok(match wording.schema {
             Schema::V1 => {
                 let samples = encode_samples(&table, &mut ids, Compression::None)?;
                 let stacks = table.stacks.iter();
@@ -107,7 +103,7 @@ impl Messages {
                 path: WRITE_RAW,
                 message: raw::encode(&table, &frames)?,
             },
-        }))
+        })
     }
 
     /// The message with the samples.
