@@ -141,6 +141,29 @@ fn a_file_stays_while_its_profiles_are_not_delivered() {
 }
 
 #[test]
+fn a_batch_that_was_refused_before_a_crash_keeps_its_file() {
+    let Some(folder) = recorded("parca/offline-v1") else {
+        return;
+    };
+    let name = "1795255569-319.padata";
+    for other in names(folder.path()) {
+        if other != name {
+            fs::remove_file(folder.path().join(other)).unwrap();
+        }
+    }
+    // As a crash leaves it right after the first of two batches was refused.
+    let note = folder.path().join(format!(".{name}.progress"));
+    fs::write(note, "1\nrefused 0\n").unwrap();
+    let destination = Destination::new(Mode::Take);
+    let _uploader = uploader(folder.path(), &destination, "");
+    let kept = format!("{name}.refused");
+    wait_until("the file to be kept", || {
+        names(folder.path()) == [kept.as_str()]
+    });
+    assert_eq!(destination.taken().len(), 1);
+}
+
+#[test]
 fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
     let Some(folder) = recorded("parca/offline-v2") else {
         return;

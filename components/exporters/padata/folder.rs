@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use profcol_parca::padata::Reader;
+use profcol_parca::padata::{Reader, begun};
 
 const PLAIN: &str = "padata";
 const COMPRESSED: &str = "padata.zst";
@@ -43,14 +43,16 @@ impl Folder {
                 _ => {}
             }
         }
-        left.sort_by_key(|path| begun(path));
+        left.sort_by_key(|path| (begun(path), path.clone()));
         for path in left {
             // Of another process that is recording.
             if !is_locked(&path) {
                 folder.add(&path)?;
             }
         }
-        folder.complete.sort_by_key(|(path, _)| begun(path));
+        folder
+            .complete
+            .sort_by_key(|(path, _)| (begun(path), path.clone()));
         Ok(folder)
     }
 
@@ -110,13 +112,6 @@ fn kind(path: &Path) -> Option<&'static str> {
     [PLAIN, COMPRESSED, UNFINISHED]
         .into_iter()
         .find(|known| *known == ending)
-}
-
-/// The second in its name.
-fn begun(path: &Path) -> (u64, PathBuf) {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let second = name.and_then(|name| name.split_once('-')?.0.parse().ok());
-    (second.unwrap_or(0), path.to_owned())
 }
 
 fn is_locked(path: &Path) -> bool {

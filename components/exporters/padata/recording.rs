@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use profcol_parca::ipc::{Compression, NotEncoded};
+use profcol_parca::ipc::NotEncoded;
 use profcol_parca::padata::{COUNT_AT, MAX_BATCHES, TooLong, header, push_frame};
 use profcol_parca::v1::{encode_samples, encode_stacks};
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, v2};
@@ -133,7 +133,7 @@ impl Recording {
         let mut added: Vec<(StackId, Option<StackIdx>)> = Vec::new();
         match schema {
             Schema::V1 => {
-                let samples = encode_samples(&table, &mut ids, Compression::None)?;
+                let samples = encode_samples(&table, &mut ids)?;
                 push_frame(&mut bytes, &samples)?;
                 let mut seen = HashSet::new();
                 for &stack in &table.stacks {
@@ -142,11 +142,11 @@ impl Recording {
                         added.push((id, Some(stack)));
                     }
                 }
-                let stacks = encode_stacks(&frames, &added, Compression::None)?;
+                let stacks = encode_stacks(&frames, &added)?;
                 push_frame(&mut bytes, &stacks)?;
             }
             Schema::V2 => {
-                let record = v2::encode(&table, &frames, &mut ids, Compression::None)?;
+                let record = v2::encode(&table, &frames, &mut ids)?;
                 push_frame(&mut bytes, &record)?;
             }
         }

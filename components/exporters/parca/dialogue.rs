@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcCall, GrpcClient, GrpcStream, Message};
-use profcol_parca::ipc::{self, Compression, NotEncoded};
+use profcol_parca::ipc::{self, NotEncoded};
 use profcol_parca::service::{WRITE, WRITE_ARROW, record, request};
 use profcol_parca::v1::{encode_samples, encode_stacks, read_wanted};
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, v2};
@@ -52,7 +52,7 @@ pub async fn send_v2(
         }
         let frames = Frames::new(model);
         let mut ids = StackIds::new(&frames);
-        v2::encode(&table, &frames, &mut ids, Compression::None).map(Some)
+        v2::encode(&table, &frames, &mut ids).map(Some)
     });
     let Some(record) = encoding.await? else {
         return Ok(());
@@ -111,7 +111,7 @@ impl First {
         }
         let frames = Frames::new(model);
         let mut ids = StackIds::new(&frames);
-        let samples = encode_samples(&table, &mut ids, Compression::None)?;
+        let samples = encode_samples(&table, &mut ids)?;
         let stacks = table.stacks.iter();
         let stacks = stacks.map(|&stack| (ids.id(stack), stack)).collect();
         Ok(Some(Self { samples, stacks }))
@@ -140,7 +140,7 @@ async fn converse(
     let profiles = profiles.clone();
     let encoding = blocking(move || {
         let frames = Frames::new(profiles.model());
-        encode_stacks(&frames, &stacks, Compression::None)
+        encode_stacks(&frames, &stacks)
     });
     let stacks = encoding.await?;
     let bytes = stacks.len();

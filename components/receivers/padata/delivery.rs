@@ -9,6 +9,7 @@ use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::folder::Delivered;
 use crate::shared::offer;
 
 /// No wait before a refused batch is offered again is longer, unless the refusal says so.
@@ -33,19 +34,20 @@ pub struct Ledger {
     settled: u16,
     /// Those behind it.
     beyond: BTreeSet<u16>,
-    pub refused: u64,
+    /// Those that a destination refused for ever.
+    refused: BTreeSet<u16>,
     pub undelivered: u64,
 }
 
 impl Ledger {
-    pub fn starting_at(settled: u16) -> Self {
+    pub fn new(settled: u16, refused: BTreeSet<u16>) -> Self {
         let (sender, reports) = unbounded_channel();
         Self {
             reports,
             sender,
             settled,
             beyond: BTreeSet::new(),
-            refused: 0,
+            refused,
             undelivered: 0,
         }
     }
@@ -54,8 +56,16 @@ impl Ledger {
         number < self.settled || self.beyond.contains(&number)
     }
 
-    pub fn settled(&self) -> u16 {
-        self.settled
+    /// What is to be known after a crash.
+    pub fn delivered(&self) -> Delivered {
+        Delivered::Batches {
+            settled: self.settled,
+            refused: self.refused.clone(),
+        }
+    }
+
+    pub fn refused(&self) -> u64 {
+        self.refused.len() as u64
     }
 
     /// Notes what came to its end since the last time; true where there is progress.
@@ -64,14 +74,16 @@ impl Ledger {
         while let Ok((number, outcome)) = self.reports.try_recv() {
             match outcome {
                 Outcome::Delivered => self.settle(number),
-                Outcome::Rejected => {
-                    self.refused += 1;
-                    self.settle(number);
-                }
+                Outcome::Rejected => self.refuse(number),
                 Outcome::Undelivered | Outcome::Lost => self.undelivered += 1,
             }
         }
         self.settled > before
+    }
+
+    pub fn refuse(&mut self, number: u16) {
+        self.refused.insert(number);
+        self.settle(number);
     }
 
     pub fn settle(&mut self, number: u16) {

@@ -1,8 +1,11 @@
 //! Which files there are, and what is known of each.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+
+use profcol_parca::padata::begun;
 
 use super::config::After;
 
@@ -26,13 +29,6 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The second in a file's name.
-fn begun(path: &Path) -> u64 {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let second = name.and_then(|name| name.split_once('-')?.0.parse().ok());
-    second.unwrap_or(0)
-}
-
 /// A file that nobody else writes or reads; none where somebody does, or where it is gone.
 pub fn open(path: &Path) -> io::Result<Option<File>> {
     match File::open(path) {
@@ -48,10 +44,14 @@ pub struct Progress {
     path: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// The first so many batches.
-    Batches(u16),
+    Batches {
+        /// It is known what became of the first so many batches.
+        settled: u16,
+        /// Those of them that a destination refused for ever.
+        refused: BTreeSet<u16>,
+    },
     Everything,
 }
 
@@ -66,15 +66,32 @@ impl Progress {
 
     pub fn read(&self) -> Delivered {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
-        match text.trim() {
-            COMPLETE => Delivered::Everything,
-            number => Delivered::Batches(number.parse().unwrap_or(0)),
+        let mut lines = text.lines().map(str::trim);
+        let settled = match lines.next().unwrap_or_default() {
+            COMPLETE => return Delivered::Everything,
+            number => number.parse().unwrap_or(0),
+        };
+        let refused = lines.find_map(|line| line.strip_prefix(REFUSED));
+        let refused = refused.unwrap_or_default().split_whitespace();
+        Delivered::Batches {
+            settled,
+            refused: refused.filter_map(|number| number.parse().ok()).collect(),
         }
     }
 
-    pub fn write(&self, delivered: Delivered) -> io::Result<()> {
+    pub fn write(&self, delivered: &Delivered) -> io::Result<()> {
         let text = match delivered {
-            Delivered::Batches(number) => format!("{number}\n"),
+            Delivered::Batches { settled, refused } => {
+                let mut text = format!("{settled}\n");
+                if !refused.is_empty() {
+                    text += REFUSED;
+                    refused
+                        .iter()
+                        .for_each(|number| text += &format!(" {number}"));
+                    text += "\n";
+                }
+                text
+            }
             Delivered::Everything => format!("{COMPLETE}\n"),
         };
         let unfinished = self.path.with_extension("unfinished");
@@ -114,7 +131,7 @@ pub fn put_away(file: &Path, end: End, after: After, move_to: &Path) -> io::Resu
     }
     match after {
         After::Delete => gone_is_fine(fs::remove_file(file))?,
-        After::Keep => return progress.write(Delivered::Everything),
+        After::Keep => return progress.write(&Delivered::Everything),
         After::Move => {
             fs::create_dir_all(move_to)?;
             let name = file.file_name().unwrap_or_default();

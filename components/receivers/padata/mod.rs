@@ -10,6 +10,8 @@ mod config;
 mod delivery;
 mod file;
 mod folder;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -126,7 +128,7 @@ impl Padata {
         let progress = Progress::of(path);
         let mut ledger = match progress.read() {
             Delivered::Everything => return Ok(()),
-            Delivered::Batches(number) => Ledger::starting_at(number),
+            Delivered::Batches { settled, refused } => Ledger::new(settled, refused),
         };
         let mut is_damaged = None;
         while !stop.is_cancelled() {
@@ -146,8 +148,8 @@ impl Padata {
                 note(&progress, &ledger, path);
             }
             if ledger.undelivered == 0 && !stop.is_cancelled() {
-                self.counters.refused.inc_by(ledger.refused);
-                return self.put_away(path, damaged > 0, ledger.refused > 0).await;
+                self.counters.refused.inc_by(ledger.refused());
+                return self.put_away(path, damaged > 0, ledger.refused() > 0).await;
             }
             ledger.undelivered = 0;
             tokio::select! {
@@ -242,7 +244,7 @@ impl Padata {
 }
 
 fn note(progress: &Progress, ledger: &Ledger, path: &Path) {
-    if let Err(error) = progress.write(Delivered::Batches(ledger.settled())) {
+    if let Err(error) = progress.write(&ledger.delivered()) {
         tracing::warn!(path = %path.display(), %error, "How far a file was delivered cannot be noted: after a crash all of it comes again.");
     }
 }

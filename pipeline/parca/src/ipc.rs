@@ -9,19 +9,10 @@ use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{read_dictionary, read_record_batch};
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-use arrow_ipc::{self as format, CompressionType, MessageHeader, MetadataVersion};
+use arrow_ipc::{self as format, MessageHeader, MetadataVersion};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 
 use crate::schema::relaxed;
-
-/// How the bodies of a record are compressed. A message that is compressed as a whole is a third of
-/// one whose bodies are: most of a small record is what is said of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Compression {
-    #[default]
-    None,
-    Lz4,
-}
 
 /// Why bytes are not a record.
 #[derive(Debug, thiserror::Error)]
@@ -46,20 +37,14 @@ pub enum BadRecord {
 pub struct NotEncoded(#[from] ArrowError);
 
 /// A record; `schema` is what it says of its columns.
-pub fn write(
-    schema: &SchemaRef,
-    columns: Vec<ArrayRef>,
-    compression: Compression,
-) -> Result<Vec<u8>, NotEncoded> {
+///
+/// Its bodies are not compressed: a message that is compressed as a whole is a third of one whose
+/// bodies are, since most of a small record is what is said of them.
+pub fn write(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<Vec<u8>, NotEncoded> {
     let batch = RecordBatch::try_new(relaxed(schema), columns)?;
-    let compression = match compression {
-        Compression::None => None,
-        Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
-    };
     // The least that readers accept; the default makes a small record half as large again.
     const ALIGNMENT: usize = 8;
     let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)?;
-    let options = options.try_with_compression(compression)?;
     let mut writer = StreamWriter::try_new_with_options(Vec::new(), schema, options)?;
     writer.write(&batch)?;
     writer.finish()?;

@@ -8,8 +8,10 @@
 //!
 //! All numbers are big-endian. The number of batches is written after a batch has reached the disk,
 //! so what stands behind the last one that it counts may be anything. A stack stands in a file once.
+//! A file is called after the second in which it was begun and the process that writes it.
 
 use std::io::{self, ErrorKind, Read};
+use std::path::Path;
 
 use crate::ipc::{self, BadRecord};
 use crate::schema::Version;
@@ -24,6 +26,13 @@ const VERSION: u16 = 0;
 pub fn header() -> [u8; 8] {
     let [a, b, c, d] = MAGIC;
     [a, b, c, d, 0, 0, 0, 0]
+}
+
+/// The second in which a file was begun, as its name says; 0 where it does not.
+pub fn begun(path: &Path) -> u64 {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let second = name.and_then(|name| name.split_once('-')?.0.parse().ok());
+    second.unwrap_or(0)
 }
 
 /// A record as it stands in a file.

@@ -13,7 +13,7 @@ use profcol_profile::{Idx, Interner, LocationIdx, StackIdx};
 
 use crate::columns::{Column, Columns, Keyed};
 use crate::frames::{Frames, SourceLine};
-use crate::ipc::{self, Compression, NotEncoded};
+use crate::ipc::{self, NotEncoded};
 use crate::model::{FrameRow, LineRow};
 use crate::read::{Refused, check_version};
 use crate::runs::{Runs, Texts};
@@ -30,7 +30,6 @@ const MISSING: &str = "missing stacktrace";
 pub fn encode_stacks(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
-    compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
     let mut locations = Locations::default();
     let mut ends = vec![0];
@@ -62,7 +61,7 @@ pub fn encode_stacks(
         always("is_complete", DataType::Boolean),
         always("locations", list_of(location_type())),
     ];
-    ipc::write(&schema(Version::V1, fields), columns, compression)
+    ipc::write(&schema(Version::V1, fields), columns)
 }
 
 /// A record that asks for stacks.
@@ -70,7 +69,7 @@ pub fn encode_wanted<'a>(ids: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<
     let ids: BinaryArray = ids.into_iter().map(Some).collect();
     let fields = vec![always(STACK_ID, DataType::Binary)];
     let schema = schema(Version::V1, fields);
-    ipc::write(&schema, vec![Arc::new(ids)], Compression::None)
+    ipc::write(&schema, vec![Arc::new(ids)])
 }
 
 /// The ids of a record that asks for stacks.
