@@ -78,8 +78,14 @@ struct Reading<'a> {
     version: MetadataVersion,
     dictionaries: HashMap<i64, ArrayRef>,
     left: usize,
+    /// How many values the columns may have: of runs and lists a few bytes can say that there are
+    /// billions.
+    values_left: usize,
     limit: usize,
 }
+
+/// There may be a value for each two bytes of the limit.
+const BYTES_OF_VALUE: usize = 2;
 
 impl<'a> Reading<'a> {
     fn begin(bytes: &'a [u8], limit: usize) -> Result<Self, BadRecord> {
@@ -91,6 +97,7 @@ impl<'a> Reading<'a> {
             version,
             dictionaries: HashMap::new(),
             left: limit,
+            values_left: limit / BYTES_OF_VALUE,
             limit,
         })
     }
@@ -161,11 +168,21 @@ impl<'a> Reading<'a> {
                 needed = needed.saturating_add(usize::try_from(length).unwrap_or(0));
             }
         }
-        let limit = self.limit;
-        self.left = self
-            .left
-            .checked_sub(needed)
-            .ok_or(BadRecord::TooLarge { limit })?;
+        let mut values = 0_usize;
+        for node in rows.nodes().into_iter().flatten() {
+            let length = usize::try_from(node.length());
+            let Ok(length) = length else {
+                return Err(BadRecord::Message {
+                    at,
+                    reason: format!("a column of {} values", node.length()),
+                });
+            };
+            values = values.saturating_add(length);
+        }
+        let too_large = || BadRecord::TooLarge { limit: self.limit };
+        self.left = self.left.checked_sub(needed).ok_or_else(too_large)?;
+        let values_left = self.values_left.checked_sub(values);
+        self.values_left = values_left.ok_or_else(too_large)?;
         Ok(())
     }
 }

@@ -373,7 +373,8 @@ impl LineColumns {
     }
 
     fn line(&self, row: usize) -> LineRow<'_> {
-        let number = |numbers: &[i64]| numbers.get(row).copied().unwrap_or_default();
+        // No line is negative, and OTLP refuses one that is.
+        let number = |numbers: &[i64]| numbers.get(row).copied().unwrap_or_default().max(0);
         let column = self
             .columns
             .as_ref()
