@@ -99,7 +99,7 @@ fn print_value(value: &Value, format: Format) -> Result<(), Failure> {
     }
 }
 
-fn print_text(text: &str) -> Result<(), Failure> {
+pub fn print_text(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 

@@ -9,11 +9,14 @@
 #[path = "../backend/mod.rs"]
 mod backend;
 mod dialogue;
+mod disk;
 mod files;
+mod kills;
 #[path = "../peers/mod.rs"]
 mod peers;
 #[path = "../support/mod.rs"]
 mod support;
+mod upload;
 
 use std::fs;
 use std::net::SocketAddr;

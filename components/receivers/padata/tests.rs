@@ -31,10 +31,15 @@ fn what_is_noted_is_read_again() {
 
 #[test]
 fn a_refused_batch_is_noted_with_those_that_were_delivered() {
-    let mut ledger = Ledger::new(1, BTreeSet::from([0]));
+    let mut ledger = Ledger::new(1, BTreeSet::from([0]), false);
     ledger.refuse(2);
-    assert_eq!(ledger.delivered(), batches(1, &[0, 2]));
+    assert_eq!(ledger.progress(), batches(1, &[0, 2]));
     ledger.settle(1);
-    assert_eq!(ledger.delivered(), batches(3, &[0, 2]));
+    assert_eq!(ledger.progress(), batches(3, &[0, 2]));
     assert_eq!(ledger.refused(), 2);
+    assert!(ledger.is_settled(0) && !ledger.is_settled(3));
+
+    let again = Ledger::new(3, BTreeSet::from([0, 2]), true);
+    let offered: Vec<u16> = (0..5).filter(|number| !again.is_settled(*number)).collect();
+    assert_eq!(offered, [0, 2, 3, 4]);
 }
