@@ -1,18 +1,17 @@
 //! What a real agent sent and wrote is read, and what is written of it says the same.
 
+mod records;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-use arrow_ipc::{CompressionType, MetadataVersion};
 use profcol_parca::ipc;
 use profcol_parca::padata::{BadFile, Reader};
-use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, encode_wanted, read_wanted};
-use profcol_parca::{Frames, LabelRules, StackIds, Table, read_samples, to_model, v2};
+use profcol_parca::v1::{Stacks, encode_wanted, read_wanted};
+use profcol_parca::{read_samples, to_model};
 use profcol_profile::{CheckOptions, Model, Profiles, check};
-
-const LIMIT: usize = 64 << 20;
+use records::{LIMIT, compressed, encode_v1, encode_v2};
 
 /// None where the recordings are absent.
 #[expect(clippy::print_stdout, reason = "a skip is told")]
@@ -77,43 +76,6 @@ fn decode(samples: &[u8], stacks: &[&[u8]]) -> Model {
         .expect("has rows");
     let samples = read_samples(&batch).expect("is right");
     to_model(&samples, &known).expect("is whole")
-}
-
-fn encode_v1(model: &Model) -> (Vec<u8>, Vec<u8>) {
-    let table = Table::new(model, &LabelRules::default());
-    let frames = Frames::new(model);
-    let mut ids = StackIds::new(&frames);
-    let samples = encode_samples(&table, &mut ids).expect("can be encoded");
-    let mut stacks = Vec::new();
-    for &stack in &table.stacks {
-        let id = ids.id(stack);
-        if stacks.iter().all(|(known, _)| *known != id) {
-            stacks.push((id, Some(stack)));
-        }
-    }
-    let stacks = encode_stacks(&frames, &stacks).expect("can be encoded");
-    (samples, stacks)
-}
-
-fn encode_v2(model: &Model) -> Vec<u8> {
-    let table = Table::new(model, &LabelRules::default());
-    let frames = Frames::new(model);
-    let mut ids = StackIds::new(&frames);
-    v2::encode(&table, &frames, &mut ids).expect("can be encoded")
-}
-
-/// A record as agents send it that compress the bodies.
-fn compressed(record: &[u8]) -> Vec<u8> {
-    let batch = ipc::read(record, LIMIT).expect("is right");
-    let batch = batch.expect("has rows");
-    let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5)
-        .and_then(|options| options.try_with_compression(Some(CompressionType::LZ4_FRAME)));
-    let schema = batch.schema_ref();
-    let writer =
-        StreamWriter::try_new_with_options(Vec::new(), schema, options.expect("is possible"));
-    let mut writer = writer.expect("can be encoded");
-    writer.write(&batch).expect("can be encoded");
-    writer.into_inner().expect("can be encoded")
 }
 
 /// Everything that a batch says of each stack with its labels, and how often.
