@@ -218,7 +218,7 @@ service:
     )
 }
 
-fn profiles() -> Option<Profiles> {
+pub fn profiles() -> Option<Profiles> {
     let body = fs::read(golden("otlp/profiler/export-03.pb")?).unwrap();
     let received = Profiles::from_wire(body.into(), Validation::Reject).unwrap();
     Some(received.profiles)

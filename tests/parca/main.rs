@@ -14,6 +14,7 @@ mod files;
 mod kills;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod pyarrow;
 #[path = "../support/mod.rs"]
 mod support;
 mod upload;
