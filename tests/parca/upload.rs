@@ -1,8 +1,10 @@
 //! `profcol upload`.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 use ::http::HeaderMap;
 use bytes::Bytes;
@@ -12,7 +14,7 @@ use profcol_net::{GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService};
 use crate::Server;
 use crate::backend::Nobody;
 use crate::files::{names, recorded};
-use crate::support::{Ended, path, run};
+use crate::support::{Ended, path, profcol, run};
 
 /// What the recordings in `parca/offline-v1` and `parca/offline-v2` have, but for the torn one.
 const ROWS_V1: i64 = 57 + 59 + 65;
@@ -119,11 +121,13 @@ fn what_cannot_be_delivered_is_left_and_delivered_the_next_time() {
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
-/// A server that wants a token that nobody has.
-struct Closed;
+/// A server that wants a token that nobody has; it notes what headers it gets.
+#[derive(Clone, Default)]
+struct Closed(Arc<Mutex<HeaderMap>>);
 
 impl GrpcService for Closed {
-    fn admit(&self, _: &str, _: &HeaderMap) -> Result<(), Status> {
+    fn admit(&self, _: &str, headers: &HeaderMap) -> Result<(), Status> {
+        *self.0.lock().unwrap() = headers.clone();
         Err(Status::new(Code::Unauthenticated, "no such token"))
     }
 
@@ -152,14 +156,27 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
         GrpcServer::bind(&settings, None).unwrap()
     };
     let address = closed.local_addr().to_string().parse().unwrap();
-    runtime.spawn(closed.serve(Closed, std::future::pending()));
-    let ended = upload(folder.path(), address, &[]);
+    let seen = Closed::default();
+    runtime.spawn(closed.serve(seen.clone(), std::future::pending()));
+    let token = folder.path().join("token");
+    fs::write(&token, "${secret}\n").unwrap();
+    let headers = [
+        "--bearer-token-file",
+        path(&token),
+        "--header",
+        "x-tenant=$HOME",
+    ];
+    let ended = upload(folder.path(), address, &headers);
+    fs::remove_file(&token).unwrap();
+    let seen = seen.0.lock().unwrap().clone();
+    assert_eq!(seen["authorization"], "Bearer ${secret}");
+    assert_eq!(seen["x-tenant"], "$HOME");
     check(
         &ended,
         1,
         &[
-            "Left: 1795255549-319.padata.zst: 1 of 1 batches uploaded, 1 of which the server refused",
-            "Left: 1795255569-319.padata: 2 of 2 batches uploaded, 2 of which the server refused",
+            "Left: 1795255549-319.padata.zst: 0 of 1 batches uploaded, 1 refused by the server",
+            "Left: 1795255569-319.padata: 0 of 2 batches uploaded, 2 refused by the server",
             "no such token",
             "2 files were not delivered as a whole",
         ],
@@ -179,6 +196,33 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
     assert_eq!(server.total(), ROWS_V1);
     let told = run(&["upload", path(folder.path()), "--dry-run"]);
     check(&told, 0, &["57 samples", "; uploaded, and kept"]);
+}
+
+#[test]
+fn a_signal_ends_it_and_what_is_left_is_told() {
+    let Some(folder) = whole("parca/offline-v1", TORN_V1) else {
+        return;
+    };
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("grpc://{}", silent.local_addr().unwrap());
+    let command = profcol(&["upload", path(folder.path()), "--to", &to])
+        .args(["--set", "service.shutdown_timeout=500ms"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _connection = silent.accept().unwrap();
+    let told = Command::new("kill").arg(command.id().to_string()).status();
+    assert!(told.unwrap().success());
+    let output = command.wait_with_output().unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.contains("Left: 1795255569-319.padata: 0 of 2"),
+        "{said}"
+    );
+    assert_eq!(names(folder.path()).len(), 2);
 }
 
 #[test]

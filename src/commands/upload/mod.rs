@@ -40,8 +40,15 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Fai
     });
     progress.end();
     let after = recordings(command)?;
-    summary::tell_left(&progress, &before, &after)?;
-    served
+    let left = summary::tell_left(&progress, &before, &after)?;
+    served?;
+    match left {
+        0 => Ok(()),
+        // It was told to stop.
+        left => Err(Failure::Runtime(format!(
+            "{left} files were not uploaded as a whole"
+        ))),
+    }
 }
 
 fn recordings(command: &Upload) -> Result<Vec<Recording>, Failure> {

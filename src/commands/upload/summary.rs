@@ -48,18 +48,23 @@ pub fn tell_contents(folder: &Path, recordings: &[Recording]) -> Result<(), Fail
     print_text(&text)
 }
 
-/// What was uploaded, and each file that was not.
+/// Tells what was uploaded, and each file that was not; how many of those this upload should have.
 pub fn tell_left(
     progress: &Progress,
     before: &[Recording],
     after: &[Recording],
-) -> Result<(), Failure> {
+) -> Result<usize, Failure> {
+    let mut left = 0;
     let mut text = format!(
         "Uploaded {} batches, {} files as a whole.\n",
         progress.batches(),
         progress.files()
     );
     for recording in after {
+        left += match recording.state {
+            State::Waiting { .. } | State::Unreadable(_) => 1,
+            State::Delivered | State::InUse => 0,
+        };
         if !matches!(recording.state, State::Delivered) {
             let state = state(&recording.state);
             let _ = writeln!(text, "Left: {}: {state}", name(&recording.path));
@@ -68,11 +73,13 @@ pub fn tell_left(
     for recording in before {
         let damaged = format!("{}.damaged", recording.path.display());
         if Path::new(&damaged).exists() {
+            left += 1;
             let damaged = name(Path::new(&damaged));
             let _ = writeln!(text, "Left: {damaged}: not everything in it can be read");
         }
     }
-    print_text(&text)
+    print_text(&text)?;
+    Ok(left)
 }
 
 fn state(state: &State) -> String {
@@ -86,9 +93,10 @@ fn state(state: &State) -> String {
             batches,
             settled,
             refused,
-        } => format!(
-            "{settled} of {batches} batches uploaded, {refused} of which the server refused"
-        ),
+        } => {
+            let uploaded = usize::from(*settled).saturating_sub(*refused);
+            format!("{uploaded} of {batches} batches uploaded, {refused} refused by the server")
+        }
         State::Delivered => "uploaded, and kept".to_owned(),
         State::InUse => "in use by another process, which records or uploads it".to_owned(),
         State::Unreadable(error) => format!("cannot be read: {error}"),
