@@ -81,11 +81,10 @@ fn deliver(folder: &Path, destination: &Destination) {
     }
 }
 
-/// Whether no recordings are left, whole or in part; what never became one is not counted.
+/// Whether no recordings are left, nor notes of them; what never became a recording is not counted.
 fn is_empty(folder: &Path) -> bool {
-    names(folder)
-        .iter()
-        .all(|name| name.ends_with(".unfinished"))
+    let of_recorder = |name: &String| name.ends_with(".unfinished") && !name.starts_with('.');
+    names(folder).iter().all(of_recorder)
 }
 
 #[test]

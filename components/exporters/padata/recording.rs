@@ -190,6 +190,7 @@ fn create(path: &Path) -> io::Result<File> {
         file.lock()?;
         file.write_all_at(&header(), 0)?;
         fs::rename(&unfinished, path)?;
+        File::open(path.parent().unwrap_or(path))?.sync_all()?;
         Ok(file)
     })();
     if created.is_err() {

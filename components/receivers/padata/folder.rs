@@ -17,6 +17,8 @@ const COMPLETE: &str = "complete";
 
 /// Behind the name of a file, with a dot before it: how far it was delivered.
 const NOTE: &str = ".progress";
+/// Behind it instead while the note is written.
+const UNFINISHED: &str = ".unfinished";
 
 /// The files of a folder, the oldest first.
 pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
@@ -30,9 +32,13 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Removes notes of files that are gone, as a crash may leave them.
 pub fn remove_orphans(folder: &Path) -> io::Result<()> {
-    for note in entries(folder, &[NOTE])? {
+    for note in entries(folder, &[NOTE, UNFINISHED])? {
         let name = note.file_name().unwrap_or_default().to_string_lossy();
-        let file = folder.join(name.trim_start_matches('.').trim_end_matches(NOTE));
+        // What has no dot before it is a recorder's.
+        let Some(file) = name.strip_prefix('.') else {
+            continue;
+        };
+        let file = folder.join(file.trim_end_matches(NOTE).trim_end_matches(UNFINISHED));
         // In this order, which is that of compressing: it is there under one of its names.
         if !file.exists() && !with_ending(&file, "zst").exists() {
             gone_is_fine(fs::remove_file(&note))?;
@@ -69,6 +75,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 /// compressed.
 pub struct Progress {
     path: PathBuf,
+    unfinished: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +95,7 @@ impl Progress {
         let stem = name.trim_end_matches(".zst");
         Self {
             path: file.with_file_name(format!(".{stem}{NOTE}")),
+            unfinished: file.with_file_name(format!(".{stem}{UNFINISHED}")),
         }
     }
 
@@ -121,12 +129,12 @@ impl Progress {
             }
             Delivered::Everything => format!("{COMPLETE}\n"),
         };
-        let unfinished = self.path.with_extension("unfinished");
-        fs::write(&unfinished, text)?;
-        fs::rename(unfinished, &self.path)
+        fs::write(&self.unfinished, text)?;
+        fs::rename(&self.unfinished, &self.path)
     }
 
     fn remove(&self) -> io::Result<()> {
+        gone_is_fine(fs::remove_file(&self.unfinished))?;
         gone_is_fine(fs::remove_file(&self.path))
     }
 }

@@ -43,7 +43,7 @@ pub struct Padata {
     config: PadataConfig,
     counters: Counters,
     /// Files that were delivered, and could not be put away.
-    delivered: HashMap<PathBuf, End>,
+    not_put_away: HashMap<PathBuf, End>,
 }
 
 #[derive(Clone)]
@@ -71,7 +71,7 @@ impl Factory for Padata {
         };
         Ok(Box::new(Self {
             config: config.clone(),
-            delivered: HashMap::new(),
+            not_put_away: HashMap::new(),
             counters: Counters {
                 delivered_batches: counter("delivered_batches", "Batches that were delivered."),
                 delivered_files: counter(
@@ -119,7 +119,7 @@ impl Receiver for Padata {
             let mut left = 0;
             match listed.await? {
                 Ok(files) => {
-                    self.delivered.retain(|path, _| files.contains(path));
+                    self.not_put_away.retain(|path, _| files.contains(path));
                     for file in files {
                         if stop.is_cancelled() {
                             return Ok(());
@@ -165,7 +165,7 @@ impl Padata {
         path: &Path,
         stop: &Stop,
     ) -> Result<bool, RunError> {
-        if let Some(&end) = self.delivered.get(path) {
+        if let Some(&end) = self.not_put_away.get(path) {
             return self.put_away(path, end).await;
         }
         let progress = Progress::of(path);
@@ -315,12 +315,12 @@ impl Padata {
         let move_to = PathBuf::from(&self.config.move_to);
         let putting = in_background(move || folder::put_away(&file, end, after, &move_to));
         if let Err(error) = putting.await? {
-            if self.delivered.insert(path.to_owned(), end).is_none() {
+            if self.not_put_away.insert(path.to_owned(), end).is_none() {
                 tracing::error!(path = %path.display(), %error, "A file that was delivered cannot be put away: after a restart it may be delivered again.");
             }
             return Ok(false);
         }
-        self.delivered.remove(path);
+        self.not_put_away.remove(path);
         if end != End::Delivered {
             tracing::warn!(path = %path.display(), ?end, "Not everything in a file was delivered: it is kept under another name.");
         }

@@ -94,6 +94,8 @@ fn notes_of_files_that_are_gone_are_removed() {
         ".2-1.padata.progress",
         ".3-1.padata.progress",
         ".4-1.padata.progress",
+        ".4-1.padata.unfinished",
+        "5-1.padata.unfinished",
         "4-1.padata.refused",
     ] {
         fs::write(folder.path().join(name), "").unwrap();
@@ -102,4 +104,5 @@ fn notes_of_files_that_are_gone_are_removed() {
     let there = |name: &str| folder.path().join(name).exists();
     assert!(there(".1-1.padata.progress") && there(".2-1.padata.progress"));
     assert!(!there(".3-1.padata.progress") && !there(".4-1.padata.progress"));
+    assert!(!there(".4-1.padata.unfinished") && there("5-1.padata.unfinished"));
 }
