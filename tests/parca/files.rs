@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use profcol_net::grpc::{Code, Status};
 use profcol_parca::padata::Reader;
-use profcol_profile::{Profiles, Validation};
 
 use crate::backend::{self, Client, Destination, Mode, wait_until};
 use crate::peers::{Process, profcol};
 use crate::support::golden;
-use crate::total;
+use crate::{profiles, total};
 
 /// A profcol that delivers the files of a folder.
 pub fn uploader(folder: &Path, to: &Destination, options: &str) -> Process {
@@ -216,12 +215,6 @@ service:
 ",
         folder.display()
     )
-}
-
-pub fn profiles() -> Option<Profiles> {
-    let body = fs::read(golden("otlp/profiler/export-03.pb")?).unwrap();
-    let received = Profiles::from_wire(body.into(), Validation::Reject).unwrap();
-    Some(received.profiles)
 }
 
 #[test]

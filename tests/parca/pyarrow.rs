@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use crate::files::{names, profiles, recorder};
+use crate::files::{names, recorder};
+use crate::profiles;
 use crate::support::{root, skip};
 
 /// `PYTHON` may name one that has pyarrow.

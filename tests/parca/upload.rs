@@ -264,7 +264,7 @@ fn wrong_command_lines_are_told() {
     );
     check(
         &[".", "--to", "p:1", "--header", "name"],
-        "missing equal sign",
+        "has to be name=value",
     );
     check(
         &[".", "--to", "p:1", "--give-up-after", "soon"],

@@ -1,7 +1,7 @@
 //! The dependency direction between the crates of the workspace:
 //!
 //! ```text
-//! profile ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
+//! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
 //! ```
 //!
@@ -17,7 +17,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-config", &[]),
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
-    ("profcol-parca", &["profcol-profile"]),
+    ("profcol-labels", &["profcol-profile"]),
+    ("profcol-parca", &["profcol-labels", "profcol-profile"]),
+    ("profcol-processes", &[]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
     (
@@ -26,7 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("profcol-engine", BELOW_COMPONENTS),
     ("profcol-receivers", BELOW_RECEIVERS),
-    ("profcol-processors", BELOW_COMPONENTS),
+    ("profcol-processors", BELOW_PROCESSORS),
     ("profcol-exporters", BELOW_COMPONENTS),
     ("profcol-extensions", BELOW_COMPONENTS),
     ("profcol", &["*"]),
@@ -41,12 +43,22 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-net",
     "profcol-parca",
     "profcol-ebpf-host",
+    "profcol-processes",
+];
+
+const BELOW_PROCESSORS: &[&str] = &[
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-labels",
+    "profcol-processes",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-labels",
     "profcol-net",
     "profcol-parca",
 ];
