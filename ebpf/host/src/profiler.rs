@@ -145,6 +145,7 @@ pub struct Counts {
 
 impl Profiler {
     pub fn start(settings: &Settings) -> Result<Self, StartError> {
+        sys::keep_large_memory_apart();
         surroundings::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartError::Namespace)?;

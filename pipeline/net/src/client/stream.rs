@@ -1,5 +1,7 @@
 //! gRPC calls with messages both ways.
 
+use std::future::poll_fn;
+
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
@@ -61,6 +63,23 @@ impl GrpcStream {
         let message = Framed::new(payload, compressed)?;
         let sent = self.sending.send_data(message, last);
         sent.map_err(|error| Failure::from(error).status)
+    }
+
+    /// Waits until the server has taken what was sent before, but for what its window holds. Who
+    /// sends much calls this before each message, so that not all of it waits here.
+    pub async fn ready(&mut self) -> Result<(), Status> {
+        self.sending.reserve_capacity(1);
+        while self.sending.capacity() == 0 {
+            // It tells of changes only.
+            match poll_fn(|context| self.sending.poll_capacity(context)).await {
+                Some(capacity) => capacity.map_err(|error| Failure::from(error).status)?,
+                None => {
+                    let message = "transport: the server takes no more of the call";
+                    return Err(Status::new(Code::Unavailable, message));
+                }
+            };
+        }
+        Ok(())
     }
 
     /// The next message; none when the server has ended the call and all is well.
