@@ -3,6 +3,7 @@
 //! ```text
 //! profile ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
+//! debuginfo ◄─ exporters
 //! ```
 //!
 //! The engine names no component crate and no component crate names the engine or another kind: they meet in the binary
@@ -17,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-config", &[]),
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
+    ("profcol-debuginfo", &[]),
     ("profcol-parca", &["profcol-profile"]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
@@ -27,7 +29,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-engine", BELOW_COMPONENTS),
     ("profcol-receivers", BELOW_RECEIVERS),
     ("profcol-processors", BELOW_COMPONENTS),
-    ("profcol-exporters", BELOW_COMPONENTS),
+    ("profcol-exporters", BELOW_EXPORTERS),
     ("profcol-extensions", BELOW_COMPONENTS),
     ("profcol", &["*"]),
     ("profcol-benches", &["*"]),
@@ -41,6 +43,15 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-net",
     "profcol-parca",
     "profcol-ebpf-host",
+];
+
+const BELOW_EXPORTERS: &[&str] = &[
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-net",
+    "profcol-parca",
+    "profcol-debuginfo",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[
