@@ -1,5 +1,7 @@
 //! gRPC calls with messages both ways.
 
+use std::future::poll_fn;
+
 use bytes::Bytes;
 use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
@@ -61,6 +63,19 @@ impl GrpcStream {
         let message = Framed::new(payload, compressed)?;
         let sent = self.sending.send_data(message, last);
         sent.map_err(|error| Failure::from(error).status)
+    }
+
+    /// Waits until what was sent is with the connection, as far as the server's windows go: who sends
+    /// much and asks first holds little. False where the server takes no more; its answer says why.
+    pub async fn has_room(&mut self) -> bool {
+        self.sending.reserve_capacity(1);
+        loop {
+            match poll_fn(|cx| self.sending.poll_capacity(cx)).await {
+                Some(Ok(0)) => {}
+                Some(Ok(_)) => return true,
+                Some(Err(_)) | None => return false,
+            }
+        }
     }
 
     /// The next message; none when the server has ended the call and all is well.
