@@ -9,6 +9,7 @@ use profcol_parca::{LabelRules, sanitized};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::debuginfo::DebuginfoConfig;
 use crate::shared::parca::{left_out, rules};
 
 /// Sends profiles to a Parca server, as Parca Agent does.
@@ -32,6 +33,8 @@ pub struct ParcaConfig {
     pub external_labels: BTreeMap<String, String>,
     /// Attributes that do not become labels, by name or by beginning and `*`.
     pub leave_out_attributes: Vec<String>,
+    /// Of the executables that samples met, for the server to name their code.
+    pub debuginfo: DebuginfoConfig,
     /// The largest message that the server takes, in MiB; larger batches are sent in pieces.
     pub max_request_size_mib: u32,
 }
@@ -58,6 +61,7 @@ impl Default for ParcaConfig {
             schema: SchemaChoice::Auto,
             external_labels: BTreeMap::new(),
             leave_out_attributes: left_out(),
+            debuginfo: DebuginfoConfig::default(),
             max_request_size_mib: MAX_REQUEST_SIZE_MIB,
         }
     }
@@ -67,6 +71,7 @@ impl Config for ParcaConfig {
     fn validate(&self, problems: &mut Problems) {
         self.client.validate(problems);
         self.delivery.validate(problems);
+        problems.nested("debuginfo", |problems| self.debuginfo.validate(problems));
         let has_token = !self.bearer_token.is_empty() || !self.bearer_token_file.is_empty();
         if has_token && self.client.auth.is_some() {
             problems.add("bearer_token", "there is `auth` too: one of them has to go");

@@ -1,6 +1,7 @@
 //! Sends profiles to a Parca server.
 
 mod config;
+mod debuginfo;
 mod dialogue;
 mod token;
 
@@ -9,17 +10,18 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
-    StartError,
+    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, RunError,
+    Stability, StartError, Stop,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::Code;
-use profcol_net::{GrpcClient, retry};
+use profcol_net::{Compression, GrpcClient, GrpcClientSettings, retry};
 use profcol_parca::{LabelRules, Version};
 
 pub use self::config::ParcaConfig;
 use self::config::SchemaChoice;
+use self::debuginfo::Debuginfo;
 use self::dialogue::{Failure, send_v1, send_v2};
 use self::token::Token;
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
@@ -30,6 +32,7 @@ pub struct Parca {
     rules: Arc<LabelRules>,
     auth: Option<Arc<dyn ClientAuth>>,
     client: OnceLock<GrpcClient>,
+    debuginfo: Option<Arc<Debuginfo>>,
     limit: SizeLimit,
     /// The server has said that it does not know the older layout's method.
     is_v1_unknown: AtomicBool,
@@ -62,6 +65,7 @@ impl Factory for Parca {
             rules: Arc::new(config.label_rules()),
             auth,
             client: OnceLock::new(),
+            debuginfo: Debuginfo::new(&config.debuginfo, &config.client.endpoint, context),
             limit: SizeLimit::new(config.max_request_size_mib),
             is_v1_unknown: AtomicBool::new(false),
             is_choice_told: AtomicBool::new(false),
@@ -83,6 +87,14 @@ impl Exporter for Parca {
         Ok(())
     }
 
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        match &self.debuginfo {
+            Some(debuginfo) => debuginfo.run(self.own_client()?, stop).await,
+            None => stop.cancelled().await,
+        }
+        Ok(())
+    }
+
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let client = self
             .client
@@ -95,6 +107,9 @@ impl Exporter for Parca {
             match self.send(client, batch, version).await {
                 Ok(()) => {
                     self.tell(version);
+                    if let Some(debuginfo) = &self.debuginfo {
+                        debuginfo.seen(&batch.profiles);
+                    }
                     return Ok(Delivered::default());
                 }
                 Err(Failure::Refused { status, .. })
@@ -116,6 +131,16 @@ impl Exporter for Parca {
 }
 
 impl Parca {
+    /// One on which nothing is compressed.
+    fn own_client(&self) -> Result<GrpcClient, RunError> {
+        let settings = GrpcClientSettings {
+            compression: Compression::None,
+            ..self.config.client.clone()
+        };
+        GrpcClient::new(&settings, self.auth.clone(), USER_AGENT)
+            .map_err(|error| RunError(not_started(&self.id, error).0))
+    }
+
     fn version(&self) -> Version {
         match self.config.schema {
             SchemaChoice::V2 => Version::V2,

@@ -13,6 +13,7 @@
 //! This crate knows no sockets, no runtime and no configuration.
 
 mod columns;
+pub mod debuginfo;
 mod frames;
 pub mod ipc;
 mod labels;
