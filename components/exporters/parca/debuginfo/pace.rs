@@ -16,7 +16,7 @@ const SAFE: f64 = 0.8;
 pub struct Budget {
     bytes_per_second: u64,
     /// When all that was sent is paid for.
-    paid: Instant,
+    paid: Option<Instant>,
 }
 
 /// One upload's share of it.
@@ -31,20 +31,21 @@ impl Budget {
     pub fn new(bytes_per_second: u64) -> Self {
         Self {
             bytes_per_second,
-            paid: Instant::now(),
+            paid: None,
         }
     }
 
     pub fn spend(&mut self, bytes: u64, now: Instant) {
         if self.bytes_per_second > 0 {
             let seconds = bytes as f64 / self.bytes_per_second as f64;
-            self.paid = self.paid.max(now) + Duration::from_secs_f64(seconds);
+            let paid = self.paid.map_or(now, |paid| paid.max(now));
+            self.paid = Some(paid + Duration::from_secs_f64(seconds));
         }
     }
 
     /// When the next upload may begin, if not now.
     pub fn free_at(&self, now: Instant) -> Option<Instant> {
-        (self.paid > now).then_some(self.paid)
+        self.paid.filter(|paid| *paid > now)
     }
 
     /// For an upload of `size` bytes, in `timeout` if there is one.

@@ -8,7 +8,8 @@ use http::HeaderMap;
 use profcol_component::{BuildId, Executable};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
-    Compression, GrpcCall, GrpcClient, HttpClient, HttpClientSettings, HttpError, Message,
+    Compression, GrpcCall, GrpcClient, GrpcStream, HttpClient, HttpClientSettings, HttpError,
+    Message,
 };
 use profcol_parca::debuginfo::{
     BuildIdKind, Decision, IN_PROGRESS, INITIATE_UPLOAD, Instructions, MARK_UPLOAD_FINISHED,
@@ -172,30 +173,38 @@ impl Uploader {
         stream.send(instructions.info(), false).await?;
         // One is held back, since the last one has to say so.
         let mut held: Option<Bytes> = None;
-        let mut is_wanted = true;
         while let Some(next) = chunks.recv().await {
             let Some(data) = held.replace(next) else {
                 continue;
             };
-            is_wanted = stream.has_room().await;
-            if !is_wanted {
-                break;
-            }
-            stream.send(chunk(&data), false).await?;
+            self.send_chunk(&mut stream, &data, false).await?;
             *sent += data.len() as u64;
-            lock(&self.budget).spend(data.len() as u64, Instant::now());
         }
-        if is_wanted && let Some(data) = held {
-            stream.send(chunk(&data), true).await?;
+        if let Some(data) = held {
+            self.send_chunk(&mut stream, &data, true).await?;
             *sent += data.len() as u64;
-            lock(&self.budget).spend(data.len() as u64, Instant::now());
         }
         while stream.receive().await?.is_some() {}
-        if is_wanted {
-            return Ok(());
+        Ok(())
+    }
+
+    async fn send_chunk(
+        &self,
+        stream: &mut GrpcStream,
+        data: &[u8],
+        is_last: bool,
+    ) -> Result<(), Status> {
+        let message = chunk(data);
+        let sending = async {
+            stream.ready().await?;
+            stream.send(message, is_last).await
+        };
+        if let Err(broken) = sending.await {
+            // A server that refuses an upload does not wait for its end, and says why.
+            return Err(stream.receive().await.err().unwrap_or(broken));
         }
-        let reason = "the server ended the upload before its end";
-        Err(Status::new(Code::Aborted, reason))
+        lock(&self.budget).spend(data.len() as u64, Instant::now());
+        Ok(())
     }
 
     async fn by_url(

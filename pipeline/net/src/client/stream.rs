@@ -65,17 +65,21 @@ impl GrpcStream {
         sent.map_err(|error| Failure::from(error).status)
     }
 
-    /// Waits until what was sent is with the connection, as far as the server's windows go: who sends
-    /// much and asks first holds little. False where the server takes no more; its answer says why.
-    pub async fn has_room(&mut self) -> bool {
+    /// Waits until the server has taken what was sent before, but for what its window holds. Who
+    /// sends much calls this before each message, so that not all of it waits here.
+    pub async fn ready(&mut self) -> Result<(), Status> {
         self.sending.reserve_capacity(1);
-        loop {
-            match poll_fn(|cx| self.sending.poll_capacity(cx)).await {
-                Some(Ok(0)) => {}
-                Some(Ok(_)) => return true,
-                Some(Err(_)) | None => return false,
-            }
+        while self.sending.capacity() == 0 {
+            // It tells of changes only.
+            match poll_fn(|context| self.sending.poll_capacity(context)).await {
+                Some(capacity) => capacity.map_err(|error| Failure::from(error).status)?,
+                None => {
+                    let message = "transport: the server takes no more of the call";
+                    return Err(Status::new(Code::Unavailable, message));
+                }
+            };
         }
+        Ok(())
     }
 
     /// The next message; none when the server has ended the call and all is well.
