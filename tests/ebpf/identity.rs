@@ -1,10 +1,12 @@
 //! What looks like the same process or the same file and is another one.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::chains::{Live, PATIENCE, check, is_enough};
 use crate::host::{Profiler, Running, can_profile};
+use crate::profile::Sample;
 use crate::support::skip;
 use crate::toolchain::Workshop;
 
@@ -26,55 +28,114 @@ fn build(workshop: &Workshop) -> [PathBuf; 2] {
     ]
 }
 
+/// Its executable is the file of a layer, and so has the build id that stands in it.
+#[test]
+fn a_program_in_a_container_has_its_build_id() {
+    if !can_profile() || !has_overlay() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let id = "0123456789abcdef0123456789abcdef01234567";
+    let command = format!("cc -O0 -static -Wl,--build-id=0x{id} -DLEAF=first plain.c");
+    let program = workshop.build("first", &command).unwrap();
+    let running = Image::new(&workshop, &program).run("container", None);
+    let pid = running.pid();
+    let is_it = |sample: &Sample| sample.pid == pid && sample.executable == INSIDE;
+    let profile = Profiler::start(499).until(PATIENCE, |profile| {
+        profile
+            .samples
+            .iter()
+            .any(|sample| is_it(sample) && !sample.build_id.is_empty())
+    });
+    let build_ids: BTreeSet<&str> = profile
+        .samples
+        .iter()
+        .filter(|sample| is_it(sample))
+        .map(|sample| &*sample.build_id)
+        .collect();
+    assert!(build_ids.contains(id), "{build_ids:?}");
+}
+
 /// Three containers at one path: two of one image, and one that wrote over its program.
 #[test]
 fn containers_share_what_is_equal_and_nothing_else() {
-    if !can_profile() {
-        return;
-    }
-    let systems = fs::read_to_string("/proc/filesystems").unwrap();
-    if !systems.contains("overlay") {
-        skip("the kernel has no overlay file system");
+    if !can_profile() || !has_overlay() {
         return;
     }
     let workshop = Workshop::open();
     let [first, second] = build(&workshop);
-    let folder = |name: &str| {
-        let folder = workshop.path(name);
-        fs::create_dir(&folder).unwrap();
-        folder
-    };
-    let image = folder("image");
-    fs::copy(&first, image.join("program")).unwrap();
-    fs::create_dir(image.join("host")).unwrap();
-    let root = folder("root");
+    let image = Image::new(&workshop, &first);
     let mut lives = Vec::new();
     for (name, program, chain) in [
         ("container", &first, FIRST),
         ("container of the same", &first, FIRST),
         ("container that changed", &second, SECOND),
     ] {
-        let upper = folder(&format!("{name} upper").replace(' ', "-"));
-        let work = folder(&format!("{name} work").replace(' ', "-"));
-        if program != &first {
+        let changed = (program != &first).then_some(&**program);
+        let running = image.run(name, changed);
+        let path = Path::new(INSIDE);
+        lives.push(Live::of_process(running, program, path, name, chain));
+    }
+    check(&mut lives, Profiler::start(499));
+}
+
+/// What containers have in common; each has an overlay over it and sees nothing else.
+struct Image<'w> {
+    workshop: &'w Workshop,
+    folder: PathBuf,
+    root: PathBuf,
+}
+
+/// Where the program is in a container.
+const INSIDE: &str = "/program";
+
+impl<'w> Image<'w> {
+    fn new(workshop: &'w Workshop, program: &Path) -> Self {
+        let image = Self {
+            workshop,
+            folder: folder(workshop, "image"),
+            root: folder(workshop, "root"),
+        };
+        fs::copy(program, image.folder.join("program")).unwrap();
+        fs::create_dir(image.folder.join("host")).unwrap();
+        image
+    }
+
+    /// Starts a container's program, which may have been written over.
+    fn run(&self, name: &str, changed: Option<&Path>) -> Running {
+        let name = name.replace(' ', "-");
+        let upper = folder(self.workshop, &format!("{name}-upper"));
+        let work = folder(self.workshop, &format!("{name}-work"));
+        if let Some(program) = changed {
             fs::copy(program, upper.join("program")).unwrap();
         }
         let layers = format!(
             "lowerdir={},upperdir={},workdir={}",
-            image.display(),
+            self.folder.display(),
             upper.display(),
             work.display()
         );
-        let root = root.display();
+        let root = self.root.display();
         let command = format!(
-            "mount -t overlay overlay -o {layers} {root} && cd {root} && pivot_root . host && exec /program"
+            "mount -t overlay overlay -o {layers} {root} && cd {root} && pivot_root . host && exec {INSIDE}"
         );
-        let arguments = ["--mount", "sh", "-c", &command];
-        let running = Running::start(Path::new("unshare"), &arguments);
-        let path = Path::new("/program");
-        lives.push(Live::of_process(running, program, path, name, chain));
+        Running::start(Path::new("unshare"), &["--mount", "sh", "-c", &command])
     }
-    check(&mut lives, Profiler::start(499));
+}
+
+fn folder(workshop: &Workshop, name: &str) -> PathBuf {
+    let folder = workshop.path(name);
+    fs::create_dir(&folder).unwrap();
+    folder
+}
+
+fn has_overlay() -> bool {
+    let systems = fs::read_to_string("/proc/filesystems").unwrap();
+    let has_overlay = systems.contains("overlay");
+    if !has_overlay {
+        skip("the kernel has no overlay file system");
+    }
+    has_overlay
 }
 
 /// The first process has ended when the second gets its number.

@@ -67,6 +67,7 @@ layout! {
     inode_seconds: "inode"."i_mtime_sec" | "i_mtime.tv_sec" | "__i_mtime.tv_sec" | "?";
     inode_nanoseconds: "inode"."i_mtime_nsec" | "i_mtime.tv_nsec" | "__i_mtime.tv_nsec" | "?";
     super_device: "super_block"."s_dev" | "?";
+    super_magic: "super_block"."s_magic" | "?";
     file_dentry: "file"."f_path.dentry";
     file_mount: "file"."f_path.mnt";
     dentry_parent: "dentry"."d_parent";
@@ -96,6 +97,7 @@ layout! {
     node_parent: "kernfs_node"."__parent" | "parent" | "?";
     node_name: "kernfs_node"."name" | "?";
     task_in_exec: "task_struct"."in_execve:bit" | "?";
+    mm_start_code: "mm_struct"."start_code";
     mm_start_stack: "mm_struct"."start_stack";
     mm_arguments: "mm_struct"."arg_start";
     mm_arguments_end: "mm_struct"."arg_end";

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::generated::{
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
 use profcol_ebpf_common::file::number;
+use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
@@ -28,6 +29,9 @@ use crate::{names, process, registers, remembered, repeats, task};
 /// The loader reads the ring by the clock: waking it would cost more than the sample.
 const NO_WAKEUP: u64 = 1;
 const WAKEUP: u64 = 2;
+
+/// The magic number of an overlay file system.
+const OVERLAY: u64 = 0x794c_7630;
 
 #[perf_event]
 pub fn sample(context: PerfEventContext) -> u32 {
@@ -231,13 +235,30 @@ fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
     let Ok(id) = mappings::identity(&mut kernel, layout, file) else {
         return number::NOWHERE;
     };
-    let met = Met {
+    let mut met = Met {
         id,
         file,
         start: 0,
         end: 0,
     };
+    if is_on_overlay(layout, file) {
+        // Mappings are of the file of a layer, and that is what the tables are of.
+        let code = kernel::word(scratch.mm + layout.mm_start_code).unwrap_or(0);
+        let mapping = unwind::mapping_at(scratch, code);
+        if mapping.file != 0 {
+            met.id = mapping.id;
+            met.start = mapping.start;
+            met.end = mapping.end;
+        }
+    }
     files::entry(scratch, &met).number
+}
+
+fn is_on_overlay(layout: &Layout, file: u64) -> bool {
+    let inode = kernel::word(file + layout.file_inode).unwrap_or(0);
+    let superblock = kernel::word(inode.wrapping_add(layout.inode_super)).unwrap_or(0);
+    let magic = kernel::word(superblock.wrapping_add(layout.super_magic));
+    magic == Some(OVERLAY)
 }
 
 #[inline(always)]

@@ -210,6 +210,15 @@ pub extern "C" fn find(lent: Lent) -> u32 {
     }
 }
 
+/// The mapping that holds the address, of no file where there is none.
+#[inline(always)]
+pub fn mapping_at(scratch: &mut Scratch, address: u64) -> Mapping {
+    scratch.finding = BELOW;
+    scratch.find_at = address;
+    find(scratch.lend());
+    scratch.mapping
+}
+
 /// Makes the code of the mapping the walk's, or says what has to be done before.
 #[unsafe(no_mangle)]
 #[inline(never)]
