@@ -13,7 +13,7 @@ use prometheus::IntCounter;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// How many may wait until a subscriber takes them, each of them open.
-const WAITING: usize = 64;
+const WAITING: usize = 256;
 
 /// A file whose code was sampled.
 #[derive(Clone, Debug)]

@@ -28,8 +28,8 @@ pub struct DebuginfoConfig {
     /// How long an upload over gRPC may take. A server cuts it off at its own limit, `--http-read-timeout`, which is 5s
     /// where nothing else is set. Uploads to a signed URL take as long as `rate_limit` makes them.
     pub timeout: Duration,
-    /// Where to remember what the server has, so that it is not asked again after a restart; it is asked again after a
-    /// week. Without it that is remembered in memory alone.
+    /// Where to remember for a week what the server has, so that it is not asked again after a restart. Without it that
+    /// is remembered in memory alone.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub state_directory: String,
 }

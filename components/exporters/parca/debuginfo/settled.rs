@@ -1,7 +1,7 @@
 //! What a server is not asked about again: it has it, or has refused it for good.
 //!
-//! That is remembered for a week, in a file where there is a directory for it: a line for each
-//! build id, with the time. Losing it costs a question each, so it is neither synced nor locked.
+//! That is remembered in a file, where there is a directory for it: a line for each build id, with
+//! the time. Losing it costs a question each, so it is neither synced nor locked.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Build ids that are remembered; the oldest are forgotten, a quarter at a time.
 const MOST: usize = 16_384;
-/// A server may lose what it had.
+/// A server may lose what it had: what is older does not outlive a restart.
 const REMEMBERED_FOR: u64 = 7 * 24 * 3600;
 /// Longer files are not of our making.
 const MOST_BYTES: u64 = 8 << 20;
@@ -51,8 +51,7 @@ impl Settled {
     }
 
     pub fn contains(&self, build_id: &str) -> bool {
-        let since = self.since.get(build_id);
-        since.is_some_and(|since| now().saturating_sub(*since) < REMEMBERED_FOR)
+        self.since.contains_key(build_id)
     }
 
     /// Only what the server itself said is written down: why a file was skipped may change with the

@@ -6,10 +6,7 @@ use profcol_parca::Frames;
 use profcol_profile::{LocationIdx, Model, StackIdx};
 
 /// By the files' build ids, of those that matter and whose code has no names yet.
-pub fn weights<'a>(
-    model: &'a Model,
-    mut matters: impl FnMut(&str) -> bool,
-) -> HashMap<&'a str, u64> {
+pub fn weights(model: &Model, mut matters: impl FnMut(&str) -> bool) -> HashMap<&str, u64> {
     let frames = Frames::new(model);
     let dictionary = &model.dictionary;
     let mut decided: HashMap<&str, bool> = HashMap::new();
