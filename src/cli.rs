@@ -49,6 +49,17 @@ pub enum Command {
     Components,
     /// List feature gates, of which there are none: all that profcol can do is on
     Featuregate { id: Option<String> },
+    /// List what is known of each process on this host, as the processors would say it
+    Processes {
+        /// Only this one
+        #[arg(long)]
+        pid: Option<u32>,
+        #[arg(long, value_enum, default_value_t = Format::Yaml)]
+        format: Format,
+    },
+    /// Try relabel rules
+    #[command(subcommand)]
+    Relabel(Relabel),
     /// Print the JSON Schema of the whole configuration, for editors
     Schema,
     /// Print the version
@@ -57,6 +68,23 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
     Man,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Relabel {
+    /// Show labels before, what each rule of the configuration's relabel processors does, and after
+    Test(RelabelTest),
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct RelabelTest {
+    /// The labels of this process
+    #[arg(long)]
+    pub pid: Option<u32>,
+    /// These labels, as `name=value,name=value`
+    #[arg(long, value_name = "LABELS", value_delimiter = ',', value_parser = label)]
+    pub labels: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -77,6 +105,13 @@ fn key_value(text: &str) -> Result<String, String> {
     match text.contains('=') {
         true => Ok(text.to_owned()),
         false => Err("missing equal sign".to_owned()),
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("has to be name=value".to_owned()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, Relabel};
 use crate::commands::Failure;
 
 fn main() -> ExitCode {
@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         } => commands::print_config(configuration, mode, format, validate),
         Command::Components => commands::components(),
         Command::Featuregate { id } => commands::featuregate(id.as_deref()),
+        Command::Processes { pid, format } => commands::processes(pid, format),
+        Command::Relabel(Relabel::Test(test)) => commands::relabel_test(configuration, &test),
         Command::Schema => commands::schema(),
         Command::Version => commands::version(),
         Command::Completions { shell } => commands::completions(shell),

@@ -8,6 +8,7 @@ use std::path::Path;
 use profcol::REGISTRY;
 use profcol_component::{Entry, Kind};
 use profcol_config::schema::{ConfigOption, options};
+use profcol_labels::{ALIASES, Place};
 use serde_json::Value;
 use support::{Ended, root, run};
 
@@ -76,6 +77,22 @@ fn generated_option_tables() {
     tables(Kind::Processor, REGISTRY.processors);
     tables(Kind::Exporter, REGISTRY.exporters);
     tables(Kind::Extension, REGISTRY.extensions);
+}
+
+#[test]
+fn generated_label_names() {
+    let mut text = "| attribute | label | where |\n|---|---|---|\n".to_owned();
+    for alias in ALIASES {
+        let place = match (alias.place, alias.runtime) {
+            (Place::Resource, None) => "resource".to_owned(),
+            (Place::Resource, Some(runtime)) => format!("resource; containers of {runtime}"),
+            (Place::Sample, _) => "sample".to_owned(),
+            (Place::Presence, _) => "resource; `true` where it is there".to_owned(),
+        };
+        let (attribute, label) = (alias.attribute, alias.label);
+        text.push_str(&format!("| `{attribute}` | `{label}` | {place} |\n"));
+    }
+    check_part("docs/labels.md", "labels", &text);
 }
 
 fn tables<C: ?Sized>(kind: Kind, entries: &[Entry<C>]) {

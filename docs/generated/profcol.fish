@@ -34,6 +34,8 @@ complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "components" -d 'List the components that this binary has'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "featuregate" -d 'List feature gates, of which there are none: all that profcol can do is on'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "processes" -d 'List what is known of each process on this host, as the processors would say it'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "relabel" -d 'Try relabel rules'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "version" -d 'Print the version'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
@@ -65,6 +67,27 @@ complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l pid -d 'Only this one' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l format -r -f -a "yaml\t''
+json\t''"
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l pid -d 'The labels of this process' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l labels -d 'These labels, as `name=value,name=value`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -s h -l help -d 'Print help'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
@@ -81,13 +104,16 @@ complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -d 'A fil
 complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it; opens nothing'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "components" -d 'List the components that this binary has'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "featuregate" -d 'List feature gates, of which there are none: all that profcol can do is on'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "version" -d 'Print the version'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "man" -d 'Print the manual page'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate schema version completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it; opens nothing'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "components" -d 'List the components that this binary has'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "featuregate" -d 'List feature gates, of which there are none: all that profcol can do is on'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "processes" -d 'List what is known of each process on this host, as the processors would say it'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "relabel" -d 'Try relabel rules'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "version" -d 'Print the version'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "completions" -d 'Print a completion script for a shell'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "man" -d 'Print the manual page'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config components featuregate processes relabel schema version completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and __fish_seen_subcommand_from relabel" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'

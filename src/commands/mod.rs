@@ -2,11 +2,13 @@
 
 mod fetch;
 mod load;
+mod names;
 mod print;
 mod run;
 
 use std::process::ExitCode;
 
+pub use self::names::{processes, relabel_test};
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};
 pub use self::run::run;
 use crate::cli::Configuration;

@@ -92,14 +92,14 @@ fn list<C: ?Sized>(entries: &[Entry<C>]) -> Vec<Value> {
     entries.iter().map(row).collect()
 }
 
-fn print_value(value: &Value, format: Format) -> Result<(), Failure> {
+pub(super) fn print_value(value: &Value, format: Format) -> Result<(), Failure> {
     match format {
         Format::Yaml => print_text(&profcol_config::print::to_yaml(value)),
         Format::Json => print_text(&profcol_config::print::to_json(value)),
     }
 }
 
-fn print_text(text: &str) -> Result<(), Failure> {
+pub(super) fn print_text(text: &str) -> Result<(), Failure> {
     print_bytes(text.as_bytes())
 }
 

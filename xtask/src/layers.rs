@@ -1,7 +1,7 @@
 //! The dependency direction between the crates of the workspace:
 //!
 //! ```text
-//! profile ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
+//! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
 //! debuginfo ◄─ exporters
 //! ```
@@ -19,7 +19,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
     ("profcol-debuginfo", &[]),
-    ("profcol-parca", &["profcol-profile"]),
+    ("profcol-labels", &["profcol-profile"]),
+    ("profcol-parca", &["profcol-labels", "profcol-profile"]),
+    ("profcol-processes", &[]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
     (
@@ -28,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("profcol-engine", BELOW_COMPONENTS),
     ("profcol-receivers", BELOW_RECEIVERS),
-    ("profcol-processors", BELOW_COMPONENTS),
+    ("profcol-processors", BELOW_PROCESSORS),
     ("profcol-exporters", BELOW_EXPORTERS),
     ("profcol-extensions", BELOW_COMPONENTS),
     ("profcol", &["*"]),
@@ -43,6 +45,15 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-net",
     "profcol-parca",
     "profcol-ebpf-host",
+    "profcol-processes",
+];
+
+const BELOW_PROCESSORS: &[&str] = &[
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-labels",
+    "profcol-processes",
 ];
 
 const BELOW_EXPORTERS: &[&str] = &[
@@ -58,6 +69,7 @@ const BELOW_COMPONENTS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-labels",
     "profcol-net",
     "profcol-parca",
 ];

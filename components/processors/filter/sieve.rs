@@ -6,6 +6,7 @@ use profcol_component::Sighting;
 use profcol_profile::{Dictionary, Profile, ResourceProfiles, ScopeProfiles};
 
 use super::rule::{Met, Open, Rules, Verdict};
+use crate::shared::sightings::sightings;
 
 pub(super) struct Sieve<'a> {
     rules: &'a Rules,
@@ -50,7 +51,7 @@ impl<'a> Sieve<'a> {
             Verdict::Drop => {
                 self.drop_resource(row);
                 if self.rules.drop_is_final(attributes) {
-                    self.note_process(row);
+                    self.dropped.processes.extend(sightings(row));
                 }
                 return None;
             }
@@ -111,23 +112,5 @@ impl<'a> Sieve<'a> {
             self.dropped.samples += profile.samples.len();
             self.dropped.profiles += 1;
         }
-    }
-
-    fn note_process(&mut self, row: &ResourceProfiles) {
-        let resource = row.resource.as_ref();
-        let pid = resource.and_then(|resource| {
-            let named = |it: &&profcol_profile::KeyValue| &*it.key == "process.pid";
-            resource.attributes.iter().find(named)?.value.as_int()
-        });
-        let Some(pid) = pid else {
-            return;
-        };
-        let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
-        self.dropped
-            .processes
-            .extend(profiles.map(|profile| Sighting {
-                pid,
-                time: profile.time_unix_nano,
-            }));
     }
 }

@@ -9,7 +9,6 @@
 mod attributes;
 mod budget;
 mod config;
-mod container;
 mod delivery;
 mod executables;
 mod filter;

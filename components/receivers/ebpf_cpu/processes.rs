@@ -6,8 +6,8 @@ use std::fs;
 
 use jiff::Timestamp;
 use profcol_ebpf_host::{Names, Process, ProcessKey, number};
+use profcol_processes::container;
 
-use super::container;
 use super::interval::Interval;
 
 pub struct Processes {
@@ -60,7 +60,7 @@ impl Processes {
                 None => process.user.to_string(),
             },
             executable: process.executable,
-            container: container::id(&cgroup).map(str::to_owned),
+            container: container(&cgroup).map(|container| container.id.to_owned()),
             cgroup,
             own_pid: process.own_pid,
             created: timestamp(created),

@@ -147,6 +147,7 @@ pub struct Counts {
 impl Profiler {
     /// `on_opened` is called on a thread that others wait for.
     pub fn start(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
+        sys::keep_large_memory_apart();
         surroundings::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartError::Namespace)?;

@@ -2,19 +2,12 @@
 
 use std::borrow::Cow;
 
-use profcol_profile::{Attributes, Value, json};
-
-/// Attributes of resources that have a name of their own in Parca's agent.
-pub const RESOURCE_NAMES: [(&str, &str); 2] = [("host.name", "node"), ("process.comm", "comm")];
-
-/// Attributes of samples that have one.
-pub const SAMPLE_NAMES: [(&str, &str); 3] = [
-    ("cpu.logical_number", "cpu"),
-    ("thread.id", "thread_id"),
-    ("thread.name", "thread_name"),
-];
+use profcol_labels::{Place, label_sent_for};
+pub use profcol_labels::{sanitized, text};
+use profcol_profile::{Attributes, Value};
 
 const COMM: &str = "comm";
+const PROCESS_COMM: &str = "process.comm";
 const EXECUTABLE_NAME: &str = "process.executable.name";
 /// Bytes of a task's name in the kernel.
 const COMM_BYTES: usize = 15;
@@ -51,22 +44,27 @@ impl Pattern {
 impl LabelRules {
     /// The name of the label for an attribute of a sample; none where it does not become one.
     pub fn sample_label<'a>(&self, key: &'a str) -> Option<Cow<'a, str>> {
-        self.label(key, &SAMPLE_NAMES)
+        self.label(key, Some(Place::Sample))
     }
 
     /// Labels of a resource.
     pub fn resource_labels(&self, attributes: &Attributes) -> Vec<(String, String)> {
         let mut labels: Vec<(String, String)> = Vec::with_capacity(attributes.len());
         let mut executable = None;
+        let mut has_comm = false;
         for attribute in attributes {
-            if attribute.key.as_ref() == EXECUTABLE_NAME {
-                executable = attribute.value.as_str();
+            match attribute.key.as_ref() {
+                EXECUTABLE_NAME => executable = attribute.value.as_str(),
+                // Also an empty one, which says that there is to be no such label.
+                PROCESS_COMM => has_comm = true,
+                _ => {}
             }
-            if let Some(name) = self.label(&attribute.key, &RESOURCE_NAMES) {
+            if let Some(name) = self.label(&attribute.key, Some(Place::Resource)) {
                 push(&mut labels, &name, &attribute.value);
             }
         }
         if let Some(name) = executable
+            && !has_comm
             && labels.iter().all(|(known, _)| known != COMM)
         {
             labels.push((COMM.into(), start_of(name, COMM_BYTES).into()));
@@ -78,48 +76,20 @@ impl LabelRules {
     pub fn scope_labels(&self, attributes: &Attributes) -> Vec<(String, String)> {
         let mut labels = Vec::new();
         for attribute in attributes {
-            if let Some(name) = self.label(&attribute.key, &[]) {
+            if let Some(name) = self.label(&attribute.key, None) {
                 push(&mut labels, &name, &attribute.value);
             }
         }
         labels
     }
 
-    fn label<'a>(&self, key: &'a str, own: &[(&str, &'static str)]) -> Option<Cow<'a, str>> {
-        if let Some((_, name)) = own.iter().find(|(attribute, _)| *attribute == key) {
+    fn label<'a>(&self, key: &'a str, place: Option<Place>) -> Option<Cow<'a, str>> {
+        if let Some(name) = place.and_then(|place| label_sent_for(key, place)) {
             return Some(Cow::Borrowed(name));
         }
         let is_left_out = self.left_out.iter().any(|pattern| pattern.matches(key));
         (!is_left_out && !key.is_empty()).then(|| sanitized(key))
     }
-}
-
-/// A name with `_` for each character that Prometheus' names have not.
-pub fn sanitized(name: &str) -> Cow<'_, str> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if name.chars().all(fits) {
-        return Cow::Borrowed(name);
-    }
-    let sanitized = name.chars().map(|c| if fits(c) { c } else { '_' });
-    Cow::Owned(sanitized.collect())
-}
-
-/// The text of a value; none where there is nothing to say.
-pub fn text(value: &Value) -> Option<Cow<'_, str>> {
-    let text = match value {
-        Value::Empty => return None,
-        Value::Str(text) => Cow::Borrowed(&**text),
-        // As a command line is written.
-        Value::Array(items) if items.iter().all(|item| item.as_str().is_some()) => {
-            let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
-            Cow::Owned(items.join(" "))
-        }
-        Value::Int(number) => Cow::Owned(number.to_string()),
-        Value::Bool(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),
-        Value::Double(number) => Cow::Owned(number.to_string()),
-        other => Cow::Owned(json::value_text(other)),
-    };
-    (!text.is_empty()).then_some(text)
 }
 
 fn push(labels: &mut Vec<(String, String)>, name: &str, value: &Value) {

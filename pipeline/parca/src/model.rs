@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use profcol_labels::{Place, attribute_of};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
     LocationRef, Mapping, MappingRef, Model, Profile, Resource, ResourceProfiles, SampleRef,
@@ -11,7 +12,6 @@ use profcol_profile::{
 };
 
 use crate::columns::Keyed;
-use crate::labels::{RESOURCE_NAMES, SAMPLE_NAMES};
 use crate::read::{Refused, Samples, StackRefs};
 use crate::v1::Stacks;
 
@@ -59,13 +59,11 @@ fn hex(id: &[u8]) -> String {
 
 /// The attribute of a sample that a label stands for.
 fn sample_key(label: &str) -> Option<&'static str> {
-    let found = SAMPLE_NAMES.iter().find(|(_, name)| *name == label);
-    found.map(|(key, _)| *key)
+    attribute_of(label, Place::Sample)
 }
 
 fn resource_key(label: &str) -> &str {
-    let found = RESOURCE_NAMES.iter().find(|(_, name)| *name == label);
-    found.map_or(label, |(key, _)| key)
+    attribute_of(label, Place::Resource).unwrap_or(label)
 }
 
 struct Grouping<'a> {

@@ -1,0 +1,240 @@
+//! What is known of processes, within bounds.
+//!
+//! A process is its number and the time when it started. What was read of it stays for a while after
+//! it ended, since its last profiles come then.
+
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use profcol_processes::{Executable, FileId, Host, Wanted, runtime};
+use profcol_profile::{KeyValue, Value};
+
+use super::service::{self, VARIABLES};
+use super::{Attributes, Described, PID, ProcessConfig, find, text_of};
+use crate::shared::attributes::add_missing;
+use crate::shared::generations::Generations;
+
+/// Processes and executables that are remembered.
+const MOST: usize = 8192;
+/// After that a process is looked at again: an exec made it something else.
+const FRESH: Duration = Duration::from_secs(60);
+/// Two sources tell of one start as far apart as that, in milliseconds.
+const SAME_START: i64 = 1000;
+
+/// A process that a profile speaks of, surely one of this host's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asked {
+    pid: u32,
+    /// When it was created, in milliseconds, where the profile says it.
+    created: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    attributes: Attributes,
+    pub name: String,
+    /// What its environment calls its service.
+    pub service: Option<String>,
+    /// Files that could not be read for lack of rights.
+    pub refused: u32,
+    start: u64,
+    created: Option<i64>,
+}
+
+pub(super) struct Library {
+    host: OnceLock<Host>,
+    wanted: Wanted,
+    variables: Vec<String>,
+    processes: Mutex<Generations<u32, (Instant, Arc<Known>)>>,
+    executables: Mutex<Generations<FileId, Arc<Executable>>>,
+}
+
+// === impl Asked ===
+
+impl Asked {
+    pub fn running(pid: u32) -> Self {
+        Self { pid, created: None }
+    }
+
+    /// `None` where the resource is no process, or may be another host's: the host that it names has
+    /// to be this one. Where it names none, the time of the process's creation has to be given, and
+    /// [`Library::read`] compares it, unless all are assumed to be local.
+    pub fn of(attributes: &Attributes, host: Option<&Host>, assume_local: bool) -> Option<Self> {
+        let pid = u32::try_from(find(attributes, PID)?.as_int()?).ok()?;
+        let host = host?;
+        let created = text_of(attributes, "process.creation.time");
+        let created = created.and_then(|text| profcol_processes::milliseconds(&text));
+        let id = text_of(attributes, "host.id");
+        let is_local = match (&id, &host.id, text_of(attributes, "host.name")) {
+            (Some(id), Some(own), _) => **id == **own,
+            (_, _, Some(name)) => *name == *host.name,
+            (Some(_), None, None) => false,
+            (None, _, None) => assume_local || created.is_some(),
+        };
+        is_local.then_some(Self { pid, created })
+    }
+
+    fn is_about(&self, known: &Known) -> bool {
+        match (self.created, known.created) {
+            (Some(asked), Some(known)) => asked.abs_diff(known) <= SAME_START.unsigned_abs(),
+            (Some(_), None) => false,
+            (None, _) => true,
+        }
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Adds what is missing; says whether there was something to add.
+    pub fn fill(&self, attributes: &mut Attributes) -> bool {
+        let own = self.attributes.iter();
+        add_missing(attributes, own.map(|it| (&*it.key, Some(it.value.clone()))))
+    }
+}
+
+// === impl Library ===
+
+impl Library {
+    pub fn new(config: &ProcessConfig) -> Self {
+        let mut environment = config.environment_variables.clone();
+        if config.service_name {
+            environment.extend(VARIABLES.map(str::to_owned));
+        }
+        Self {
+            host: OnceLock::new(),
+            wanted: Wanted {
+                arguments: config.command_args,
+                environment,
+            },
+            variables: config.environment_variables.clone(),
+            processes: Mutex::new(Generations::new(MOST)),
+            executables: Mutex::new(Generations::new(MOST)),
+        }
+    }
+
+    pub fn learn_host(&self, host: Host) {
+        self.host.get_or_init(|| host);
+    }
+
+    pub fn host(&self) -> Option<&Host> {
+        self.host.get()
+    }
+
+    /// What is known, and need not be read again.
+    pub fn find(&self, asked: &Asked) -> Option<Arc<Known>> {
+        let (read, known) = lock(&self.processes).get(&asked.pid)?;
+        if !asked.is_about(&known) {
+            return None;
+        }
+        if read.elapsed() < FRESH && asked.created.is_some() {
+            return Some(known);
+        }
+        // Without a time in the profile only the number says who is meant.
+        let start = Described::start_of(asked.pid);
+        let is_same = start.is_none_or(|start| start == known.start);
+        let has_ended = start.is_none();
+        (is_same && (has_ended || read.elapsed() < FRESH)).then_some(known)
+    }
+
+    /// `None` where it has ended, or its number is another process's now.
+    pub fn read(&self, asked: &Asked) -> Option<Arc<Known>> {
+        let described = Described::read(asked.pid, &self.wanted)?;
+        let known = Arc::new(self.known(&described));
+        if !asked.is_about(&known) {
+            return None;
+        }
+        let entry = (Instant::now(), Arc::clone(&known));
+        lock(&self.processes).insert(asked.pid, entry, 1);
+        Some(known)
+    }
+
+    fn known(&self, described: &Described) -> Known {
+        // Kernel threads have none.
+        let file = described
+            .path
+            .as_ref()
+            .and_then(|_| Executable::open(described.pid));
+        let executable = file.and_then(|(id, file)| self.executable(id, file));
+        Known {
+            attributes: self.attributes(described, executable.as_deref()),
+            name: described.name().to_owned(),
+            service: service::from_environment(|name| described.variable(name)),
+            refused: described.refused,
+            start: described.start,
+            created: described.created(),
+        }
+    }
+
+    fn executable(&self, id: FileId, file: File) -> Option<Arc<Executable>> {
+        if let Some(known) = lock(&self.executables).get(&id) {
+            return Some(known);
+        }
+        let executable = Arc::new(Executable::read(file)?);
+        lock(&self.executables).insert(id, Arc::clone(&executable), 1);
+        Some(executable)
+    }
+
+    fn attributes(&self, described: &Described, executable: Option<&Executable>) -> Attributes {
+        let text = |text: Option<&str>| text.map(Value::from);
+        let integer = |number: u32| Value::from(i64::from(number));
+        let owner = described.user.map(|user| match self.host() {
+            Some(host) => host.user(user),
+            None => user.to_string(),
+        });
+        let compiler = executable.and_then(|it| it.compiler.as_deref());
+        let runtime =
+            runtime(described.name()).or_else(|| compiler?.starts_with("Go").then_some("go"));
+        let build_id = executable.and_then(|it| it.build_id.as_deref());
+        let arguments = described
+            .arguments
+            .iter()
+            .map(|it| Value::from(it.as_str()));
+        let arguments: Vec<Value> = arguments.collect();
+        let found = [
+            ("process.comm", text(Some(&described.comm))),
+            ("process.executable.name", text(Some(described.name()))),
+            ("process.executable.path", text(described.path.as_deref())),
+            ("process.executable.build_id.gnu", text(build_id)),
+            ("process.executable.compiler", text(compiler)),
+            (
+                "process.executable.static",
+                executable.map(|it| it.is_static.into()),
+            ),
+            (
+                "process.executable.stripped",
+                executable.map(|it| it.is_stripped.into()),
+            ),
+            ("process.runtime.name", text(runtime)),
+            ("process.parent_pid", Some(integer(described.parent))),
+            ("process.owner", text(owner.as_deref())),
+            (
+                "process.creation.time",
+                text(described.created_text().as_deref()),
+            ),
+            ("process.vpid", described.own_pid.map(integer)),
+            ("process.linux.cgroup", text(described.cgroup.as_deref())),
+            (
+                "process.command_args",
+                (!arguments.is_empty()).then(|| Value::Array(arguments.into())),
+            ),
+        ];
+        let found = found
+            .into_iter()
+            .filter_map(|(key, value)| Some(KeyValue::new(key, value?)));
+        let variables = described.environment.iter();
+        let variables = variables.filter(|(name, _)| self.variables.contains(name));
+        let variables = variables.map(|(name, value)| {
+            KeyValue::new(
+                &format!("process.environment_variable.{name}"),
+                value.as_str(),
+            )
+        });
+        found.chain(variables).collect()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,151 @@
+//! Adds what this host knows of the processes that were profiled.
+//!
+//! Only of processes that are surely this host's: see [`Asked`]. What is read of a process serves all of
+//! its batches; the files are read beside the threads that move batches.
+
+mod config;
+mod library;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use profcol_component::{
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Stability,
+    StartError,
+};
+use profcol_processes::{Described, Host};
+use profcol_profile::Attributes;
+
+pub use self::config::ProcessConfig;
+use self::library::{Asked, Known, Library};
+use crate::shared::attributes::{PID, find, text_of};
+
+pub struct ProcessProcessor {
+    config: ProcessConfig,
+    library: Arc<Library>,
+    read: IntCounter,
+    refused: IntCounter,
+    gone: IntCounter,
+}
+
+impl Factory for ProcessProcessor {
+    const NAME: &'static str = "process";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = ProcessConfig;
+    type Component = dyn Processor;
+
+    fn build(
+        config: &ProcessConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        Ok(Box::new(ProcessProcessor::new(config, context)))
+    }
+}
+
+impl ProcessProcessor {
+    fn new(config: &ProcessConfig, context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
+        Self {
+            config: config.clone(),
+            library: Arc::new(Library::new(config)),
+            read: counter("profcol_process_read", "Processes that were read."),
+            refused: counter(
+                "profcol_process_refused_files",
+                "Files of processes that the kernel did not let us read.",
+            ),
+            gone: counter(
+                "profcol_process_gone",
+                "Processes that had ended, or were others, when they were to be read.",
+            ),
+        }
+    }
+
+    /// What has to be asked of the processes of a batch; each once.
+    fn unknown(&self, batch: &mut Batch) -> Vec<Asked> {
+        let mut unknown: Vec<Asked> = Vec::new();
+        batch.profiles.update_resources(|resource| {
+            let asked = self.asked(&resource.attributes);
+            if let Some(asked) = asked.filter(|asked| !unknown.contains(asked))
+                && self.library.find(&asked).is_none()
+            {
+                unknown.push(asked);
+            }
+            false
+        });
+        unknown
+    }
+
+    fn asked(&self, attributes: &Attributes) -> Option<Asked> {
+        Asked::of(attributes, self.library.host(), self.config.assume_local)
+    }
+
+    async fn read(&self, unknown: Vec<Asked>) {
+        let library = Arc::clone(&self.library);
+        let read = tokio::task::spawn_blocking(move || {
+            let read = unknown.iter().map(|asked| library.read(asked));
+            read.collect::<Vec<_>>()
+        });
+        // It ends early where the runtime is shutting down.
+        for known in read.await.unwrap_or_default() {
+            match known {
+                Some(known) => {
+                    self.read.inc();
+                    self.refused.inc_by(known.refused.into());
+                }
+                None => self.gone.inc(),
+            }
+        }
+    }
+
+    fn fill(&self, attributes: &mut Attributes) -> bool {
+        let known = self
+            .asked(attributes)
+            .and_then(|asked| self.library.find(&asked));
+        let Some(known) = known else {
+            return false;
+        };
+        let added = known.fill(attributes);
+        let service = match self.config.service_name {
+            true => service::add_name(attributes, &known),
+            false => false,
+        };
+        added || service
+    }
+}
+
+#[async_trait]
+impl Processor for ProcessProcessor {
+    async fn start(&self) -> Result<(), StartError> {
+        self.library.learn_host(Host::read());
+        Ok(())
+    }
+
+    async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        let unknown = self.unknown(&mut batch);
+        if !unknown.is_empty() {
+            self.read(unknown).await;
+        }
+        batch
+            .profiles
+            .update_resources(|resource| self.fill(&mut resource.attributes));
+        next.consume(batch).await
+    }
+}
+
+/// What this processor would say of a process of this host.
+pub fn describe(config: &ProcessConfig, pid: u32) -> Option<Attributes> {
+    let library = Library::new(config);
+    library.learn_host(Host::read());
+    let known = library.read(&Asked::running(pid))?;
+    let mut attributes = Attributes::new();
+    crate::shared::attributes::add_missing(&mut attributes, [(PID, Some(i64::from(pid).into()))]);
+    known.fill(&mut attributes);
+    if config.service_name {
+        service::add_name(&mut attributes, &known);
+    }
+    Some(attributes)
+}

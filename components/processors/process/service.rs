@@ -1,0 +1,48 @@
+//! The name of a service, by the fallbacks of OpenTelemetry's SDKs and operator.
+
+use profcol_profile::Attributes;
+
+use super::Known;
+use crate::shared::attributes::{add_missing, find, text_of};
+
+const SERVICE_NAME: &str = "service.name";
+
+/// The variables that tell it.
+pub(super) const VARIABLES: [&str; 2] = ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"];
+
+/// The owners of a pod, closest to a service first.
+const OWNERS: [&str; 7] = [
+    "k8s.deployment.name",
+    "k8s.statefulset.name",
+    "k8s.daemonset.name",
+    "k8s.cronjob.name",
+    "k8s.job.name",
+    "k8s.pod.name",
+    "k8s.container.name",
+];
+
+/// Where it is missing; says whether it was.
+pub(super) fn add_name(attributes: &mut Attributes, known: &Known) -> bool {
+    if find(attributes, SERVICE_NAME).is_some() {
+        return false;
+    }
+    let owner = || OWNERS.iter().find_map(|key| text_of(attributes, key));
+    let name = known.service.as_deref().map(str::to_owned);
+    let name = name.or_else(|| Some(owner()?.to_string()));
+    let name = name.unwrap_or_else(|| format!("unknown_service:{}", known.name));
+    add_missing(attributes, [(SERVICE_NAME, Some(name.as_str().into()))])
+}
+
+/// The name that the process's environment gives it.
+pub(super) fn from_environment<'a>(variable: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+    let [name, attributes] = VARIABLES.map(variable);
+    let among_others = || {
+        let pairs = attributes?
+            .split(',')
+            .filter_map(|pair| pair.split_once('='));
+        let mut named = pairs.filter(|(key, _)| key.trim() == SERVICE_NAME);
+        named.next().map(|(_, value)| value.trim())
+    };
+    let name = name.filter(|name| !name.is_empty()).or_else(among_others);
+    name.filter(|name| !name.is_empty()).map(str::to_owned)
+}

@@ -1,0 +1,183 @@
+//! Changes and drops by Prometheus' relabel rules, which see attributes as labels.
+//!
+//! Rules are about resources: they are applied once to each set of attributes, and what they did is
+//! remembered. A process that is dropped by what it is would be sampled for nothing: the receiver
+//! that samples it is told.
+
+mod config;
+mod memory;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use profcol_component::{
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Outcome, Processor,
+    Reporter, Sighting, Stability, StartError,
+};
+use profcol_labels::{Leftovers, Rule};
+use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
+
+pub use self::config::{RelabelConfig, RuleConfig};
+use self::memory::{Memory, Verdict};
+use crate::shared::sightings::sightings;
+
+pub struct RelabelProcessor {
+    config: RelabelConfig,
+    /// Set when it starts: one of them may stand in a file.
+    rules: OnceLock<Arc<[Rule]>>,
+    memory: Memory,
+    /// Where a rule may drop.
+    unwanted: Option<Reporter>,
+    dropped_samples: IntCounter,
+    applied: IntCounter,
+}
+
+/// What becomes of a batch of which something is dropped.
+#[derive(Default)]
+struct Sifted {
+    resources: Vec<ResourceProfiles>,
+    dropped_samples: usize,
+    /// Processes that are dropped whatever else is learned of them.
+    processes: Vec<Sighting>,
+}
+
+impl Factory for RelabelProcessor {
+    const NAME: &'static str = "relabel";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = RelabelConfig;
+    type Component = dyn Processor;
+
+    fn build(
+        config: &RelabelConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        Ok(Box::new(RelabelProcessor::new(config, context)))
+    }
+}
+
+impl RelabelProcessor {
+    fn new(config: &RelabelConfig, context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
+        let may_drop = config.may_drop();
+        Self {
+            config: config.clone(),
+            rules: OnceLock::new(),
+            memory: Memory::new(config.leftovers()),
+            unwanted: may_drop.then(|| context.unwanted.reporter()),
+            dropped_samples: counter(
+                "profcol_relabel_dropped_samples",
+                "Samples dropped by the relabel processor.",
+            ),
+            applied: counter(
+                "profcol_relabel_applied",
+                "How many times the rules were applied to a set of labels.",
+            ),
+        }
+    }
+
+    fn verdict(&self, attributes: &profcol_profile::Attributes) -> Verdict {
+        let rules = self.rules.get().map_or(&[][..], |rules| rules);
+        self.memory
+            .verdict(rules, attributes, || self.applied.inc())
+    }
+
+    fn drops_any(&self, profiles: &mut Profiles) -> bool {
+        let mut drops = false;
+        profiles.update_resources(|resource| {
+            drops |= matches!(self.verdict(&resource.attributes), Verdict::Drop { .. });
+            false
+        });
+        drops
+    }
+
+    fn change(&self, profiles: &mut Profiles) {
+        profiles.update_resources(|resource| match self.verdict(&resource.attributes) {
+            Verdict::Keep(changes) => changes.apply(&mut resource.attributes),
+            Verdict::Drop { .. } => false,
+        });
+    }
+
+    fn sift(&self, profiles: &Profiles) -> Sifted {
+        let mut sifted = Sifted::default();
+        for row in &profiles.model().resources {
+            let resource = row.resource.as_deref().cloned();
+            let mut resource = resource.unwrap_or_default();
+            match self.verdict(&resource.attributes) {
+                Verdict::Keep(changes) => {
+                    let mut row = row.clone();
+                    if changes.apply(&mut resource.attributes) {
+                        row.resource = Some(Arc::new(resource));
+                    }
+                    sifted.resources.push(row);
+                }
+                Verdict::Drop { is_final } => {
+                    let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
+                    sifted.dropped_samples += profiles.map(|it| it.samples.len()).sum::<usize>();
+                    if is_final {
+                        sifted.processes.extend(sightings(row));
+                    }
+                }
+            }
+        }
+        sifted
+    }
+}
+
+#[async_trait]
+impl Processor for RelabelProcessor {
+    async fn start(&self) -> Result<(), StartError> {
+        let rules = self.config.rules().map_err(StartError)?;
+        self.rules.get_or_init(|| rules.into());
+        Ok(())
+    }
+
+    async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        let Some(unwanted) = &self.unwanted else {
+            self.change(&mut batch.profiles);
+            return next.consume(batch).await;
+        };
+        if !self.drops_any(&mut batch.profiles) {
+            self.change(&mut batch.profiles);
+            return next.consume(batch).await;
+        }
+        let sifted = self.sift(&batch.profiles);
+        for &process in &sifted.processes {
+            unwanted.drops(process);
+        }
+        if sifted.resources.is_empty() {
+            self.dropped_samples.inc_by(sifted.dropped_samples as u64);
+            batch.finalizers.settle(Outcome::Delivered);
+            return Ok(());
+        }
+        let left = gc(&Model {
+            dictionary: batch.profiles.model().dictionary.clone(),
+            resources: sifted.resources,
+        });
+        let answer = next
+            .consume(batch.with_profiles(Profiles::from_model(left)))
+            .await;
+        // What is refused comes again, with what is dropped of it.
+        if answer.is_ok() {
+            self.dropped_samples.inc_by(sifted.dropped_samples as u64);
+        }
+        answer
+    }
+}
+
+impl RelabelConfig {
+    /// Which labels are gone behind the last rule.
+    pub fn leftovers(&self) -> Leftovers {
+        match self.parca_config_file.is_empty() {
+            true => Leftovers::Prometheus,
+            false => Leftovers::Parca,
+        }
+    }
+
+    /// What stands in a file is not known before the start.
+    fn may_drop(&self) -> bool {
+        !self.parca_config_file.is_empty() || self.configs.iter().any(RuleConfig::may_drop)
+    }
+}

@@ -1,0 +1,288 @@
+use profcol_component::testkit::{Sink, batch, context, load, watched_batch};
+use profcol_component::{Refusal, Sighting};
+use profcol_config::PipelineId;
+use profcol_profile::{KeyValue, Validation, Value};
+
+use super::*;
+
+/// Keeps what it is given.
+#[derive(Default)]
+struct Keep(std::sync::Mutex<Vec<Profiles>>);
+
+#[async_trait]
+impl Consumer for Keep {
+    async fn consume(&self, batch: Batch) -> Answer {
+        self.0.lock().unwrap().push(batch.profiles);
+        batch.finalizers.settle(Outcome::Delivered);
+        Ok(())
+    }
+}
+
+async fn started(options: &str, context: &BuildContext) -> RelabelProcessor {
+    let processor = RelabelProcessor::new(&load(options).unwrap(), context);
+    processor.start().await.unwrap();
+    processor
+}
+
+/// A resource for each list of attributes, with two samples each, as it comes over the network.
+fn received(resources: &[&[(&str, Value)]]) -> Profiles {
+    let parts = resources.iter().map(|attributes| {
+        let mut profiles = batch(2).profiles;
+        profiles.update_resources(|resource| {
+            let attributes = attributes.iter();
+            resource.attributes = attributes
+                .map(|(key, value)| KeyValue::new(key, value.clone()))
+                .collect();
+            true
+        });
+        profiles
+    });
+    let wire = Profiles::merge(parts).to_wire();
+    Profiles::from_wire(wire, Validation::Reject)
+        .unwrap()
+        .profiles
+}
+
+fn process(pid: i64, name: &str) -> Vec<(&'static str, Value)> {
+    vec![
+        ("process.pid", pid.into()),
+        ("process.executable.name", name.into()),
+    ]
+}
+
+/// The attributes of each resource that is left, as text.
+fn described(profiles: &Profiles) -> Vec<String> {
+    let resources = profiles.model().resources.iter();
+    let resources = resources.map(|row| row.resource.as_ref().unwrap().attributes.iter());
+    let shown = |it: &KeyValue| {
+        let text = profcol_labels::text(&it.value).unwrap_or_default();
+        format!("{}={text}", it.key)
+    };
+    let mut all: Vec<String> = resources
+        .map(|attributes| attributes.map(shown).collect::<Vec<_>>().join(" "))
+        .collect();
+    all.sort();
+    all
+}
+
+async fn relabelled(options: &str, profiles: Profiles) -> Vec<Profiles> {
+    let keep = Keep::default();
+    let (batch, outcomes) = watched_batch(0);
+    let processor = started(options, &context("relabel")).await;
+    let batch = batch.with_profiles(profiles);
+    processor.process(batch, &keep).await.unwrap();
+    assert_eq!(outcomes.seen(), [Outcome::Delivered], "{options}");
+    keep.0.into_inner().unwrap()
+}
+
+#[tokio::test]
+async fn changes_resources_and_drops_some() {
+    let check = async |options: &str, expected: &[&str]| {
+        let profiles = received(&[&process(1, "web"), &process(2, "db")]);
+        let left = relabelled(options, profiles).await;
+        let found: Vec<String> = left.iter().flat_map(described).collect();
+        assert_eq!(found, expected, "{options}");
+        let samples: usize = left.iter().map(Profiles::sample_count).sum();
+        assert_eq!(samples, 2 * expected.len(), "{options}");
+    };
+    let (web, db) = (
+        "process.pid=1 process.executable.name=web",
+        "process.pid=2 process.executable.name=db",
+    );
+    check(
+        "configs: [{source_labels: [a], target_label: b}]",
+        &[web, db],
+    )
+    .await;
+    check(
+        "configs: [{source_labels: [comm], regex: web, action: DROP}]",
+        &[db],
+    )
+    .await;
+    check(
+        "configs: [{source_labels: [comm], regex: web, action: keep}, {target_label: x, replacement: y}]",
+        &["process.pid=1 process.executable.name=web x=y"],
+    )
+    .await;
+    check(
+        "configs: [{source_labels: [x], regex: y, action: keep}]",
+        &[],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_no_rule_changes_leaves_as_it_came() {
+    let profiles = received(&[&process(1, "web")]);
+    let wire = profiles.to_wire();
+    let options = "configs: [{source_labels: [comm], regex: db, action: drop}]";
+    let left = relabelled(options, profiles).await.remove(0);
+    assert_eq!(left.to_wire().as_ptr(), wire.as_ptr());
+}
+
+#[tokio::test]
+async fn reads_the_file_of_parcas_agent_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("parca.yaml");
+    let check = async |file: &str, expected: &[&str]| {
+        std::fs::write(&path, file).unwrap();
+        let options = format!("parca_config_file: {}", path.display());
+        let left = relabelled(&options, received(&[&process(1, "web")])).await;
+        assert_eq!(described(&left[0]), expected, "{file}");
+    };
+    let web = "process.pid=1 process.executable.name=web";
+    check("", &[web]).await;
+    check("# nothing\n", &[web]).await;
+    check("log-level: debug\nrelabel_configs:\n", &[web]).await;
+    let file = "node: n\nrelabel_configs:\n- source_labels: [__meta_process_pid]\n  regex: (.)\n  replacement: p${1}\n  target_label: pid\n- target_label: __x\n  replacement: y\n";
+    check(
+        file,
+        &["process.pid=1 process.executable.name=web pid=p1 __x=y"],
+    )
+    .await;
+
+    let refused = async |file: &str, expected: &str| {
+        std::fs::write(&path, file).unwrap();
+        let options = format!("parca_config_file: {}", path.display());
+        let processor = RelabelProcessor::new(&load(&options).unwrap(), &context("relabel"));
+        let error = processor.start().await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    refused(
+        "relabel_configs: [{action: x}]",
+        "unknown relabel action \"x\"",
+    )
+    .await;
+    refused("relabel_configs: [", "failed to read parca_config_file").await;
+    refused(
+        "relabel_configs: [{source_label: [a], target_label: b}]",
+        "did you mean \"source_labels\"?",
+    )
+    .await;
+    std::fs::remove_file(&path).unwrap();
+    let options = format!("parca_config_file: {}", path.display());
+    let processor = RelabelProcessor::new(&load(&options).unwrap(), &context("relabel"));
+    assert!(processor.start().await.is_err());
+}
+
+#[tokio::test]
+async fn hands_back_what_is_dropped_for_good() {
+    let pipeline: PipelineId = "profiles".parse().unwrap();
+    let mut context = context("relabel");
+    context.unwanted = context.unwanted.within([pipeline]);
+    let follower = context.unwanted.clone();
+    let check = async |options: &str, expected: &[i64]| {
+        let processor = started(options, &context).await;
+        let follower = follower.follow().expect("the pipeline may drop");
+        let batch = batch(0).with_profiles(received(&[&process(1, "web"), &process(2, "db")]));
+        processor.process(batch, &Keep::default()).await.unwrap();
+        let told: Vec<i64> = follower
+            .take()
+            .iter()
+            .map(|Sighting { pid, .. }| *pid)
+            .collect();
+        assert_eq!(told, expected, "{options}");
+    };
+    check(
+        "configs: [{source_labels: [comm], regex: web, action: drop}]",
+        &[1],
+    )
+    .await;
+    check(
+        "configs: [{source_labels: [pod], regex: .+, action: keep}]",
+        &[],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn who_drops_nothing_hands_nothing_back() {
+    let pipeline: PipelineId = "profiles".parse().unwrap();
+    let mut context = context("relabel");
+    context.unwanted = context.unwanted.within([pipeline]);
+    started("configs: [{source_labels: [a], target_label: b}]", &context).await;
+    assert!(context.unwanted.follow().is_none());
+}
+
+#[tokio::test]
+async fn rules_are_applied_once_to_each_set_of_labels() {
+    let options = "configs: [{source_labels: [process.pid], target_label: b}]";
+    let processor = started(options, &context("relabel")).await;
+    for _ in 0..3 {
+        let batch = batch(0).with_profiles(received(&[&process(1, "web"), &process(2, "db")]));
+        processor.process(batch, &Keep::default()).await.unwrap();
+    }
+    assert_eq!(processor.applied.get(), 2);
+}
+
+/// What is remembered is weighed: see `shared::generations`.
+#[test]
+fn remembers_no_more_than_its_bound_of_label_sets_that_are_all_different() {
+    let rule = Rule::new(&profcol_labels::RuleSpec {
+        target_label: "b".into(),
+        replacement: "x".repeat(1000),
+        ..Default::default()
+    });
+    let rules = [rule.unwrap()];
+    let memory = Memory::new(Leftovers::Prometheus);
+    let mut misses = 0;
+    let mut ask = |number: i64| {
+        let attributes = vec![KeyValue::new("process.pid", number)];
+        memory.verdict(&rules, &attributes, || misses += 1);
+    };
+    for number in 0..50_000 {
+        ask(number);
+        ask(0);
+    }
+    ask(1);
+    assert_eq!(
+        misses, 50_001,
+        "the first is asked for and stays, the second is forgotten"
+    );
+}
+
+#[tokio::test]
+async fn hands_the_answer_of_the_next_back() {
+    let sink = Sink::refusing([Refusal::retry("full"), Refusal::retry("full")]);
+    let options = "configs: [{source_labels: [comm], regex: web, action: drop}]";
+    let processor = started(options, &context("relabel")).await;
+    for names in [["web", "db"], ["db", "db"]] {
+        let (refused, outcomes) = watched_batch(0);
+        let [a, b] = names;
+        let refused = refused.with_profiles(received(&[&process(1, a), &process(2, b)]));
+        let answer = processor.process(refused, &sink).await;
+        assert_eq!(answer, Err(Refusal::retry("full")));
+        assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    }
+    assert_eq!(processor.dropped_samples.get(), 0);
+}
+
+#[test]
+fn says_what_is_wrong_with_the_options() {
+    let check = |options: &str, expected: &str| {
+        let error = load::<RelabelConfig>(options).unwrap_err();
+        assert!(error.starts_with(expected), "{options}: {error}");
+    };
+    let check_rule = |rule: &str, expected: &str| check(&format!("configs: [{rule}]"), expected);
+    check("{}", "needs rules in configs, or parca_config_file");
+    check_rule(
+        "{action: swap}",
+        "configs::0::action: unknown relabel action \"swap\"",
+    );
+    check_rule(
+        "{source_labels: [a]}",
+        "configs::0::target_label: relabel configuration for replace action requires 'target_label' value",
+    );
+    check_rule(
+        "{action: hashmod, target_label: a}",
+        "configs::0::modulus: relabel configuration for hashmod requires non-zero modulus",
+    );
+    check_rule(
+        "{action: labeldrop, regex: a, source_labels: [b]}",
+        "configs::0: labeldrop action requires only 'regex', and no other fields",
+    );
+    check_rule(
+        "{regex: '(', target_label: a}",
+        "configs::0::regex: error parsing regexp: ",
+    );
+}

@@ -1,0 +1,5 @@
+//! What several processors need.
+
+pub(crate) mod attributes;
+pub(crate) mod generations;
+pub(crate) mod sightings;

@@ -1,0 +1,193 @@
+//! Which names an attribute has where labels are spoken.
+
+use std::borrow::Cow;
+
+use profcol_profile::{Value, json};
+
+/// Another name of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alias {
+    /// A key, or the beginning of keys where it ends in `*`: what follows it follows `label`, too.
+    pub attribute: &'static str,
+    /// As Parca's agent calls it.
+    pub label: &'static str,
+    pub place: Place,
+    /// Only for containers of this runtime (`container.runtime.name`).
+    pub runtime: Option<&'static str>,
+}
+
+/// Where the attribute stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Resource,
+    Sample,
+    /// On the resource; the label says `true` where the attribute is there, whatever that says.
+    Presence,
+}
+
+const fn of_resource(attribute: &'static str, label: &'static str) -> Alias {
+    Alias {
+        attribute,
+        label,
+        place: Place::Resource,
+        runtime: None,
+    }
+}
+
+const fn of_sample(attribute: &'static str, label: &'static str) -> Alias {
+    Alias {
+        place: Place::Sample,
+        ..of_resource(attribute, label)
+    }
+}
+
+const fn presence(attribute: &'static str, label: &'static str) -> Alias {
+    Alias {
+        place: Place::Presence,
+        ..of_resource(attribute, label)
+    }
+}
+
+const fn of_container(
+    attribute: &'static str,
+    label: &'static str,
+    runtime: &'static str,
+) -> Alias {
+    Alias {
+        runtime: Some(runtime),
+        ..of_resource(attribute, label)
+    }
+}
+
+/// All of them. The table in `docs/labels.md` is made from this one.
+pub const ALIASES: &[Alias] = &[
+    of_resource("host.name", "node"),
+    of_resource("process.comm", "comm"),
+    of_sample("cpu.logical_number", "cpu"),
+    of_sample("thread.id", "thread_id"),
+    of_sample("thread.name", "thread_name"),
+    of_resource("process.pid", "__meta_process_pid"),
+    of_resource("process.parent_pid", "__meta_process_ppid"),
+    of_resource("process.command_args", "__meta_process_cmdline"),
+    of_resource("process.command_line", "__meta_process_cmdline"),
+    of_resource("process.linux.cgroup", "__meta_process_cgroup"),
+    of_resource("process.executable.name", "__meta_process_executable_name"),
+    of_resource(
+        "process.executable.build_id.htlhash",
+        "__meta_process_executable_file_id",
+    ),
+    of_resource(
+        "process.executable.build_id.gnu",
+        "__meta_process_executable_build_id",
+    ),
+    of_resource(
+        "process.executable.compiler",
+        "__meta_process_executable_compiler",
+    ),
+    of_resource(
+        "process.executable.static",
+        "__meta_process_executable_static",
+    ),
+    of_resource(
+        "process.executable.stripped",
+        "__meta_process_executable_stripped",
+    ),
+    of_resource("process.environment_variable.*", "__meta_env_var_*"),
+    of_resource("k8s.namespace.name", "__meta_kubernetes_namespace"),
+    of_resource("k8s.pod.name", "__meta_kubernetes_pod_name"),
+    of_resource("k8s.pod.uid", "__meta_kubernetes_pod_uid"),
+    of_resource("k8s.pod.ip", "__meta_kubernetes_pod_ip"),
+    of_resource("k8s.node.name", "__meta_kubernetes_node_name"),
+    of_resource("k8s.node.name", "__meta_kubernetes_pod_node_name"),
+    of_resource("k8s.container.name", "__meta_kubernetes_pod_container_name"),
+    of_resource("k8s.pod.label.*", "__meta_kubernetes_pod_label_*"),
+    presence("k8s.pod.label.*", "__meta_kubernetes_pod_labelpresent_*"),
+    of_resource("k8s.pod.annotation.*", "__meta_kubernetes_pod_annotation_*"),
+    presence(
+        "k8s.pod.annotation.*",
+        "__meta_kubernetes_pod_annotationpresent_*",
+    ),
+    of_resource("k8s.node.label.*", "__meta_kubernetes_node_label_*"),
+    presence("k8s.node.label.*", "__meta_kubernetes_node_labelpresent_*"),
+    of_container("container.id", "__meta_docker_container_id", "docker"),
+    of_container("container.name", "__meta_docker_container_name", "docker"),
+    of_container(
+        "container.id",
+        "__meta_docker_build_kit_container_id",
+        "buildkit",
+    ),
+    of_container(
+        "container.id",
+        "__meta_containerd_container_id",
+        "containerd",
+    ),
+    of_container(
+        "container.id",
+        "__meta_containerd_container_name",
+        "containerd",
+    ),
+    of_container("container.id", "__meta_lxc_container_id", "lxc"),
+];
+
+/// The label that Parca's agent sends for an attribute; none where it only shows it to rules.
+pub fn label_sent_for(attribute: &str, place: Place) -> Option<&'static str> {
+    let alias = sent(place).find(|alias| alias.attribute == attribute);
+    alias.map(|alias| alias.label)
+}
+
+/// The attribute of a label that Parca's agent sends by itself.
+pub fn attribute_of(label: &str, place: Place) -> Option<&'static str> {
+    let alias = sent(place).find(|alias| alias.label == label);
+    alias.map(|alias| alias.attribute)
+}
+
+fn sent(place: Place) -> impl Iterator<Item = &'static Alias> {
+    let aliases = ALIASES.iter();
+    aliases.filter(move |alias| alias.place == place && !alias.label.starts_with("__"))
+}
+
+// === impl Alias ===
+
+impl Alias {
+    /// The label for an attribute of this key.
+    pub fn label_for(&self, key: &str) -> Option<Cow<'static, str>> {
+        match (
+            self.attribute.strip_suffix('*'),
+            self.label.strip_suffix('*'),
+        ) {
+            (Some(before), Some(label)) => {
+                let rest = key.strip_prefix(before).filter(|rest| !rest.is_empty())?;
+                Some(Cow::Owned(format!("{label}{}", sanitized(rest))))
+            }
+            _ => (key == self.attribute).then_some(Cow::Borrowed(self.label)),
+        }
+    }
+}
+
+/// A name with `_` for each character that Prometheus' names have not.
+pub fn sanitized(name: &str) -> Cow<'_, str> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.chars().all(fits) {
+        return Cow::Borrowed(name);
+    }
+    let sanitized = name.chars().map(|c| if fits(c) { c } else { '_' });
+    Cow::Owned(sanitized.collect())
+}
+
+/// The text of a value; none where there is nothing to say.
+pub fn text(value: &Value) -> Option<Cow<'_, str>> {
+    let text = match value {
+        Value::Empty => return None,
+        Value::Str(text) => Cow::Borrowed(&**text),
+        // As a command line is written.
+        Value::Array(items) if items.iter().all(|item| item.as_str().is_some()) => {
+            let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+            Cow::Owned(items.join(" "))
+        }
+        Value::Int(number) => Cow::Owned(number.to_string()),
+        Value::Bool(flag) => Cow::Borrowed(if *flag { "true" } else { "false" }),
+        Value::Double(number) => Cow::Owned(number.to_string()),
+        other => Cow::Owned(json::value_text(other)),
+    };
+    (!text.is_empty()).then_some(text)
+}

@@ -1,0 +1,244 @@
+//! From attributes to labels, and from changed labels back.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use profcol_profile::{Attributes, KeyValue, Value};
+
+use crate::labels::Labels;
+use crate::names::{ALIASES, Alias, Place, attribute_of, sanitized, text};
+
+const COMM: &str = "process.comm";
+const EXECUTABLE_NAME: &str = "process.executable.name";
+const RUNTIME: &str = "container.runtime.name";
+/// Bytes of a task's name in the kernel.
+const COMM_BYTES: usize = 15;
+
+/// An attribute as a label: what it says and under which names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    name: Cow<'static, str>,
+    aliases: Vec<Cow<'static, str>>,
+    pub(crate) text: String,
+    origin: Origin,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Attribute,
+    /// Concluded from another attribute.
+    Concluded,
+    /// Only says that something is there.
+    Presence,
+}
+
+/// The labels that attributes come to, in the order of their names; no two have a name in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows(Vec<Row>);
+
+/// Which labels are for rules alone, and gone behind the last of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Leftovers {
+    /// Those whose names begin with `__`, as Prometheus has it.
+    #[default]
+    Prometheus,
+    /// Those whose names begin with `__meta_`, as Parca's agent has it.
+    Parca,
+}
+
+/// What rules did, said of attributes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    set: Vec<KeyValue>,
+    removed: Vec<Arc<str>>,
+}
+
+// === impl Row ===
+
+impl Row {
+    /// A label with one name.
+    pub fn new(name: &str, text: &str) -> Self {
+        Self {
+            name: Cow::Owned(name.to_owned()),
+            aliases: Vec::new(),
+            text: text.to_owned(),
+            origin: Origin::Attribute,
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn aliases(&self) -> impl Iterator<Item = &str> {
+        self.aliases.iter().map(|name| &**name)
+    }
+
+    /// Whether it stands for an attribute that is there.
+    pub fn is_attribute(&self) -> bool {
+        self.origin == Origin::Attribute
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&*self.name).chain(self.aliases())
+    }
+
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+// === impl Rows ===
+
+impl Rows {
+    /// Of labels that have one name each.
+    pub fn of_labels<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let labels = labels.into_iter().filter(|(_, text)| !text.is_empty());
+        Self::sorted(labels.map(|(name, text)| Row::new(name, text)).collect())
+    }
+
+    /// Of the attributes of a resource.
+    pub fn of_resource(attributes: &Attributes) -> Self {
+        let mut taken: HashSet<Cow<'_, str>> = attributes
+            .iter()
+            .map(|attribute| Cow::Borrowed(&*attribute.key))
+            .collect();
+        let value = |key: &str| attributes.iter().find(|it| &*it.key == key)?.value.as_str();
+        let runtime = value(RUNTIME);
+        let mut rows: Vec<Row> = Vec::with_capacity(attributes.len() + 1);
+        for KeyValue { key, value } in attributes {
+            let is_known = rows.iter().any(|row| row.name == **key);
+            let Some(text) = text(value).filter(|_| !is_known) else {
+                continue;
+            };
+            let labels = labels_for(key, runtime);
+            for (label, place) in &labels {
+                if *place == Place::Presence && taken.insert(label.clone()) {
+                    rows.push(Row {
+                        name: label.clone(),
+                        aliases: Vec::new(),
+                        text: "true".to_owned(),
+                        origin: Origin::Presence,
+                    });
+                }
+            }
+            let aliases = labels.into_iter().filter(|(_, it)| *it == Place::Resource);
+            let sanitized = Cow::Owned(sanitized(key).into_owned());
+            let aliases = std::iter::once(sanitized).chain(aliases.map(|(label, _)| label));
+            rows.push(Row {
+                aliases: aliases.filter(|name| taken.insert(name.clone())).collect(),
+                ..Row::new(key, &text)
+            });
+        }
+        if let Some(name) = value(EXECUTABLE_NAME).filter(|name| !name.is_empty())
+            && taken.insert(Cow::Borrowed(COMM))
+        {
+            let aliases = [Cow::Borrowed("process_comm"), Cow::Borrowed("comm")].into_iter();
+            rows.push(Row {
+                aliases: aliases.filter(|name| taken.insert(name.clone())).collect(),
+                origin: Origin::Concluded,
+                ..Row::new(COMM, start_of(name, COMM_BYTES))
+            });
+        }
+        Self::sorted(rows)
+    }
+
+    pub fn labels(&self) -> Labels<'_> {
+        Labels::new(&self.0)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Row> {
+        self.0.iter()
+    }
+
+    /// What `labels`, which began as these rows, came to.
+    pub fn changes(&self, labels: &Labels<'_>, leftovers: Leftovers) -> Changes {
+        let mut changes = Changes::default();
+        for label in labels.iter().filter(|label| label.is_set) {
+            let row = label.row();
+            let is_attribute = row.is_some_and(|row| row.origin != Origin::Presence);
+            let is_same = row.is_some_and(|row| row.text == label.value);
+            let is_left_over = leftovers.drops(label.name()) || label.name().is_empty();
+            if is_same || !is_attribute && is_left_over {
+                continue;
+            }
+            let own = attribute_of(label.name(), Place::Resource).filter(|_| !is_attribute);
+            let key = own.unwrap_or(label.name());
+            changes.set.push(KeyValue::new(key, &*label.value));
+        }
+        let left: HashSet<&str> = labels.iter().map(|label| label.name()).collect();
+        for row in &self.0 {
+            let is_gone = !left.contains(row.name()) || leftovers.drops(row.name());
+            match row.origin {
+                Origin::Attribute if is_gone => changes.removed.push(row.name().into()),
+                // So that nobody concludes it again.
+                Origin::Concluded if is_gone => changes.set.push(KeyValue {
+                    key: row.name().into(),
+                    value: Value::Empty,
+                }),
+                _ => {}
+            }
+        }
+        changes
+    }
+
+    fn sorted(mut rows: Vec<Row>) -> Self {
+        rows.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Self(rows)
+    }
+}
+
+// === impl Leftovers ===
+
+impl Leftovers {
+    fn drops(self, name: &str) -> bool {
+        name.starts_with(match self {
+            Leftovers::Prometheus => "__",
+            Leftovers::Parca => "__meta_",
+        })
+    }
+}
+
+// === impl Changes ===
+
+impl Changes {
+    /// Whether it changed anything.
+    pub fn apply(&self, attributes: &mut Attributes) -> bool {
+        if self.set.is_empty() && self.removed.is_empty() {
+            return false;
+        }
+        attributes.retain(|attribute| !self.removed.contains(&attribute.key));
+        for new in &self.set {
+            match attributes.iter_mut().find(|it| it.key == new.key) {
+                Some(attribute) => attribute.value = new.value.clone(),
+                None => attributes.push(new.clone()),
+            }
+        }
+        true
+    }
+
+    /// About how much memory it holds.
+    pub fn heap_size(&self) -> usize {
+        let set = self
+            .set
+            .iter()
+            .map(|it| it.key.len() + it.value.as_str().map_or(0, str::len) + size_of::<KeyValue>());
+        let removed = self.removed.iter().map(|it| it.len() + size_of_val(it));
+        set.sum::<usize>() + removed.sum::<usize>()
+    }
+}
+
+fn labels_for(key: &str, runtime: Option<&str>) -> Vec<(Cow<'static, str>, Place)> {
+    let fits = |alias: &&Alias| alias.runtime.is_none() || alias.runtime == runtime;
+    let label = |alias: &Alias| Some((alias.label_for(key)?, alias.place));
+    ALIASES.iter().filter(fits).filter_map(label).collect()
+}
+
+fn start_of(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
+}

@@ -1,0 +1,123 @@
+//! Text with `$1`, `${name}` and `$$` in it, read as Go reads it.
+
+use std::borrow::Cow;
+
+use regex::Captures;
+
+use super::pattern::{Groups, Pattern};
+
+#[derive(Clone, Debug)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, Debug)]
+enum Part {
+    Text(String),
+    Group(usize),
+}
+
+impl Template {
+    /// References to groups that `pattern` has not stand for nothing.
+    pub fn new(text: &str, pattern: &Pattern) -> Self {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('$') {
+            plain.push_str(before);
+            rest = after;
+            if let Some(after) = rest.strip_prefix('$') {
+                plain.push('$');
+                rest = after;
+                continue;
+            }
+            let Some((name, after)) = reference(rest) else {
+                plain.push('$');
+                continue;
+            };
+            rest = after;
+            let group = match number(name) {
+                Some(group) => Some(group).filter(|group| *group < pattern.group_count()),
+                None => pattern.group_named(name),
+            };
+            if let Some(group) = group {
+                push_text(&mut parts, &mut plain);
+                parts.push(Part::Group(group));
+            }
+        }
+        plain.push_str(rest);
+        push_text(&mut parts, &mut plain);
+        Self(parts)
+    }
+
+    /// Text in which `$` is a letter like any other.
+    pub fn literal(text: &str) -> Self {
+        let mut parts = Vec::new();
+        push_text(&mut parts, &mut text.to_owned());
+        Self(parts)
+    }
+
+    pub fn is_constant(&self) -> bool {
+        matches!(&*self.0, [] | [Part::Text(_)])
+    }
+
+    /// The text of a constant; empty for any other.
+    pub fn constant(&self) -> Cow<'_, str> {
+        match &*self.0 {
+            [Part::Text(text)] => Cow::Borrowed(text),
+            _ => Cow::Borrowed(""),
+        }
+    }
+
+    pub fn filled<'t>(&'t self, groups: &'t Groups<'_>) -> Cow<'t, str> {
+        match &*self.0 {
+            [] => Cow::Borrowed(""),
+            [Part::Text(text)] => Cow::Borrowed(text),
+            [Part::Group(group)] => Cow::Borrowed(groups.get(*group)),
+            _ => Cow::Owned(self.fill(|group| groups.get(group))),
+        }
+    }
+
+    pub fn filled_with(&self, groups: &Captures<'_>) -> String {
+        self.fill(|group| groups.get(group).map_or("", |found| found.as_str()))
+    }
+
+    fn fill<'t>(&self, group: impl Fn(usize) -> &'t str) -> String {
+        let mut filled = String::new();
+        for part in &self.0 {
+            filled.push_str(match part {
+                Part::Text(text) => text,
+                Part::Group(number) => group(*number),
+            });
+        }
+        filled
+    }
+}
+
+fn push_text(parts: &mut Vec<Part>, text: &mut String) {
+    if !text.is_empty() {
+        parts.push(Part::Text(std::mem::take(text)));
+    }
+}
+
+/// The name at the start of `text`, with or without braces, and what is behind it.
+fn reference(text: &str) -> Option<(&str, &str)> {
+    let (inner, has_brace) = match text.strip_prefix('{') {
+        Some(inner) => (inner, true),
+        None => (text, false),
+    };
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let end = inner.find(|c| !is_name(c)).unwrap_or(inner.len());
+    let (name, rest) = inner.split_at_checked(end)?;
+    let rest = if has_brace {
+        rest.strip_prefix('}')?
+    } else {
+        rest
+    };
+    (!name.is_empty()).then_some((name, rest))
+}
+
+/// The number of a group: digits without a leading zero.
+fn number(name: &str) -> Option<usize> {
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+    let has_zeros = name.len() > 1 && name.starts_with('0');
+    (is_number && !has_zeros && name.len() <= 9).then(|| name.parse().ok())?
+}

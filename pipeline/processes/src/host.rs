@@ -1,0 +1,76 @@
+//! Which host this is, and when it started.
+
+use std::collections::HashMap;
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+/// Ticks in a second, in which the kernel tells programs of time: the same wherever Linux runs.
+const TICKS: u64 = 100;
+
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    pub name: String,
+    /// `/etc/machine-id`.
+    pub id: Option<String>,
+    users: HashMap<u32, String>,
+}
+
+impl Host {
+    pub fn read() -> Self {
+        let line = |path| {
+            let text = fs::read_to_string(path).ok()?;
+            Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+        };
+        Self {
+            name: line("/proc/sys/kernel/hostname").unwrap_or_default(),
+            id: line("/etc/machine-id"),
+            users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
+        }
+    }
+
+    /// The name of a user, or the number where there is no name.
+    pub fn user(&self, number: u32) -> String {
+        match self.users.get(&number) {
+            Some(name) => name.clone(),
+            None => number.to_string(),
+        }
+    }
+
+    /// The milliseconds since 1970 of a time in ticks since the start of the host.
+    pub(crate) fn time_of(ticks: u64) -> Option<i64> {
+        let uptime = fs::read_to_string("/proc/uptime").ok()?;
+        let uptime: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
+        let uptime = Duration::try_from_secs_f64(uptime).ok()?;
+        let now = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()?;
+        let start = i64::try_from(now.checked_sub(uptime)?.as_millis()).ok()?;
+        let since = i64::try_from(ticks.checked_mul(1000 / TICKS)?).ok()?;
+        start.checked_add(since)
+    }
+}
+
+fn users(passwd: &str) -> HashMap<u32, String> {
+    let user = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        Some((fields.nth(1)?.parse().ok()?, name.to_owned()))
+    };
+    passwd.lines().filter_map(user).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_go_by_their_names_or_numbers() {
+        let host = Host {
+            users: users("root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:33::/:\n"),
+            ..Host::default()
+        };
+        for (number, expected) in [(0, "root"), (33, "web"), (7, "7")] {
+            assert_eq!(host.user(number), expected);
+        }
+    }
+}

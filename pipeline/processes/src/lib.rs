@@ -1,0 +1,20 @@
+//! What this host tells of its processes.
+//!
+//! The path of a cgroup names the container ([`container`]) and systemd's units ([`Units`]); `/proc`
+//! has the rest ([`Described`]), and the executable says who compiled it ([`Executable`]).
+//!
+//! A process may end between any two looks at it: what cannot be read is absent, never an error.
+
+mod container;
+mod executable;
+mod host;
+mod process;
+mod systemd;
+mod toolchain;
+
+pub use container::{Container, container};
+pub use executable::{Executable, FileId};
+pub use host::Host;
+pub use process::{Described, Wanted, cgroup_in, milliseconds, pids};
+pub use systemd::Units;
+pub use toolchain::runtime;

@@ -1,0 +1,334 @@
+//! One process, as `/proc` tells of it.
+
+use std::fs;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use crate::Host;
+
+/// Command lines and environments are cut there.
+const LONGEST: u64 = 128 << 10;
+/// So many bytes of arguments are kept.
+const ARGUMENTS: usize = 4096;
+
+/// What may hold secrets and is read only when it is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub arguments: bool,
+    /// Variables of the environment, by name.
+    pub environment: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described {
+    pub pid: u32,
+    /// In ticks since the start of the host: with the number it says which process it is.
+    pub start: u64,
+    /// The kernel's name of it.
+    pub comm: String,
+    /// 0 is none that can be seen.
+    pub parent: u32,
+    pub user: Option<u32>,
+    /// Its number in its own namespace, where that is another.
+    pub own_pid: Option<u32>,
+    /// In its mount namespace; kernel threads have none.
+    pub path: Option<String>,
+    pub cgroup: Option<String>,
+    pub arguments: Vec<String>,
+    /// Those that were asked for.
+    pub environment: Vec<(String, String)>,
+    /// How many files it was not allowed to read.
+    pub refused: u32,
+}
+
+/// The numbers of all processes that can be seen.
+pub fn pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<u32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+impl Described {
+    /// `None` where there is no such process, or another one took its number meanwhile.
+    pub fn read(pid: u32, wanted: &Wanted) -> Option<Self> {
+        Self::read_in(Path::new("/proc"), pid, wanted)
+    }
+
+    /// When a process of this number started, in ticks.
+    pub fn start_of(pid: u32) -> Option<u64> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Some(Stat::parse(&stat)?.start)
+    }
+
+    /// The last part of the path, or the kernel's name where there is none.
+    pub fn name(&self) -> &str {
+        let path = self.path.as_deref();
+        path.and_then(|path| path.rsplit('/').next())
+            .unwrap_or(&self.comm)
+    }
+
+    /// When it was created, in milliseconds since 1970.
+    pub fn created(&self) -> Option<i64> {
+        Host::time_of(self.start)
+    }
+
+    /// The same as text.
+    pub fn created_text(&self) -> Option<String> {
+        let time = Timestamp::from_millisecond(self.created()?).ok()?;
+        Some(format!("{time:.3}"))
+    }
+
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let found = self.environment.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    fn read_in(proc: &Path, pid: u32, wanted: &Wanted) -> Option<Self> {
+        let mut files = Files {
+            folder: proc.join(pid.to_string()),
+            refused: 0,
+        };
+        let stat = Stat::parse(&files.text("stat")?)?;
+        let status = files.text("status").unwrap_or_default();
+        let cgroup = files.text("cgroup");
+        let path = files.link("exe");
+        let arguments = match wanted.arguments {
+            true => arguments(&files.bytes("cmdline").unwrap_or_default()),
+            false => Vec::new(),
+        };
+        let environment = match wanted.environment.is_empty() {
+            true => Vec::new(),
+            false => variables(
+                &files.bytes("environ").unwrap_or_default(),
+                &wanted.environment,
+            ),
+        };
+        // All of it is of one process if the number was not given away meanwhile.
+        let start = Stat::parse(&files.text("stat")?)?.start;
+        (start == stat.start).then(|| Self {
+            pid,
+            start,
+            comm: stat.comm,
+            parent: stat.parent,
+            user: field(&status, "Uid:").and_then(|mut it| it.next()?.parse().ok()),
+            own_pid: field(&status, "NSpid:")
+                .and_then(|it| it.last()?.parse().ok())
+                .filter(|&own| own != pid),
+            path,
+            cgroup: cgroup.as_deref().and_then(cgroup_in).map(str::to_owned),
+            arguments,
+            environment,
+            refused: files.refused,
+        })
+    }
+}
+
+/// The milliseconds since 1970 of a time as text.
+pub fn milliseconds(text: &str) -> Option<i64> {
+    Some(text.parse::<Timestamp>().ok()?.as_millisecond())
+}
+
+/// A process's path in systemd's hierarchy, or in the unified one, or where that is the root, in the
+/// first one in which it is not.
+pub fn cgroup_in(text: &str) -> Option<&str> {
+    let lines = || {
+        text.lines().filter_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (number, controllers) = (fields.next()?, fields.next()?);
+            Some((number, controllers, fields.next()?))
+        })
+    };
+    let systemd = lines().find(|(_, controllers, _)| *controllers == "name=systemd");
+    let unified = lines().find(|(number, controllers, _)| *number == "0" && controllers.is_empty());
+    let first = lines().find(|(_, _, path)| *path != "/");
+    let known = [systemd, unified, first].into_iter().flatten();
+    known.map(|(_, _, path)| path).find(|path| *path != "/")
+}
+
+struct Stat {
+    comm: String,
+    parent: u32,
+    start: u64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The name may have brackets in it.
+        let (before, after) = text.rsplit_once(')')?;
+        let (_, comm) = before.split_once('(')?;
+        let mut fields = after.split_ascii_whitespace();
+        let parent = fields.nth(1)?.parse().ok()?;
+        let start = fields.nth(17)?.parse().ok()?;
+        Some(Self {
+            comm: comm.to_owned(),
+            parent,
+            start,
+        })
+    }
+}
+
+struct Files {
+    folder: PathBuf,
+    refused: u32,
+}
+
+impl Files {
+    fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let file = fs::File::open(self.folder.join(name));
+        let read = file.and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+        self.counted(read).map(|_| bytes)
+    }
+
+    fn text(&mut self, name: &str) -> Option<String> {
+        let bytes = self.bytes(name)?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn link(&mut self, name: &str) -> Option<String> {
+        let path = fs::read_link(self.folder.join(name));
+        let path = self.counted(path)?;
+        let path = path.to_string_lossy();
+        Some(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
+    }
+
+    fn counted<T>(&mut self, read: io::Result<T>) -> Option<T> {
+        if let Err(error) = &read
+            && error.kind() == ErrorKind::PermissionDenied
+        {
+            self.refused += 1;
+        }
+        read.ok()
+    }
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<std::str::SplitAsciiWhitespace<'a>> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.split_ascii_whitespace())
+}
+
+fn arguments(bytes: &[u8]) -> Vec<String> {
+    let bytes = bytes.get(..ARGUMENTS).unwrap_or(bytes);
+    let whole = bytes.strip_suffix(b"\0").unwrap_or(bytes);
+    if whole.is_empty() {
+        return Vec::new();
+    }
+    let argument = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    whole.split(|&byte| byte == 0).map(argument).collect()
+}
+
+fn variables(bytes: &[u8], wanted: &[String]) -> Vec<(String, String)> {
+    let variables = bytes.split(|&byte| byte == 0);
+    let named = variables.filter_map(|variable| {
+        let text = String::from_utf8_lossy(variable);
+        let (name, value) = text.split_once('=')?;
+        let is_wanted = wanted.iter().any(|wanted| wanted == name);
+        is_wanted.then(|| (name.to_owned(), value.to_owned()))
+    });
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chooses_the_path_that_tells_most() {
+        for (text, expected) in [
+            ("0::/system.slice/a.service\n", "/system.slice/a.service"),
+            ("0::/\n", ""),
+            ("", ""),
+            ("garbage\n0::\n", ""),
+            (
+                "12:pids:/docker/x\n1:name=systemd:/system.slice/a.service\n0::/b\n",
+                "/system.slice/a.service",
+            ),
+            (
+                "12:cpu,cpuacct:/docker/x\n1:name=systemd:/\n0::/\n",
+                "/docker/x",
+            ),
+            (
+                "12:cpu:/docker/x\n0::/system.slice/a.service\n",
+                "/system.slice/a.service",
+            ),
+            ("0::/a:b/c\n", "/a:b/c"),
+        ] {
+            let found = cgroup_in(text).unwrap_or_default();
+            assert_eq!(found, expected, "{text:?}");
+        }
+    }
+
+    /// A process as files.
+    fn process(files: &[(&str, &[u8])], wanted: &Wanted) -> Option<Described> {
+        let proc = tempfile::tempdir().expect("a temporary folder");
+        let folder = proc.path().join("7");
+        fs::create_dir(&folder).expect("made");
+        for (name, content) in files {
+            fs::write(folder.join(name), content).expect("written");
+        }
+        Described::read_in(proc.path(), 7, wanted)
+    }
+
+    const STAT: (&str, &[u8]) = (
+        "stat",
+        b"7 (a) b) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1000 10",
+    );
+
+    #[test]
+    fn reads_what_is_there_and_lacks_the_rest() {
+        let everything = Wanted {
+            arguments: true,
+            environment: vec!["A".into()],
+        };
+        let found = process(&[STAT], &everything).expect("is a process");
+        assert_eq!(
+            (found.comm.as_str(), found.parent, found.start),
+            ("a) b", 3, 4711)
+        );
+        assert_eq!(
+            (found.user, found.path.as_deref(), found.refused),
+            (None, None, 0)
+        );
+        assert_eq!(found.name(), "a) b");
+        let files: &[(&str, &[u8])] = &[
+            STAT,
+            ("status", b"Name:\ta\nUid:\t33\t33\t33\t33\nNSpid:\t7\t1\n"),
+            ("cmdline", b"sh\0-c\0\0"),
+            ("environ", b"B=2\0A=1=1\0"),
+            ("cgroup", b"0::/x\n"),
+        ];
+        let found = process(files, &everything).expect("is a process");
+        assert_eq!((found.user, found.own_pid), (Some(33), Some(1)));
+        assert_eq!(found.arguments, ["sh", "-c", ""]);
+        assert_eq!(found.environment, [("A".to_owned(), "1=1".to_owned())]);
+        assert_eq!(found.cgroup.as_deref(), Some("/x"));
+        let found = process(files, &Wanted::default()).expect("is a process");
+        assert!(found.arguments.is_empty() && found.environment.is_empty());
+        for broken in ["", "7 (a", "7 (a) S x", "7 (a) S 3"] {
+            let broken = process(&[("stat", broken.as_bytes())], &everything);
+            assert_eq!(broken, None);
+        }
+    }
+
+    #[test]
+    fn knows_this_process() {
+        let pid = std::process::id();
+        let found = Described::read(pid, &Wanted::default()).expect("runs");
+        assert_eq!(Some(found.start), Described::start_of(pid));
+        assert!(
+            found.path.is_some() && found.user.is_some() && found.parent > 0,
+            "{found:?}"
+        );
+        assert!(
+            found
+                .created_text()
+                .is_some_and(|text| text.starts_with("20"))
+        );
+        assert!(pids().contains(&pid));
+    }
+}

@@ -1,0 +1,139 @@
+//! The commands about what is known of processes, and what relabel rules make of it.
+
+use profcol_component::{AnyConfig, Factory};
+use profcol_labels::{Labels, Rows};
+use profcol_processors::process::{self, ProcessConfig};
+use profcol_processors::relabel::{RelabelConfig, RelabelProcessor};
+use profcol_processors::{container, systemd};
+use profcol_profile::{Attributes, KeyValue};
+use serde_json::{Map, Value, json};
+
+use super::print::{print_text, print_value};
+use super::{Failure, load};
+use crate::cli::{Configuration, Format, RelabelTest};
+
+/// What the processors know of each process on this host.
+pub fn processes(pid: Option<u32>, format: Format) -> Result<(), Failure> {
+    let pids = match pid {
+        Some(pid) => vec![pid],
+        None => profcol_processes::pids(),
+    };
+    let described = pids.into_iter().filter_map(|pid| {
+        let attributes = attributes_of(pid)?.into_iter();
+        let shown = attributes.map(|it| (it.key.to_string(), shown(&it)));
+        Some((pid.to_string(), Value::Object(shown.collect())))
+    });
+    let described: Map<String, Value> = described.collect();
+    if let (Some(pid), true) = (pid, described.is_empty()) {
+        return Err(no_process(pid));
+    }
+    print_value(&Value::Object(described), format)
+}
+
+/// Labels before the rules, what each rule does, and labels after them.
+pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result<(), Failure> {
+    let attributes = match (test.pid, &test.labels) {
+        (Some(pid), _) => attributes_of(pid).ok_or_else(|| no_process(pid))?,
+        (None, labels) => labels
+            .iter()
+            .map(|(name, value)| KeyValue::new(name, value.as_str()))
+            .collect(),
+    };
+    let document = load::load(configuration)?.document;
+    let processors = document.processors.iter();
+    let relabelers = processors.filter(|it| it.entry.name == RelabelProcessor::NAME);
+    let mut is_any = false;
+    for declared in relabelers {
+        let config: &dyn AnyConfig = &*declared.config;
+        if let Some(config) = config.as_any().downcast_ref::<RelabelConfig>() {
+            is_any = true;
+            let report = report(&declared.id.to_string(), config, attributes.clone())?;
+            print_text(&report)?;
+        }
+    }
+    match is_any {
+        true => Ok(()),
+        false => Err(Failure::Configuration(
+            "the configuration has no relabel processor".to_owned(),
+        )),
+    }
+}
+
+fn report(id: &str, config: &RelabelConfig, mut attributes: Attributes) -> Result<String, Failure> {
+    let rules = config.rules().map_err(Failure::Configuration)?;
+    let rows = Rows::of_resource(&attributes);
+    let mut labels = rows.labels();
+    let mut text = format!("{id}\n\nbefore:\n");
+    for row in rows.iter() {
+        let aliases: Vec<&str> = row.aliases().collect();
+        let also = match aliases.is_empty() {
+            true => String::new(),
+            false => format!("  (also {})", aliases.join(", ")),
+        };
+        text.push_str(&format!("  {} = {:?}{also}\n", row.name(), row.text()));
+    }
+    for (number, rule) in rules.iter().enumerate() {
+        let before = owned(&labels);
+        text.push_str(&format!("\nrule {}: {rule}\n", number + 1));
+        if !rule.apply(&mut labels) {
+            text.push_str("  drops it\n");
+            return Ok(text);
+        }
+        text.push_str(&difference(&before, &owned(&labels)));
+    }
+    rows.changes(&labels, config.leftovers())
+        .apply(&mut attributes);
+    text.push_str("\nattributes after:\n");
+    for row in Rows::of_resource(&attributes)
+        .iter()
+        .filter(|row| row.is_attribute())
+    {
+        text.push_str(&format!("  {} = {:?}\n", row.name(), row.text()));
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+type Owned = Vec<(String, String)>;
+
+fn owned(labels: &Labels<'_>) -> Owned {
+    let labels = labels.sorted().into_iter();
+    labels
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn difference(before: &Owned, after: &Owned) -> String {
+    let gone = before.iter().filter(|it| !after.contains(it));
+    let gone = gone.map(|(name, value)| format!("  - {name} = {value:?}\n"));
+    let new = after.iter().filter(|it| !before.contains(it));
+    let new = new.map(|(name, value)| format!("  + {name} = {value:?}\n"));
+    let all: String = gone.chain(new).collect();
+    match all.is_empty() {
+        true => "  changes nothing\n".to_owned(),
+        false => all,
+    }
+}
+
+fn attributes_of(pid: u32) -> Option<Attributes> {
+    let config = ProcessConfig {
+        command_args: true,
+        ..ProcessConfig::default()
+    };
+    let mut attributes = process::describe(&config, pid)?;
+    container::add(&mut attributes);
+    systemd::add(&mut attributes);
+    Some(attributes)
+}
+
+fn shown(attribute: &KeyValue) -> Value {
+    match &attribute.value {
+        profcol_profile::Value::Int(number) => json!(number),
+        profcol_profile::Value::Bool(flag) => json!(flag),
+        other => json!(profcol_labels::text(other).unwrap_or_default()),
+    }
+}
+
+fn no_process(pid: u32) -> Failure {
+    Failure::Runtime(format!("there is no process {pid} that can be seen here"))
+}
