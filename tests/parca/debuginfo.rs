@@ -305,7 +305,8 @@ fn whole_files_go_where_that_is_asked_for() {
 
 #[test]
 fn the_hottest_goes_first() {
-    let server = Server::new();
+    // So that all are known when the first one goes.
+    let server = Server::with(Fault::AwayFor(1));
     let mut rig = Rig::new();
     for (build_id, samples) in [("cold", 1), ("hot", 100), ("warm", 10)] {
         let path = rig.small(build_id);

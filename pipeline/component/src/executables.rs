@@ -5,15 +5,12 @@
 //! on open, as soon as a sample met it, to those who subscribed; where nobody did, nothing is kept
 //! open. Whoever receives it decides for how long.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prometheus::IntCounter;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
-
-/// How many may wait until a subscriber takes them, each of them open.
-const WAITING: usize = 256;
 
 /// A file whose code was sampled.
 #[derive(Clone, Debug)]
@@ -39,43 +36,57 @@ pub enum BuildId {
 /// Where executables are offered and asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Executables {
-    subscribers: Arc<Mutex<Vec<Subscriber>>>,
+    subscriptions: Arc<Mutex<Vec<Subscription>>>,
 }
 
-#[derive(Debug)]
-struct Subscriber {
-    sender: Sender<Executable>,
+/// What one exporter is offered.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    waiting: Arc<Mutex<VecDeque<Executable>>>,
+    most: usize,
     /// Those that found no room.
     dropped: IntCounter,
 }
 
 impl Executables {
-    /// For exporters, when they are built.
-    pub fn subscribe(&self, dropped: IntCounter) -> Receiver<Executable> {
-        let (sender, receiver) = channel(WAITING);
-        self.lock().push(Subscriber { sender, dropped });
-        receiver
+    /// For exporters, when they are built. No more than `most` wait until they are taken.
+    pub fn subscribe(&self, most: usize, dropped: IntCounter) -> Subscription {
+        let subscription = Subscription {
+            waiting: Arc::default(),
+            most,
+            dropped,
+        };
+        lock(&self.subscriptions).push(subscription.clone());
+        subscription
     }
 
     /// Whether there is anybody to whom to offer, once everything is built.
     pub fn are_wanted(&self) -> bool {
-        !self.lock().is_empty()
+        !lock(&self.subscriptions).is_empty()
     }
 
-    /// Never waits: who has no room gets nothing.
+    /// Who has no room gets nothing.
     pub fn offer(&self, executable: &Executable) {
-        for subscriber in &*self.lock() {
-            if subscriber.sender.try_send(executable.clone()).is_err() {
-                subscriber.dropped.inc();
+        for subscription in &*lock(&self.subscriptions) {
+            let mut waiting = lock(&subscription.waiting);
+            if waiting.len() < subscription.most {
+                waiting.push_back(executable.clone());
+            } else {
+                subscription.dropped.inc();
             }
         }
     }
+}
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Subscriber>> {
-        self.subscribers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+impl Subscription {
+    /// What was offered since the last time.
+    pub fn take(&self) -> VecDeque<Executable> {
+        std::mem::take(&mut *lock(&self.waiting))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl BuildId {
@@ -98,26 +109,26 @@ mod tests {
         let meter = Meter::default();
         let dropped =
             ["first", "second"].map(|name| meter.counter("dropped", "Dropped.", &[("of", name)]));
-        let mut first = board.subscribe(dropped[0].clone());
-        let mut second = board.subscribe(dropped[1].clone());
+        let [first, second] =
+            [&dropped[0], &dropped[1]].map(|dropped| board.subscribe(2, dropped.clone()));
         assert!(board.are_wanted());
         let file = Arc::new(File::open("/dev/null").unwrap());
-        for number in 0..=WAITING {
+        let ids = |taken: VecDeque<Executable>| -> Vec<String> {
+            let ids = taken.iter().map(|taken| taken.build_id.text().to_owned());
+            ids.collect()
+        };
+        for id in ["a", "b", "c"] {
             board.offer(&Executable {
-                build_id: BuildId::Gnu(number.to_string()),
+                build_id: BuildId::Gnu(id.to_owned()),
                 hash: String::new(),
                 path: "/bin/true".into(),
                 pid: 1,
                 file: Arc::clone(&file),
             });
-            let taken = first.try_recv().expect("there is room");
-            assert_eq!(taken.build_id.text(), number.to_string());
+            assert_eq!(ids(first.take()), [id]);
         }
-        let mut taken = 0;
-        while second.try_recv().is_ok() {
-            taken += 1;
-        }
-        assert_eq!(taken, WAITING);
+        assert_eq!(ids(second.take()), ["a", "b"]);
+        assert_eq!(ids(second.take()), [""; 0]);
         assert_eq!(dropped.map(|counter| counter.get()), [0, 1]);
         assert_eq!(Arc::strong_count(&file), 1, "nothing is kept open");
     }

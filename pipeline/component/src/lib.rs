@@ -31,7 +31,7 @@ pub use batch::{Batch, Metadata};
 pub use delivery::{
     Delivery, DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings,
 };
-pub use executables::{BuildId, Executable, Executables};
+pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
 pub use meter::{Meter, MeterError};
 pub use prometheus::{Gauge, Histogram, IntCounter};

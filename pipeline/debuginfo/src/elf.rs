@@ -12,7 +12,7 @@ use crate::{Refused, Source};
 /// The kernel runs no file with more.
 const MAX_PROGRAM_HEADERS: u64 = 65_536;
 /// Executables have some forty sections, unless their linker kept one for each function.
-const MAX_SECTION_HEADERS: u64 = 8 << 20;
+const MAX_SECTION_HEADERS: u64 = 4 << 20;
 /// The longest seen is a few hundred bytes.
 const MAX_NAMES: u64 = 4 << 20;
 

@@ -7,7 +7,7 @@
 //!
 //! Files come from anybody who may start a process, and are read by a process with many rights: each
 //! size has a limit, and no file is trusted to stay as it is. Memory is the headers of the sections
-//! (at most 8 MiB), their names while it is planned (4 MiB), and what the reader asks for at a time.
+//! (at most 4 MiB), their names while it is planned (4 MiB), and what the reader asks for at a time.
 
 mod elf;
 mod extraction;

@@ -20,7 +20,8 @@ pub struct DebuginfoConfig {
     pub max_file_size: u64,
     /// Executables that wait for their upload, each of them open, so that it can be uploaded after its
     /// program ended. When there are more, the one with the fewest samples is dropped and counted. Each takes one of
-    /// the descriptors of this process, of which there are often no more than 1024.
+    /// the descriptors of this process, of which there are often no more than 1024. As many may wait while nothing is
+    /// exported.
     pub max_open: u32,
     /// Bytes a second, over all uploads; 0 means as fast as it goes. A single upload is faster where it would not be
     /// done in `timeout` otherwise, and the next one waits for as much longer.

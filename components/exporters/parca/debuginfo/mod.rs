@@ -22,10 +22,10 @@ mod weights;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use profcol_component::{BuildContext, Executable, Stop};
+use profcol_component::{BuildContext, Executable, Stop, Subscription};
 use profcol_net::GrpcClient;
 use profcol_profile::Profiles;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -51,8 +51,7 @@ pub struct Debuginfo {
     shelf: Mutex<Shelf>,
     /// Where both are locked, this is first.
     settled: Mutex<Settled>,
-    /// Taken when it runs.
-    offered: Mutex<Option<mpsc::Receiver<Executable>>>,
+    offered: Subscription,
     weighed: Notify,
 }
 
@@ -67,13 +66,16 @@ impl Debuginfo {
             return None;
         }
         let telemetry = Telemetry::new(context);
-        let offered = context.executables.subscribe(telemetry.skipped("dropped"));
+        let most = config.max_open as usize;
+        let offered = context
+            .executables
+            .subscribe(most, telemetry.skipped("dropped"));
         Some(Arc::new(Self {
-            shelf: Mutex::new(Shelf::new(config.max_open as usize)),
+            shelf: Mutex::new(Shelf::new(most)),
             settled: Mutex::new(Settled::empty()),
             server: server.to_owned(),
             config: config.clone(),
-            offered: Mutex::new(Some(offered)),
+            offered,
             weighed: Notify::new(),
             telemetry,
         }))
@@ -83,6 +85,12 @@ impl Debuginfo {
     pub fn seen(&self, profiles: &Profiles) {
         let settled = lock(&self.settled);
         let mut shelf = lock(&self.shelf);
+        for executable in self.offered.take() {
+            if !settled.contains(executable.build_id.text()) && shelf.add(executable) {
+                self.telemetry.skipped("dropped").inc();
+            }
+        }
+        self.telemetry.waiting.set(shelf.len() as f64);
         let weights = weights(profiles.model(), |build_id| {
             if settled.contains(build_id) {
                 return false;
@@ -105,9 +113,6 @@ impl Debuginfo {
 
     /// Uploads until `stop`; what is under way then is given up.
     pub async fn run(&self, client: GrpcClient, stop: Stop) {
-        let Some(mut offered) = lock(&self.offered).take() else {
-            return;
-        };
         let (directory, server) = (self.config.state_directory.clone(), self.server.clone());
         let opened = tokio::task::spawn_blocking(move || Settled::open(&directory, &server));
         match opened.await {
@@ -141,7 +146,6 @@ impl Debuginfo {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(executable) = offered.recv() => self.add(executable),
                 Some(ended) = uploads.join_next() => match ended {
                     Ok((executable, ended)) => self.end(&executable, ended, &mut pause),
                     Err(error) => tracing::error!(%error, "an upload of debuginfo ended early"),
@@ -166,17 +170,6 @@ impl Debuginfo {
             timeout: config.timeout.into(),
             budget: Mutex::new(Budget::new(config.rate_limit)),
         }
-    }
-
-    fn add(&self, executable: Executable) {
-        if lock(&self.settled).contains(executable.build_id.text()) {
-            return;
-        }
-        let mut shelf = lock(&self.shelf);
-        if shelf.add(executable) {
-            self.telemetry.skipped("dropped").inc();
-        }
-        self.telemetry.waiting.set(shelf.len() as f64);
     }
 
     /// Counts and tells what became of a try, and decides how to go on.
