@@ -257,7 +257,8 @@ impl Rig {
     fn count(&self, name: &str, label: &str) -> u64 {
         let text = String::from_utf8(self.meter.render().unwrap()).unwrap();
         let line = text.lines().find(|line| {
-            line.starts_with(&format!("profcol_parca_debuginfo_{name}{{")) && line.contains(label)
+            line.starts_with(&format!("otelcol_exporter_parca_debuginfo_{name}{{"))
+                && line.contains(label)
         });
         let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
         value.unwrap_or(0)

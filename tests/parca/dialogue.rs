@@ -1,23 +1,19 @@
 //! Calls of agents, and calls to servers.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use ::http::HeaderMap;
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{
-    Compression, GrpcCall, GrpcClient, GrpcClientSettings, GrpcRequest, GrpcServer,
-    GrpcServerSettings, GrpcService, Message, unknown_method,
-};
-use profcol_parca::service::{WRITE, WRITE_ARROW, request};
-use profcol_profile::{Profiles, Validation};
+use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, Message};
+use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, request};
+use profcol_profile::Profiles;
 
 use crate::backend::{self, Client, wait_until};
 use crate::peers::profcol;
+use crate::script::{Answer, Script};
 use crate::support::golden;
-use crate::{Server, messages, total};
+use crate::{Server, messages, profiles, sum};
 
 fn recordings(folder: &str) -> Vec<PathBuf> {
     let Some(folder) = golden(folder) else {
@@ -64,15 +60,15 @@ async fn write(client: &GrpcClient, messages: &[Vec<u8>]) -> Result<Vec<Bytes>, 
     Ok(answers)
 }
 
-async fn write_arrow(client: &GrpcClient, message: &[u8]) -> Result<(), Status> {
+async fn unary(client: &GrpcClient, path: &'static str, message: &[u8]) -> Result<Bytes, Status> {
     let message = Message::from(Bytes::copy_from_slice(message));
     let call = GrpcCall {
-        path: WRITE_ARROW,
+        path,
         message: &message,
         headers: HeaderMap::new(),
         timeout: None,
     };
-    client.unary(call).await.map(|_| ())
+    client.unary(call).await.map(|reply| reply.message)
 }
 
 #[test]
@@ -102,7 +98,7 @@ fn answers_recorded_agents_as_the_recorded_server_did() {
     {
         let recorded = messages(path);
         runtime
-            .block_on(write_arrow(&client, &recorded[0].1))
+            .block_on(unary(&client, WRITE_ARROW, &recorded[0].1))
             .unwrap();
         expected += rows;
     }
@@ -136,7 +132,8 @@ fn refuses_what_a_real_server_refuses() {
         assert!(status.message.contains(says), "{name}: {status}");
     };
     let written = |messages: &[Vec<u8>]| runtime.block_on(write(&client, messages)).map(|_| ());
-    let sent = |message: &[u8]| runtime.block_on(write_arrow(&client, message));
+    let unary = |path, message: &[u8]| runtime.block_on(unary(&client, path, message)).map(|_| ());
+    let sent = |message: &[u8]| unary(WRITE_ARROW, message);
     let invalid = Code::InvalidArgument;
     check("garbage", sent(&garbage), invalid, "byte");
     check("nothing", sent(&[]), invalid, "byte");
@@ -150,6 +147,22 @@ fn refuses_what_a_real_server_refuses() {
         invalid,
         "v2",
     );
+    let sent = |message: &[u8]| unary(WRITE_RAW, message);
+    check("garbage on WriteRaw", sent(b"\x12\xff"), invalid, "request");
+    // A series without a name, and one whose file is no pprof, or not a whole gzip.
+    check("no name", sent(b"\x12\x00"), invalid, "__name__");
+    let named = b"\x0a\x11\x0a\x0f\x0a\x08__name__\x12\x03cpu";
+    let with_file = |file: &[u8]| {
+        let length = file.len() as u8;
+        let sample = [&[0x12, length + 2, 0x0a, length], file].concat();
+        let length = (named.len() + sample.len()) as u8;
+        [&[0x12, length], &named[..], &sample].concat()
+    };
+    check("no pprof", sent(&with_file(b"none")), invalid, "profile");
+    let torn = with_file(b"\x1f\x8b\x08\x00");
+    check("half a gzip", sent(&torn), Code::Unknown, "decompress");
+    unary(WRITE_RAW, &with_file(b"")).unwrap();
+    unary(WRITE_RAW, b"").unwrap();
     let crossed = [samples.clone(), other_stacks];
     check(
         "stacks of another",
@@ -185,7 +198,7 @@ receivers:
 exporters:
   parca: {{endpoint: \"{to}\", tls: {{insecure: true}}, external_labels: {{cluster: demo}}, {options}}}
 service:
-  telemetry: {{metrics: {{level: none}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
   pipelines:
     profiles: {{receivers: [otlp], exporters: [parca]}}
 "
@@ -193,12 +206,6 @@ service:
     process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
     let client = Client::new(backend::endpoint_in(&process.output(), "grpc"));
     (process, client)
-}
-
-fn profiles() -> Option<Profiles> {
-    let body = std::fs::read(golden("otlp/profiler/export-03.pb")?).unwrap();
-    let received = Profiles::from_wire(body.into(), Validation::Reject).unwrap();
-    Some(received.profiles)
 }
 
 /// Names of functions and files of all frames, each with how often it was seen at the top of a stack.
@@ -230,11 +237,11 @@ fn leaves(taken: &[Profiles]) -> std::collections::BTreeMap<String, i64> {
 }
 
 #[test]
-fn what_is_sent_arrives_with_its_names_in_either_schema() {
+fn what_is_sent_arrives_with_its_names_in_each_schema() {
     let Some(profiles) = profiles() else {
         return;
     };
-    for schema in ["auto", "v1", "v2"] {
+    for schema in ["auto", "v1", "v2", "pprof"] {
         let server = Server::new();
         let (_agent, client) = agent(server.address, &format!("schema: {schema}"));
         client.send(&profiles).unwrap();
@@ -252,53 +259,178 @@ fn what_is_sent_arrives_with_its_names_in_either_schema() {
     }
 }
 
-/// A server from before `Write`, or one that is not Parca's.
-struct OnlyArrow(Arc<Mutex<Vec<usize>>>);
-
-impl GrpcService for OnlyArrow {
-    fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
-        if path == WRITE_ARROW {
-            return Ok(());
-        }
-        Err(unknown_method(path))
-    }
-
-    async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
-        self.0.lock().unwrap().push(request.message.plain.len());
-        Ok(Bytes::new())
-    }
+/// A server that knows these methods, and an agent that may choose.
+fn old_server(methods: &[&'static str]) -> (Script, crate::peers::Process, Client) {
+    let server = Script::new();
+    server.knows(methods);
+    let (process, client) = agent(server.address, "");
+    (server, process, client)
 }
 
 #[test]
-fn a_server_without_the_dialogue_gets_the_other_schema() {
+fn a_server_gets_the_first_schema_that_it_knows() {
     let Some(profiles) = profiles() else {
         return;
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let settings = GrpcServerSettings {
-        endpoint: "127.0.0.1:0".into(),
-        ..GrpcServerSettings::default()
-    };
-    let server = {
-        let _inside = runtime.enter();
-        GrpcServer::bind(&settings, None).unwrap()
-    };
-    let address = server.local_addr().to_string().parse().unwrap();
-    let taken = Arc::new(Mutex::new(Vec::new()));
-    runtime.spawn(server.serve(OnlyArrow(Arc::clone(&taken)), std::future::pending()));
-    let (mut process, client) = agent(address, "");
-    for sent in 1..=2 {
+    let (server, mut process, client) = old_server(&[WRITE_ARROW]);
+    let sum = sum(std::slice::from_ref(&profiles));
+    let mut expected = 0;
+    let mut next = |server: &Script, path: &str| {
         client.send(&profiles).unwrap();
-        wait_until("it to arrive", || taken.lock().unwrap().len() == sent);
-    }
-    process.wait_for_output("to say so once", |said| {
-        said.matches("does not take profiles in schema v1").count() == 1
+        expected += sum;
+        wait_until("it to arrive", || server.total() == expected);
+        assert_eq!(server.paths().last().map(String::as_str), Some(path));
+    };
+    next(&server, WRITE_ARROW);
+    next(&server, WRITE_ARROW);
+    // It asked once what the server does not know.
+    assert_eq!(server.paths(), [WRITE, WRITE_ARROW, WRITE_ARROW]);
+    // The server is replaced by an older one, and that by a newer one that knows one method.
+    server.knows(&[WRITE_RAW]);
+    next(&server, WRITE_RAW);
+    server.knows(&[WRITE]);
+    next(&server, WRITE);
+    process.wait_for_output("to say so", |said| {
+        let taken = said.matches("The server takes profiles.").count();
+        let not_taken = said
+            .matches("does not take profiles in this schema")
+            .count();
+        (taken, not_taken) == (3, 3)
     });
-    runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+#[test]
+fn a_server_that_knows_no_method_is_told_of() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    let (_server, mut process, client) = old_server(&[]);
+    client.send(&profiles).unwrap();
+    process.wait_for_output("to say so", |said| {
+        said.contains("in none of the three schemas") && said.contains("dropped_samples")
+    });
+}
+
+#[test]
+fn an_old_server_gets_lines_without_columns() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    let server = Script::new();
+    server.next([Answer::RefuseColumns, Answer::Take, Answer::Take]);
+    let (mut process, client) = agent(server.address, "schema: v1");
+    let sum = sum(std::slice::from_ref(&profiles));
+    client.send(&profiles).unwrap();
+    wait_until("it to arrive", || server.total() == sum);
+    client.send(&profiles).unwrap();
+    wait_until("the next to arrive", || server.total() == 2 * sum);
+    // The second batch is not tried with columns.
+    assert_eq!(server.paths().len(), 3);
+    assert!(server.has_columns().iter().eq(&[true, false, false]));
+    process.wait_for_output("to say so", |said| said.contains("no columns of lines"));
+}
+
+/// What an agent does that gives a server little time and asks it again soon.
+const SOON: &str =
+    "schema: v1, timeout: 1s, retry_on_failure: {initial_interval: 50ms, max_interval: 50ms}";
+
+#[test]
+fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    let server = Script::new();
+    let (mut process, client) = agent(server.address, SOON);
+    let sum = sum(std::slice::from_ref(&profiles));
+    let mut expected = 0;
+    let mut arrives_after = |answers: &[Answer]| {
+        server.next(answers.iter().cloned());
+        client.send(&profiles).unwrap();
+        expected += sum;
+        wait_until("it to arrive", || server.total() == expected);
+        assert_eq!(server.total(), expected, "{answers:?}");
+    };
+    for code in [
+        Code::Cancelled,
+        Code::DeadlineExceeded,
+        Code::Aborted,
+        Code::OutOfRange,
+        Code::Unavailable,
+        Code::DataLoss,
+    ] {
+        let status = Status::new(code, "not now");
+        arrives_after(&[Answer::Refuse(status.clone()), Answer::RefuseAtEnd(status)]);
+    }
+    arrives_after(&[Answer::NeverAsk]);
+    arrives_after(&[Answer::AskAlsoForUnknown]);
+    // A server that answers well without asking has all that it needs.
+    server.next([Answer::CloseEarly]);
+    client.send(&profiles).unwrap();
+    arrives_after(&[]);
+
+    for code in Code::ALL {
+        let is_final = !matches!(
+            code,
+            Code::Ok
+                | Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::Aborted
+                | Code::OutOfRange
+                | Code::Unavailable
+                | Code::DataLoss
+        );
+        if is_final {
+            let status = Status::new(code, format!("never {code}"));
+            // Where it may be for the columns it is tried once without.
+            server.next([Answer::Refuse(status.clone()), Answer::Refuse(status)]);
+            client.send(&profiles).unwrap();
+            process.wait_for_output("to say so", |said| {
+                let lines = said.lines();
+                let mut lines = lines.filter(|line| line.contains("dropped_samples"));
+                lines.any(|line| line.contains(&format!("never {code}")))
+            });
+            server.forget_answers();
+        }
+    }
+    server.next([Answer::AskWithGarbage, Answer::AskWithGarbage]);
+    client.send(&profiles).unwrap();
+    process.wait_for_output("to say so", |said| {
+        said.contains("in a way that is not known")
+    });
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_gets_the_batch_when_it_is_back() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    let server = Script::new();
+    server.next([Answer::NeverAsk]);
+    let address = server.address;
+    let (_agent, client) = agent(address, &SOON.replace("timeout: 1s", "timeout: 60s"));
+    client.send(&profiles).unwrap();
+    wait_until("the call to begin", || server.paths().len() == 1);
+    drop(server);
+    let server = Script::on(address);
+    let sum = sum(std::slice::from_ref(&profiles));
+    wait_until("it to arrive", || server.total() == sum);
+}
+
+#[test]
+fn what_is_too_long_arrives_in_pieces() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    for (schema, bytes) in [("v1", 20_000), ("v2", 20_000), ("pprof", 4_000)] {
+        let server = Script::new();
+        server.takes_at_most(bytes);
+        let (_agent, client) = agent(server.address, &format!("schema: {schema}"));
+        client.send(&profiles).unwrap();
+        let sum = sum(std::slice::from_ref(&profiles));
+        wait_until("all of it to arrive", || server.total() >= sum);
+        assert_eq!(server.total(), sum, "{schema}");
+        assert!(server.taken() > 1, "{schema}");
+    }
 }
 
 #[test]
@@ -312,22 +444,82 @@ fn nothing_is_lost_while_the_server_is_away() {
     for _ in 0..3 {
         client.send(&profiles).unwrap();
     }
-    let destination = backend::Destination::new(backend::Mode::Take);
-    let mut late = profcol(&format!(
-        "\
-receivers:
-  parca: {{endpoint: \"{}\"}}
-exporters:
-  otlp_grpc: {{endpoint: {}, tls: {{insecure: true}}}}
-service:
-  telemetry: {{metrics: {{level: none}}}}
-  pipelines:
-    profiles: {{receivers: [parca], exporters: [otlp_grpc]}}
-",
-        nobody.address, destination.address
-    ));
-    late.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    let late = Server::with(&nobody.address.to_string(), "");
     let sum: i64 = 3 * leaves(&[profiles]).values().sum::<i64>();
-    wait_until("everything to arrive", || total(&destination) >= sum);
-    assert_eq!(total(&destination), sum);
+    wait_until("everything to arrive", || late.total() >= sum);
+    assert_eq!(late.total(), sum);
+}
+
+const DEBUGINFO: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/";
+
+#[test]
+fn debuginfo_is_passed_on_and_so_are_the_answers() {
+    let upstream = Script::new();
+    let options = format!(
+        "debuginfo_upstream: {{endpoint: \"{}\", tls: {{insecure: true}}}}",
+        upstream.address
+    );
+    let server = Server::with("127.0.0.1:0", &options);
+    let runtime = runtime();
+    let client = runtime.block_on(async { client(&server) });
+    let paths = [
+        "/parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload",
+        "/parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload",
+        "/parca.debuginfo.v1alpha1.DebuginfoService/Upload",
+        "/parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished",
+    ];
+    let recorded = recordings("parca/debuginfo");
+    for (path, file) in paths.into_iter().zip(&recorded) {
+        assert!(file.to_string_lossy().contains(&path[DEBUGINFO.len()..]));
+        let (sent, answered): (Vec<_>, Vec<_>) = messages(file)
+            .into_iter()
+            .partition(|(is_sent, _)| *is_sent);
+        let sent: Vec<Vec<u8>> = sent.into_iter().map(|(_, message)| message).collect();
+        let answer = answered[0].1.clone();
+        upstream.next([Answer::Say(answer.clone())]);
+        let told = if path.ends_with("/Upload") {
+            runtime.block_on(async {
+                let mut call = client.stream(path, None).await?;
+                for (position, message) in sent.iter().enumerate() {
+                    let is_last = position + 1 == sent.len();
+                    call.ready().await?;
+                    call.send(message.clone().into(), is_last).await?;
+                }
+                let answer = call.receive().await?.unwrap();
+                call.receive().await.map(|end| {
+                    assert_eq!(end, None);
+                    answer
+                })
+            })
+        } else {
+            runtime.block_on(unary(&client, path, &sent[0]))
+        };
+        assert_eq!(told.unwrap(), answer, "{path}");
+        assert_eq!(upstream.heard(), sent, "{path}");
+    }
+    // What the upstream refuses is refused.
+    let status = Status::new(Code::FailedPrecondition, "in progress");
+    upstream.next([Answer::Refuse(status.clone())]);
+    let refused = runtime.block_on(unary(&client, paths[1], b"")).unwrap_err();
+    assert_eq!(
+        (refused.code, refused.message),
+        (status.code, status.message)
+    );
+}
+
+#[test]
+fn no_debuginfo_is_wanted_where_nobody_takes_it() {
+    let server = Server::new();
+    let runtime = runtime();
+    let client = runtime.block_on(async { client(&server) });
+    let path = "/parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload";
+    let answer = runtime
+        .block_on(unary(&client, path, b"\x0a\x04abcd"))
+        .unwrap();
+    // The reason alone: false stands nowhere.
+    assert_eq!(answer[0], 0x12);
+    assert!(String::from_utf8_lossy(&answer).contains("debuginfo_upstream"));
+    let path = "/parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload";
+    let refused = runtime.block_on(unary(&client, path, b"")).unwrap_err();
+    assert_eq!(refused.code, Code::FailedPrecondition, "{refused}");
 }

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use profcol_net::grpc::{Code, Status};
 use profcol_parca::padata::Reader;
-use profcol_profile::{Profiles, Validation};
 
 use crate::backend::{self, Client, Destination, Mode, wait_until};
 use crate::peers::{Process, profcol};
 use crate::support::golden;
-use crate::total;
+use crate::{profiles, total};
 
 /// A profcol that delivers the files of a folder.
 fn uploader(folder: &Path, to: &Destination, options: &str) -> Process {
@@ -182,12 +181,6 @@ service:
     process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
     let client = Client::new(backend::endpoint_in(&process.output(), "grpc"));
     (process, client)
-}
-
-fn profiles() -> Option<Profiles> {
-    let body = fs::read(golden("otlp/profiler/export-03.pb")?).unwrap();
-    let received = Profiles::from_wire(body.into(), Validation::Reject).unwrap();
-    Some(received.profiles)
 }
 
 #[test]

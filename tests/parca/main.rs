@@ -13,6 +13,7 @@ mod dialogue;
 mod files;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod script;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -22,6 +23,8 @@ use std::path::Path;
 
 use backend::{Destination, Mode};
 use peers::{Process, profcol};
+use profcol_profile::{Profiles, Validation};
+use support::golden;
 
 /// A profcol that takes what Parca Agents send.
 struct Server {
@@ -33,11 +36,16 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
+        Self::with("127.0.0.1:0", "")
+    }
+
+    /// Listens on `endpoint`; `options` are further ones of the receiver.
+    fn with(endpoint: &str, options: &str) -> Self {
         let destination = Destination::new(Mode::Take);
         let mut process = profcol(&format!(
             "\
 receivers:
-  parca: {{endpoint: 127.0.0.1:0, write_timeout: 2s}}
+  parca: {{endpoint: \"{endpoint}\", write_timeout: 2s, {options}}}
 exporters:
   otlp_grpc: {{endpoint: {}, tls: {{insecure: true}}}}
 service:
@@ -68,7 +76,11 @@ service:
 }
 
 fn total(destination: &Destination) -> i64 {
-    let taken = destination.taken();
+    sum(&destination.taken())
+}
+
+/// The sum of all values.
+fn sum(taken: &[Profiles]) -> i64 {
     let profiles = taken.iter().flat_map(|taken| taken.model().profiles());
     let samples = profiles.flat_map(|profile| profile.samples.iter());
     samples
@@ -77,6 +89,13 @@ fn total(destination: &Destination) -> i64 {
             values => values.iter().sum(),
         })
         .sum()
+}
+
+/// Profiles of a real profiler.
+fn profiles() -> Option<Profiles> {
+    let body = fs::read(golden("otlp/profiler/export-03.pb")?).unwrap();
+    let received = Profiles::from_wire(body.into(), Validation::Reject).unwrap();
+    Some(received.profiles)
 }
 
 /// The messages of a recorded call: whether the client sent it, and its bytes.

@@ -1,13 +1,11 @@
 //! The options of `padata`.
 
-use std::collections::BTreeMap;
-
 use profcol_config::{Config, Duration, Problems};
-use profcol_parca::{LabelRules, sanitized};
+use profcol_parca::LabelRules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::parca::{left_out, rules};
+use crate::shared::parca::LabelSettings;
 
 /// Records profiles in Parca Agent's offline files.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -27,10 +25,8 @@ pub struct PadataConfig {
     pub when_full: WhenFull,
     /// The layout: `v1`, which Parca Agent can upload, or `v2`, which it cannot.
     pub schema: Schema,
-    /// Labels for every sample that has none of that name.
-    pub external_labels: BTreeMap<String, String>,
-    /// Attributes that do not become labels, by name or by beginning and `*`.
-    pub leave_out_attributes: Vec<String>,
+    #[serde(flatten)]
+    pub labels: LabelSettings,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -59,8 +55,7 @@ impl Default for PadataConfig {
             max_total_bytes: 1 << 30,
             when_full: WhenFull::DropOldest,
             schema: Schema::V1,
-            external_labels: BTreeMap::new(),
-            leave_out_attributes: left_out(),
+            labels: LabelSettings::default(),
         }
     }
 }
@@ -82,17 +77,12 @@ impl Config for PadataConfig {
                 "must be positive and at most `max_total_bytes`",
             );
         }
-        for name in self.external_labels.keys() {
-            if name.is_empty() || sanitized(name) != name.as_str() {
-                let message = "not a label name: letters, digits and _ are possible";
-                problems.add(&format!("external_labels::{name}"), message);
-            }
-        }
+        self.labels.validate(problems);
     }
 }
 
 impl PadataConfig {
     pub fn label_rules(&self) -> LabelRules {
-        rules(&self.external_labels, &self.leave_out_attributes)
+        self.labels.rules()
     }
 }

@@ -1,16 +1,14 @@
 //! The options of `parca`.
 
-use std::collections::BTreeMap;
-
 use profcol_component::DeliverySettings;
 use profcol_config::{Config, Problems, Secret};
 use profcol_net::GrpcClientSettings;
-use profcol_parca::{LabelRules, sanitized};
+use profcol_parca::LabelRules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::debuginfo::DebuginfoConfig;
-use crate::shared::parca::{left_out, rules};
+use crate::shared::parca::LabelSettings;
 
 /// Sends profiles to a Parca server, as Parca Agent does.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -27,15 +25,15 @@ pub struct ParcaConfig {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bearer_token_file: String,
     /// How profiles are written: `v1` (samples, and of the stacks those that the server asks for),
-    /// `v2` (one message), or `auto`: `v1`, and `v2` where the server does not know that.
+    /// `v2` (one message), `pprof` (a file for each set of labels), or `auto`: the first of these
+    /// that the server knows.
     pub schema: SchemaChoice,
-    /// Labels for every sample that has none of that name.
-    pub external_labels: BTreeMap<String, String>,
-    /// Attributes that do not become labels, by name or by beginning and `*`.
-    pub leave_out_attributes: Vec<String>,
+    #[serde(flatten)]
+    pub labels: LabelSettings,
     /// Of the executables that samples met, for the server to name their code.
     pub debuginfo: DebuginfoConfig,
-    /// The largest message that the server takes, in MiB; larger batches are sent in pieces.
+    /// The largest message that the server takes, in MiB, before compression; what would need a
+    /// larger one is sent in pieces.
     pub max_request_size_mib: u32,
 }
 
@@ -46,6 +44,7 @@ pub enum SchemaChoice {
     Auto,
     V1,
     V2,
+    Pprof,
 }
 
 /// A server takes 64.
@@ -59,8 +58,7 @@ impl Default for ParcaConfig {
             bearer_token: Secret::default(),
             bearer_token_file: String::new(),
             schema: SchemaChoice::Auto,
-            external_labels: BTreeMap::new(),
-            leave_out_attributes: left_out(),
+            labels: LabelSettings::default(),
             debuginfo: DebuginfoConfig::default(),
             max_request_size_mib: MAX_REQUEST_SIZE_MIB,
         }
@@ -76,17 +74,12 @@ impl Config for ParcaConfig {
         if has_token && self.client.auth.is_some() {
             problems.add("bearer_token", "there is `auth` too: one of them has to go");
         }
-        for name in self.external_labels.keys() {
-            if name.is_empty() || sanitized(name) != name.as_str() {
-                let message = "not a label name: letters, digits and _ are possible";
-                problems.add(&format!("external_labels::{name}"), message);
-            }
-        }
+        self.labels.validate(problems);
     }
 }
 
 impl ParcaConfig {
     pub fn label_rules(&self) -> LabelRules {
-        rules(&self.external_labels, &self.leave_out_attributes)
+        self.labels.rules()
     }
 }

@@ -1,8 +1,17 @@
 //! Sends profiles to a Parca server.
+//!
+//! ```text
+//! batch ─► Messages (encoded, checked, measured) ─► turn ─► call ─► answer
+//!             │ too long                              │        └ the method is not known: the next schema
+//!             └ the engine sends pieces               └ alone, where a connection ended under it
+//! ```
 
+mod choice;
 mod config;
 mod debuginfo;
 mod dialogue;
+mod messages;
+mod suspects;
 mod token;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +19,23 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, RunError,
-    Stability, StartError, Stop,
+    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, IntCounter, Refusal,
+    RunError, Stability, StartError, Stop,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
-use profcol_net::grpc::Code;
+use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, GrpcClient, GrpcClientSettings, retry};
-use profcol_parca::{LabelRules, Version};
+use profcol_parca::LabelRules;
+use profcol_parca::ipc::NotEncoded;
+use profcol_profile::Profiles;
 
+use self::choice::Choice;
 pub use self::config::ParcaConfig;
-use self::config::SchemaChoice;
 use self::debuginfo::Debuginfo;
-use self::dialogue::{Failure, send_v1, send_v2};
+use self::dialogue::{Failure, send};
+use self::messages::{Lines, Messages, Schema, Unsaid, Wording};
+use self::suspects::{Suspects, is_end};
 use self::token::Token;
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
 
@@ -34,10 +47,24 @@ pub struct Parca {
     client: OnceLock<GrpcClient>,
     debuginfo: Option<Arc<Debuginfo>>,
     limit: SizeLimit,
-    /// The server has said that it does not know the older layout's method.
-    is_v1_unknown: AtomicBool,
-    is_choice_told: AtomicBool,
+    choice: Choice,
+    suspects: Suspects,
+    /// The server has taken lines without columns, and not those with them.
+    is_old: AtomicBool,
+    telemetry: Telemetry,
 }
+
+struct Telemetry {
+    fatal_records: IntCounter,
+    given_up_batches: IntCounter,
+}
+
+/// A message of up to this size takes seconds only where the server is busy, and is not cut for it.
+const SLOW_BYTES: usize = 1 << 20;
+
+/// A piece of a batch is not made smaller than this in one step: what is written of it need not be
+/// as long as the limit makes it look, and a sample that does not fit into a piece is lost.
+const SMALL_PIECE: usize = 1 << 20;
 
 impl Factory for Parca {
     const NAME: &'static str = "parca";
@@ -67,8 +94,10 @@ impl Factory for Parca {
             client: OnceLock::new(),
             debuginfo: Debuginfo::new(&config.debuginfo, &config.client.endpoint, context),
             limit: SizeLimit::new(config.max_request_size_mib),
-            is_v1_unknown: AtomicBool::new(false),
-            is_choice_told: AtomicBool::new(false),
+            choice: Choice::new(config.schema),
+            suspects: Suspects::default(),
+            is_old: AtomicBool::new(false),
+            telemetry: Telemetry::new(context),
             config: config.clone(),
         }))
     }
@@ -77,7 +106,11 @@ impl Factory for Parca {
 #[async_trait]
 impl Exporter for Parca {
     fn delivery(&self) -> Delivery {
-        self.config.delivery.delivery()
+        // Each call is limited here, so that one that takes too long can be made of smaller messages.
+        Delivery {
+            timeout: None,
+            ..self.config.delivery.delivery()
+        }
     }
 
     async fn start(&self) -> Result<(), StartError> {
@@ -100,33 +133,30 @@ impl Exporter for Parca {
             .client
             .get()
             .ok_or_else(|| Refusal::retry("not started yet"))?;
-        // Nothing that is written of a batch is longer than the batch's own bytes by much.
-        self.limit.check(batch.profiles.encoded_len())?;
-        let mut version = self.version();
-        loop {
-            match self.send(client, batch, version).await {
+        let candidates = self.choice.candidates();
+        let is_open = candidates.len() > 1;
+        let mut not_known = None;
+        for schema in candidates {
+            match self.deliver(client, &batch.profiles, schema).await {
                 Ok(()) => {
-                    self.tell(version);
+                    self.choice.took(schema);
                     if let Some(debuginfo) = &self.debuginfo {
                         debuginfo.seen(&batch.profiles);
                     }
                     return Ok(Delivered::default());
                 }
                 Err(Failure::Refused { status, .. })
-                    if status.code == Code::Unimplemented
-                        && version == Version::V1
-                        && self.config.schema == SchemaChoice::Auto =>
+                    if is_open && status.code == Code::Unimplemented =>
                 {
-                    tracing::info!(
-                        %status,
-                        "The server does not take profiles in schema v1: sending v2."
-                    );
-                    self.is_v1_unknown.store(true, Ordering::Relaxed);
-                    version = Version::V2;
+                    self.choice.not_known(schema, &status);
+                    not_known = Some(status);
                 }
-                Err(failure) => return Err(self.refused(failure)),
+                Err(failure) => return Err(self.refused(&batch.profiles, failure)),
             }
         }
+        let status = not_known.map_or_else(String::new, |status| status.to_string());
+        let reason = format!("the server takes profiles in none of the three schemas: {status}");
+        Err(Refusal::permanent(reason))
     }
 }
 
@@ -141,46 +171,152 @@ impl Parca {
             .map_err(|error| RunError(not_started(&self.id, error).0))
     }
 
-    fn version(&self) -> Version {
-        match self.config.schema {
-            SchemaChoice::V2 => Version::V2,
-            SchemaChoice::Auto if self.is_v1_unknown.load(Ordering::Relaxed) => Version::V2,
-            SchemaChoice::Auto | SchemaChoice::V1 => Version::V1,
-        }
-    }
-
-    fn tell(&self, version: Version) {
-        if !self.is_choice_told.swap(true, Ordering::Relaxed) {
-            tracing::info!(schema = version.name(), "The server takes profiles.");
-        }
-    }
-
-    async fn send(
+    async fn deliver(
         &self,
         client: &GrpcClient,
-        batch: &Batch,
-        version: Version,
+        profiles: &Profiles,
+        schema: Schema,
     ) -> Result<(), Failure> {
-        let profiles = &batch.profiles;
-        let timeout = self.config.delivery.limit();
-        match version {
-            Version::V1 => send_v1(client, profiles, &self.rules, timeout).await,
-            Version::V2 => send_v2(client, profiles, &self.rules, timeout).await,
+        let mut wording = Wording {
+            rules: Arc::clone(&self.rules),
+            schema,
+            lines: if self.is_old.load(Ordering::Relaxed) {
+                Lines::WithoutColumns
+            } else {
+                Lines::WithColumns
+            },
+        };
+        let sent = self.say(client, profiles, &wording).await;
+        let Err(Failure::Refused { status, .. }) = &sent else {
+            return sent;
+        };
+        let may_be_old = matches!(
+            status.code,
+            Code::InvalidArgument | Code::Internal | Code::Unknown
+        );
+        if !may_be_old || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
+            return sent;
+        }
+        wording.lines = Lines::WithoutColumns;
+        // Where that is not the reason, the first answer says more.
+        if self.say(client, profiles, &wording).await.is_err() {
+            return sent;
+        }
+        if !self.is_old.swap(true, Ordering::Relaxed) {
+            tracing::info!(%status, "The server takes no columns of lines: leaving them out.");
+        }
+        Ok(())
+    }
+
+    async fn say(
+        &self,
+        client: &GrpcClient,
+        profiles: &Profiles,
+        wording: &Wording,
+    ) -> Result<(), Failure> {
+        let Some(messages) = Messages::encode(profiles, wording).await? else {
+            return Ok(());
+        };
+        let bytes = messages.longest();
+        self.limit
+            .check(bytes)
+            .map_err(|refusal| Failure::TooLong { refusal, bytes })?;
+        let first = messages.first();
+        let turn = self.suspects.turn(first).await;
+        let sent = send(client, &messages, self.config.delivery.limit()).await;
+        match &sent {
+            Err(Failure::Refused { status, .. }) if is_end(status) => {
+                if self.suspects.has_ended(&turn, first) {
+                    let status = status.clone();
+                    return Err(Failure::GivenUp { status });
+                }
+            }
+            _ => self.suspects.was_answered(&turn, first),
+        }
+        sent
+    }
+
+    fn refused(&self, profiles: &Profiles, failure: Failure) -> Refusal {
+        match failure {
+            Failure::TooLong { refusal, bytes } => in_pieces(refusal, bytes, profiles),
+            Failure::Unsaid(error) => {
+                if matches!(error, Unsaid::Record(NotEncoded::Fatal(_))) {
+                    self.telemetry.fatal_records.inc();
+                }
+                Refusal::permanent(error.to_string())
+            }
+            Failure::GivenUp { status } => {
+                self.telemetry.given_up_batches.inc();
+                Refusal::permanent(format!(
+                    "each time this batch was sent alone the connection ended, and the server may \
+                     have died of it: {status}"
+                ))
+            }
+            Failure::Refused { status, bytes } => self.refused_by(&status, bytes, profiles),
         }
     }
 
-    fn refused(&self, failure: Failure) -> Refusal {
-        match failure {
-            Failure::Defect(error) => Refusal::permanent(error.to_string()),
-            Failure::Broken(error) => Refusal::permanent(format!("encoding failed: {error}")),
-            Failure::Refused { status, bytes } => {
-                let reason = status.to_string();
-                if status.code == Code::ResourceExhausted && status.message.contains("larger than")
-                {
-                    return self.limit.learn(bytes, None, reason);
-                }
-                refusal(retry::of_grpc(&status), reason)
-            }
+    fn refused_by(&self, status: &Status, bytes: usize, profiles: &Profiles) -> Refusal {
+        let reason = status.to_string();
+        if status.code == Code::ResourceExhausted && status.message.contains("larger than") {
+            let refusal = self.limit.learn(bytes, None, reason);
+            return in_pieces(refusal, bytes, profiles);
+        }
+        // The server reads for five seconds.
+        let is_slow = status.code == Code::DeadlineExceeded
+            || status.code == Code::Unavailable && status.message.contains("i/o timeout");
+        if is_slow && bytes > SLOW_BYTES {
+            let limit_bytes = bytes / 2;
+            let refusal = Refusal::TooLarge {
+                reason,
+                limit_bytes,
+            };
+            return in_pieces(refusal, bytes, profiles);
+        }
+        refusal(retry::of_grpc(status), reason)
+    }
+}
+
+/// The limit of a message as one of the batch, which the engine cuts: what is written of a batch
+/// may be ten times as long as the batch is there, or shorter.
+fn in_pieces(refusal: Refusal, message_bytes: usize, profiles: &Profiles) -> Refusal {
+    let Refusal::TooLarge {
+        reason,
+        limit_bytes,
+    } = refusal
+    else {
+        return refusal;
+    };
+    let bytes = profiles.encoded_len();
+    let scaled = bytes as u128 * limit_bytes as u128 / message_bytes.max(1) as u128;
+    let scaled = usize::try_from(scaled).unwrap_or(usize::MAX);
+    let limit_bytes = match scaled.max(SMALL_PIECE) {
+        piece if piece < bytes => piece,
+        _ => bytes / 2,
+    };
+    Refusal::TooLarge {
+        reason,
+        limit_bytes,
+    }
+}
+
+impl Telemetry {
+    fn new(context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let labels = [("exporter", id.as_str())];
+        let counter = |name: &str, help: &str| {
+            let name = format!("otelcol_exporter_parca_{name}");
+            context.meter.counter(&name, help, &labels)
+        };
+        Self {
+            fatal_records: counter(
+                "fatal_records",
+                "Records that were not sent, since the server would have died of them.",
+            ),
+            given_up_batches: counter(
+                "given_up_batches",
+                "Batches under which connections ended again and again.",
+            ),
         }
     }
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use profcol_parca::{LabelRules, Pattern};
+use profcol_config::Problems;
+use profcol_parca::{LabelRules, Pattern, sanitized};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
-/// What describes a process or a host in detail, of which Parca Agent makes no labels by itself.
-const LEFT_OUT: [&str; 7] = [
+/// What describes a process, a host or a file in detail, of which Parca Agent makes no labels by
+/// itself.
+const LEFT_OUT: [&str; 8] = [
     "process.*",
     "profcol.*",
     "host.*",
@@ -13,22 +17,46 @@ const LEFT_OUT: [&str; 7] = [
     "telemetry.*",
     "linux.cgroup.path",
     "container.id",
+    "pprof.*",
 ];
 
-/// The attributes that do not become labels where nothing is said of them.
-pub(crate) fn left_out() -> Vec<String> {
-    LEFT_OUT.map(str::to_owned).to_vec()
+/// Which labels the rows have.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct LabelSettings {
+    /// Labels for every sample that has none of that name.
+    pub external_labels: BTreeMap<String, String>,
+    /// Attributes that do not become labels, by name or by beginning and `*`.
+    pub leave_out_attributes: Vec<String>,
 }
 
-pub(crate) fn rules(external: &BTreeMap<String, String>, left_out: &[String]) -> LabelRules {
-    LabelRules {
-        external: external
-            .iter()
-            .map(|(name, text)| (name.clone(), text.clone()))
-            .collect(),
-        left_out: left_out
-            .iter()
-            .map(|pattern| Pattern::new(pattern))
-            .collect(),
+impl Default for LabelSettings {
+    fn default() -> Self {
+        Self {
+            external_labels: BTreeMap::new(),
+            leave_out_attributes: LEFT_OUT.map(str::to_owned).to_vec(),
+        }
+    }
+}
+
+impl LabelSettings {
+    pub fn validate(&self, problems: &mut Problems) {
+        for name in self.external_labels.keys() {
+            if name.is_empty() || sanitized(name) != name.as_str() {
+                let message = "not a label name: letters, digits and _ are possible";
+                problems.add(&format!("external_labels::{name}"), message);
+            }
+        }
+    }
+
+    pub fn rules(&self) -> LabelRules {
+        let external = self.external_labels.iter();
+        let left_out = self.leave_out_attributes.iter();
+        LabelRules {
+            external: external
+                .map(|(name, text)| (name.clone(), text.clone()))
+                .collect(),
+            left_out: left_out.map(|pattern| Pattern::new(pattern)).collect(),
+        }
     }
 }

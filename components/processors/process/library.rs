@@ -7,7 +7,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use profcol_processes::{Executable, FileId, Host, Wanted, runtime};
+use profcol_processes::{Executable, FileId, Host, Wanted, milliseconds, runtime, timestamp};
 use profcol_profile::{KeyValue, Value};
 
 use super::service::{self, VARIABLES};
@@ -33,7 +33,8 @@ pub(super) struct Asked {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     attributes: Attributes,
-    pub name: String,
+    /// Of the file that it runs; kernel threads have none.
+    pub executable: Option<String>,
     /// What its environment calls its service.
     pub service: Option<String>,
     /// Files that could not be read for lack of rights.
@@ -64,7 +65,7 @@ impl Asked {
         let pid = u32::try_from(find(attributes, PID)?.as_int()?).ok()?;
         let host = host?;
         let created = text_of(attributes, "process.creation.time");
-        let created = created.and_then(|text| profcol_processes::milliseconds(&text));
+        let created = created.and_then(|text| milliseconds(&text));
         let id = text_of(attributes, "host.id");
         let is_local = match (&id, &host.id, text_of(attributes, "host.name")) {
             (Some(id), Some(own), _) => **id == **own,
@@ -159,12 +160,16 @@ impl Library {
         let executable = file.and_then(|(id, file)| self.executable(id, file));
         Known {
             attributes: self.attributes(described, executable.as_deref()),
-            name: described.name().to_owned(),
+            executable: described.path.as_ref().map(|_| described.name().to_owned()),
             service: service::from_environment(|name| described.variable(name)),
             refused: described.refused,
             start: described.start,
-            created: described.created(),
+            created: self.created(described),
         }
+    }
+
+    fn created(&self, described: &Described) -> Option<i64> {
+        described.created(self.host()?)
     }
 
     fn executable(&self, id: FileId, file: File) -> Option<Arc<Executable>> {
@@ -183,6 +188,7 @@ impl Library {
             Some(host) => host.user(user),
             None => user.to_string(),
         });
+        let created = self.created(described).and_then(timestamp);
         let compiler = executable.and_then(|it| it.compiler.as_deref());
         let runtime =
             runtime(described.name()).or_else(|| compiler?.starts_with("Go").then_some("go"));
@@ -209,10 +215,7 @@ impl Library {
             ("process.runtime.name", text(runtime)),
             ("process.parent_pid", Some(integer(described.parent))),
             ("process.owner", text(owner.as_deref())),
-            (
-                "process.creation.time",
-                text(described.created_text().as_deref()),
-            ),
+            ("process.creation.time", text(created.as_deref())),
             ("process.vpid", described.own_pid.map(integer)),
             ("process.linux.cgroup", text(described.cgroup.as_deref())),
             (

@@ -29,8 +29,12 @@ pub(super) fn add_name(attributes: &mut Attributes, known: &Known) -> bool {
     let owner = || OWNERS.iter().find_map(|key| text_of(attributes, key));
     let name = known.service.as_deref().map(str::to_owned);
     let name = name.or_else(|| Some(owner()?.to_string()));
-    let name = name.unwrap_or_else(|| format!("unknown_service:{}", known.name));
-    add_missing(attributes, [(SERVICE_NAME, Some(name.as_str().into()))])
+    let executable = || known.executable.as_ref();
+    let name = name.or_else(|| Some(format!("unknown_service:{}", executable()?)));
+    add_missing(
+        attributes,
+        [(SERVICE_NAME, name.as_deref().map(Into::into))],
+    )
 }
 
 /// The name that the process's environment gives it.

@@ -120,7 +120,10 @@ async fn fills_in_what_is_missing() {
 async fn describes_processes_of_this_host_alone() {
     let child = Waiting::start();
     let created = Described::read(child.0.id(), &Default::default()).unwrap();
-    let created = created.created_text().unwrap();
+    let created = created
+        .created(&Host::read())
+        .and_then(profcol_processes::timestamp);
+    let created = created.unwrap();
     let created = || ("process.creation.time", Value::from(created.as_str()));
     let long_ago = || {
         (
@@ -186,7 +189,7 @@ fn services_are_named_by_the_usual_fallbacks() {
             _ => Some(others),
         };
         let mut known = Known::default();
-        known.name = "exe".to_owned();
+        known.executable = Some("exe".to_owned());
         known.service = service::from_environment(variable);
         let attributes = attributes.iter();
         let mut attributes = attributes

@@ -1,7 +1,7 @@
 //! The options of `parca`.
 
-use profcol_config::{Config, Problems};
-use profcol_net::GrpcServerSettings;
+use profcol_config::{Config, Present, Problems};
+use profcol_net::{GrpcClientSettings, GrpcServerSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -13,6 +13,9 @@ pub struct ParcaConfig {
     pub server: GrpcServerSettings,
     /// How long a client may take for all messages of a call.
     pub write_timeout: profcol_config::Duration,
+    /// The server to which agents' debuginfo is passed on. Without this section agents are told that
+    /// none is wanted.
+    pub debuginfo_upstream: Present<GrpcClientSettings>,
 }
 
 /// That of Parca's server.
@@ -26,6 +29,7 @@ impl Default for ParcaConfig {
                 ..GrpcServerSettings::default()
             },
             write_timeout: std::time::Duration::from_secs(5).into(),
+            debuginfo_upstream: Present(None),
         }
     }
 }
@@ -42,5 +46,8 @@ fn server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GrpcServerSettin
 impl Config for ParcaConfig {
     fn validate(&self, problems: &mut Problems) {
         self.server.validate(problems);
+        if let Some(upstream) = &*self.debuginfo_upstream {
+            problems.nested("debuginfo_upstream", |problems| upstream.validate(problems));
+        }
     }
 }

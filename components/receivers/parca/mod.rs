@@ -1,6 +1,7 @@
 //! Takes what Parca Agents send.
 
 mod config;
+mod debuginfo;
 mod service;
 
 use std::sync::Arc;
@@ -9,10 +10,11 @@ use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
 };
-use profcol_net::GrpcServer;
-use profcol_net::auth::ServerAuth;
+use profcol_net::auth::{ClientAuth, ServerAuth};
+use profcol_net::{ClientError, GrpcClient, GrpcServer};
 
 pub use self::config::ParcaConfig;
+use self::debuginfo::Debuginfo;
 use self::service::Service;
 use crate::shared::{authenticator, deadline, not_started};
 
@@ -22,7 +24,12 @@ pub struct Parca {
     path: String,
     auth: Option<Arc<dyn ServerAuth>>,
     server: Option<GrpcServer>,
+    upstream_auth: Option<Arc<dyn ClientAuth>>,
+    upstream: Option<GrpcClient>,
 }
+
+/// How we introduce ourselves to the upstream.
+const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
 
 impl Factory for Parca {
     const NAME: &'static str = "parca";
@@ -34,11 +41,21 @@ impl Factory for Parca {
         config: &ParcaConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Receiver>, BuildError> {
+        let upstream = config.debuginfo_upstream.as_ref();
+        let upstream_auth = match upstream.and_then(|upstream| upstream.auth.as_ref()) {
+            Some(auth) => {
+                let auth = context.extension::<Arc<dyn ClientAuth>>(&auth.authenticator)?;
+                Some(Arc::clone(&*auth))
+            }
+            None => None,
+        };
         Ok(Box::new(Parca {
             config: config.clone(),
             path: format!("receivers::{}", context.id),
             auth: authenticator(config.server.auth.as_ref(), context)?,
             server: None,
+            upstream_auth,
+            upstream: None,
         }))
     }
 }
@@ -48,6 +65,10 @@ impl Receiver for Parca {
     async fn start(&mut self) -> Result<(), StartError> {
         let server = GrpcServer::bind(&self.config.server, self.auth.clone())
             .map_err(|error| not_started(&self.path, error))?;
+        if let Some(settings) = &*self.config.debuginfo_upstream {
+            let upstream = GrpcClient::new(settings, self.upstream_auth.clone(), USER_AGENT);
+            self.upstream = Some(upstream.map_err(|error| self.upstream_not_started(error))?);
+        }
         tracing::info!(endpoint = %server.local_addr(), "Starting Parca server.");
         self.server = Some(server);
         Ok(())
@@ -61,8 +82,20 @@ impl Receiver for Parca {
             output.for_transport("grpc"),
             self.config.write_timeout.into(),
             self.config.server.max_recv_msg_size_mib,
+            Debuginfo::new(self.upstream),
         );
         server.serve(service, deadline(&stop)).await;
         Ok(())
+    }
+}
+
+impl Parca {
+    fn upstream_not_started(&self, error: ClientError) -> StartError {
+        let path = format!("{}::debuginfo_upstream", self.path);
+        StartError(match error {
+            ClientError::Endpoint(error) => format!("{path}::endpoint: {error}"),
+            ClientError::Tls(error) => format!("{path}::tls: {error}"),
+            ClientError::Settings(error) => format!("{path}: {error}"),
+        })
     }
 }

@@ -1,19 +1,23 @@
 //! The calls of agents.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::HeaderMap;
 use profcol_component::{Batch, Output};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcConversation, GrpcRequest, GrpcService, unknown_method};
 use profcol_parca::ipc::{self, BadRecord};
-use profcol_parca::service::{WRITE, WRITE_ARROW, record, request};
+use profcol_parca::raw::{self, BadSeries};
+use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, record, request};
 use profcol_parca::v1::{self, Stacks, encode_wanted};
 use profcol_parca::{Refused, Samples, StackRefs, to_model, v2};
-use profcol_profile::{Model, Profiles};
-use std::time::Duration;
+use profcol_profile::Profiles;
+use profcol_profile::pprof::{Limits, PprofError};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::debuginfo::Debuginfo;
 use crate::shared::status;
 
 pub struct Service {
@@ -21,23 +25,29 @@ pub struct Service {
     write_timeout: Duration,
     /// Bytes that a record may take when it is decompressed.
     longest: usize,
+    debuginfo: Debuginfo,
 }
 
 /// A record of a message compresses to no less than a twentieth.
 const EXPANSION: usize = 20;
 
 impl Service {
-    pub fn new(output: Output, write_timeout: Duration, max_message_mib: u32) -> Self {
+    pub fn new(
+        output: Output,
+        write_timeout: Duration,
+        max_message_mib: u32,
+        debuginfo: Debuginfo,
+    ) -> Self {
         let longest = (max_message_mib as usize) << 20;
         Self {
             output,
             write_timeout,
             longest: longest.saturating_mul(EXPANSION),
+            debuginfo,
         }
     }
 
-    async fn deliver(&self, model: Model) -> Result<(), Status> {
-        let profiles = Profiles::from_model(model);
+    async fn deliver(&self, profiles: Profiles) -> Result<(), Status> {
         if profiles.is_empty() {
             return Ok(());
         }
@@ -67,42 +77,59 @@ impl Service {
         let Some(message) = conversation.receive().await? else {
             return Err(invalid("the call ended before the stacks came"));
         };
-        let model = blocking(move || {
+        let profiles = blocking(move || {
             let stacks = read(&message, longest, |batch| {
                 let mut stacks = Stacks::default();
                 stacks.add(batch)?;
                 Ok(stacks)
             })?;
-            model(&samples, &stacks)
+            profiles(&samples, &stacks)
         })
         .await?;
-        self.deliver(model).await
+        self.deliver(profiles).await
     }
 }
 
 impl GrpcService for Service {
     fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
         match path {
-            WRITE | WRITE_ARROW => Ok(()),
+            WRITE | WRITE_ARROW | WRITE_RAW => Ok(()),
+            path if Debuginfo::has(path) => Ok(()),
             path => Err(unknown_method(path)),
         }
     }
 
     async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
-        let (message, longest) = (request.message.plain, self.longest);
-        let model = blocking(move || {
-            let samples = read(&message, longest, v2::read_samples)?;
-            model(&samples, &Stacks::default())
-        });
-        self.deliver(model.await?).await?;
+        let GrpcRequest {
+            path,
+            message,
+            deadline,
+            ..
+        } = request;
+        let longest = self.longest;
+        let profiles = match path.as_str() {
+            WRITE_ARROW => {
+                blocking(move || {
+                    let samples = read(&message.plain, longest, v2::read_samples)?;
+                    profiles(&samples, &Stacks::default())
+                })
+                .await?
+            }
+            WRITE_RAW => blocking(move || read_raw(&message.plain, longest)).await?,
+            path => return self.debuginfo.call(path, &message, deadline).await,
+        };
+        self.deliver(profiles).await?;
         Ok(Bytes::new())
     }
 
     fn is_conversation(&self, path: &str) -> bool {
-        path == WRITE
+        path == WRITE || Debuginfo::is_upload(path)
     }
 
     async fn converse(&self, mut conversation: GrpcConversation) -> Result<(), Status> {
+        if Debuginfo::is_upload(&conversation.path) {
+            return self.debuginfo.upload(&mut conversation).await;
+        }
         let writing = timeout(self.write_timeout, self.write(&mut conversation));
         writing.await.unwrap_or_else(|_| {
             let message = "the call took longer than `write_timeout`";
@@ -128,8 +155,27 @@ fn read<T>(
     read(&batch).map_err(|error| invalid(&error.to_string()))
 }
 
-fn model(samples: &Samples, stacks: &Stacks) -> Result<Model, Status> {
-    to_model(samples, stacks).map_err(|error| invalid(&error.to_string()))
+fn profiles(samples: &Samples, stacks: &Stacks) -> Result<Profiles, Status> {
+    let model = to_model(samples, stacks).map_err(|error| invalid(&error.to_string()))?;
+    Ok(Profiles::from_model(model))
+}
+
+/// The profiles of files of pprof, with the codes that a real server answers.
+fn read_raw(message: &[u8], longest: usize) -> Result<Profiles, Status> {
+    let limits = Limits {
+        model_bytes: longest,
+        ..Limits::default()
+    };
+    let series = raw::read(message);
+    let profiles = series.and_then(|series| raw::to_profiles(&series, limits));
+    profiles.map_err(|error| {
+        let code = match error {
+            BadSeries::BadName { .. } | BadSeries::File(PprofError::Gzip(_)) => Code::Unknown,
+            BadSeries::File(PprofError::TooLarge { .. }) => Code::ResourceExhausted,
+            _ => Code::InvalidArgument,
+        };
+        Status::new(code, error.to_string())
+    })
 }
 
 fn invalid(reason: &str) -> Status {

@@ -1,55 +1,100 @@
 //! A set of labels while rules work on it.
 //!
+//! Most rules read, and few labels change: the set borrows its rows and notes the changes beside them.
 //! The order is Prometheus': what was given, by name, and behind it what rules set, as it came. It
 //! decides which of two labels wins that are mapped to one name.
 
 use std::borrow::Cow;
 
-use crate::Row;
+use crate::{Row, Rows};
 
-/// Labels by their names. What nothing changed is borrowed.
+/// Labels by their names.
 #[derive(Clone, Debug)]
-pub struct Labels<'a>(Vec<Label<'a>>);
+pub struct Labels<'a> {
+    rows: &'a Rows,
+    /// What became of each row; empty as long as nothing did.
+    states: Vec<State>,
+    set: Vec<Set<'a>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Given,
+    Removed,
+    /// The place in the list of what was set.
+    Set(usize),
+}
+
+/// A label that a rule set; without a value when it was removed again.
+#[derive(Clone, Debug)]
+struct Set<'a> {
+    name: Named<'a>,
+    value: Cow<'a, str>,
+}
 
 #[derive(Clone, Debug)]
-pub(crate) struct Label<'a> {
-    names: Names<'a>,
-    pub value: Cow<'a, str>,
+enum Named<'a> {
+    /// All names of that row.
+    Row(usize),
+    New(Cow<'a, str>),
+}
+
+/// One label of a set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label<'l> {
+    /// What it was made from.
+    pub row: Option<&'l Row>,
+    /// Of one that was made from nothing.
+    new: &'l str,
+    pub value: &'l str,
     /// Whether a rule set it.
     pub is_set: bool,
 }
 
-#[derive(Clone, Debug)]
-enum Names<'a> {
-    Given(&'a Row),
-    New(Cow<'a, str>),
-}
-
 impl<'a> Labels<'a> {
-    /// Of rows in the order of their names.
-    pub fn new(rows: &'a [Row]) -> Self {
-        let label = |row: &'a Row| Label {
-            names: Names::Given(row),
-            value: Cow::Borrowed(&*row.text),
-            is_set: false,
-        };
-        Self(rows.iter().map(label).collect())
+    pub(crate) fn new(rows: &'a Rows) -> Self {
+        Self {
+            rows,
+            states: Vec::new(),
+            set: Vec::new(),
+        }
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        let label = self.0.iter().find(|label| label.is_called(name));
-        label.map(|label| &*label.value)
+        match self.place(name) {
+            Some(Place::Given(row)) => Some(self.rows.at(row).text()),
+            Some(Place::Set(set)) => Some(&self.set[set].value),
+            None => None,
+        }
+    }
+
+    /// The value, borrowed from the rows where it stands there; empty where there is no such label.
+    pub(crate) fn value(&self, name: &str) -> Cow<'a, str> {
+        match self.place(name) {
+            Some(Place::Given(row)) => Cow::Borrowed(self.rows.at(row).text()),
+            Some(Place::Set(set)) => self.set[set].value.clone(),
+            None => Cow::Borrowed(""),
+        }
     }
 
     /// Each label under its first name, sorted.
     pub fn sorted(&self) -> Vec<(&str, &str)> {
-        let mut all: Vec<_> = self.0.iter().map(|it| (it.name(), &*it.value)).collect();
+        let mut all: Vec<_> = self.iter().map(|it| (it.name(), it.value)).collect();
         all.sort_unstable();
         all
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Label<'a>> {
-        self.0.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Label<'_>> {
+        let given = self.rows.iter().enumerate();
+        let given = given.filter(|(row, _)| self.state(*row) == State::Given);
+        let given = given.map(|(_, row)| Label {
+            row: Some(row),
+            new: "",
+            value: row.text(),
+            is_set: false,
+        });
+        let set = self.set.iter().filter(|set| !set.value.is_empty());
+        given.chain(set.map(|set| self.label(set)))
     }
 
     /// An empty value is none.
@@ -57,60 +102,105 @@ impl<'a> Labels<'a> {
         if value.is_empty() {
             return self.remove(&name);
         }
-        let place = self.0.iter().position(|label| label.is_called(&name));
-        let names = match place {
-            Some(place) if self.0[place].is_set => {
-                self.0[place].value = value;
-                return;
+        if let Some(Place::Set(set)) = self.place(&name) {
+            self.set[set].value = value;
+            return;
+        }
+        let name = match self.rows.find(&name) {
+            Some(row) => {
+                self.note(row, State::Set(self.set.len()));
+                Named::Row(row)
             }
-            Some(place) => self.0.remove(place).names,
-            None => Names::New(name),
+            None => Named::New(name),
         };
-        self.0.push(Label {
-            names,
-            value,
-            is_set: true,
-        });
+        self.set.push(Set { name, value });
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        self.0.retain(|label| !label.is_called(name));
+        if let Some(Place::Set(set)) = self.place(name) {
+            self.set[set].value = Cow::Borrowed("");
+        }
+        if let Some(row) = self.rows.find(name) {
+            self.note(row, State::Removed);
+        }
     }
 
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&Label<'a>) -> bool) {
-        self.0.retain(keep);
+    pub(crate) fn retain(&mut self, keep: impl Fn(Label<'_>) -> bool) {
+        for (number, row) in self.rows.iter().enumerate() {
+            let label = Label {
+                row: Some(row),
+                new: "",
+                value: row.text(),
+                is_set: false,
+            };
+            if self.state(number) == State::Given && !keep(label) {
+                self.note(number, State::Removed);
+            }
+        }
+        for place in 0..self.set.len() {
+            if keep(self.label(&self.set[place])) {
+                continue;
+            }
+            self.set[place].value = Cow::Borrowed("");
+            if let Named::Row(row) = self.set[place].name {
+                self.note(row, State::Removed);
+            }
+        }
+    }
+
+    fn label<'l>(&'l self, set: &'l Set<'_>) -> Label<'l> {
+        let (row, new) = match &set.name {
+            Named::Row(row) => (Some(self.rows.at(*row)), ""),
+            Named::New(name) => (None, &**name),
+        };
+        Label {
+            row,
+            new,
+            value: &set.value,
+            is_set: true,
+        }
+    }
+
+    fn place(&self, name: &str) -> Option<Place> {
+        if let Some(row) = self.rows.find(name) {
+            return match self.state(row) {
+                State::Given => Some(Place::Given(row)),
+                State::Set(set) => Some(Place::Set(set)),
+                State::Removed => None,
+            };
+        }
+        let is_it = |set: &Set<'_>| {
+            matches!(&set.name, Named::New(new) if new == name) && !set.value.is_empty()
+        };
+        self.set.iter().position(is_it).map(Place::Set)
+    }
+
+    fn state(&self, row: usize) -> State {
+        self.states.get(row).copied().unwrap_or(State::Given)
+    }
+
+    fn note(&mut self, row: usize, state: State) {
+        if self.states.is_empty() {
+            self.states.resize(self.rows.len(), State::Given);
+        }
+        self.states[row] = state;
     }
 }
 
-impl Label<'_> {
-    pub fn name(&self) -> &str {
-        match &self.names {
-            Names::Given(row) => row.name(),
-            Names::New(name) => name,
-        }
-    }
+/// Where the value of a label stands.
+enum Place {
+    Given(usize),
+    Set(usize),
+}
 
-    /// What it was made from.
-    pub fn row(&self) -> Option<&Row> {
-        match &self.names {
-            Names::Given(row) => Some(row),
-            Names::New(_) => None,
-        }
+impl<'l> Label<'l> {
+    pub fn name(&self) -> &'l str {
+        self.row.map_or(self.new, Row::name)
     }
 
     /// All names, the attribute's own first.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        let (given, new) = match &self.names {
-            Names::Given(row) => (Some(row.names()), None),
-            Names::New(name) => (None, Some(&**name)),
-        };
-        given.into_iter().flatten().chain(new)
-    }
-
-    fn is_called(&self, name: &str) -> bool {
-        match &self.names {
-            Names::Given(row) => row.is_called(name),
-            Names::New(own) => own == name,
-        }
+    pub fn names(&self) -> impl Iterator<Item = &'l str> {
+        let new = self.row.is_none().then_some(self.new);
+        self.row.into_iter().flat_map(Row::names).chain(new)
     }
 }

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
 use profcol_profile::{Attributes, KeyValue, Value};
 
 use crate::labels::Labels;
@@ -34,8 +37,18 @@ enum Origin {
 }
 
 /// The labels that attributes come to, in the order of their names; no two have a name in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows(Vec<Row>);
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    rows: Vec<Row>,
+    /// All names.
+    names: HashTable<Name>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Name {
+    hash: u64,
+    row: usize,
+}
 
 /// Which labels are for rules alone, and gone behind the last of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +101,7 @@ impl Row {
         std::iter::once(&*self.name).chain(self.aliases())
     }
 
-    pub(crate) fn is_called(&self, name: &str) -> bool {
+    fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
 }
@@ -149,18 +162,32 @@ impl Rows {
     }
 
     pub fn labels(&self) -> Labels<'_> {
-        Labels::new(&self.0)
+        Labels::new(self)
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        let is_it = |known: &Name| self.at(known.row).is_called(name);
+        Some(self.names.find(hash(name), is_it)?.row)
+    }
+
+    /// A row that was found.
+    pub(crate) fn at(&self, row: usize) -> &Row {
+        &self.rows[row]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
-        self.0.iter()
+        self.rows.iter()
     }
 
     /// What `labels`, which began as these rows, came to.
     pub fn changes(&self, labels: &Labels<'_>, leftovers: Leftovers) -> Changes {
         let mut changes = Changes::default();
         for label in labels.iter().filter(|label| label.is_set) {
-            let row = label.row();
+            let row = label.row;
             let is_attribute = row.is_some_and(|row| row.origin != Origin::Presence);
             let is_same = row.is_some_and(|row| row.text == label.value);
             let is_left_over = leftovers.drops(label.name()) || label.name().is_empty();
@@ -169,10 +196,10 @@ impl Rows {
             }
             let own = attribute_of(label.name(), Place::Resource).filter(|_| !is_attribute);
             let key = own.unwrap_or(label.name());
-            changes.set.push(KeyValue::new(key, &*label.value));
+            changes.set.push(KeyValue::new(key, label.value));
         }
         let left: HashSet<&str> = labels.iter().map(|label| label.name()).collect();
-        for row in &self.0 {
+        for row in &self.rows {
             let is_gone = !left.contains(row.name()) || leftovers.drops(row.name());
             match row.origin {
                 Origin::Attribute if is_gone => changes.removed.push(row.name().into()),
@@ -189,7 +216,14 @@ impl Rows {
 
     fn sorted(mut rows: Vec<Row>) -> Self {
         rows.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        Self(rows)
+        let mut names = HashTable::with_capacity(rows.len());
+        for (row, content) in rows.iter().enumerate() {
+            for name in content.names() {
+                let hash = hash(name);
+                names.insert_unique(hash, Name { hash, row }, |name| name.hash);
+            }
+        }
+        Self { rows, names }
     }
 }
 
@@ -237,6 +271,10 @@ fn labels_for(key: &str, runtime: Option<&str>) -> Vec<(Cow<'static, str>, Place
     let fits = |alias: &&Alias| alias.runtime.is_none() || alias.runtime == runtime;
     let label = |alias: &Alias| Some((alias.label_for(key)?, alias.place));
     ALIASES.iter().filter(fits).filter_map(label).collect()
+}
+
+fn hash(name: &str) -> u64 {
+    FixedState::default().hash_one(name)
 }
 
 fn start_of(text: &str, bytes: usize) -> &str {

@@ -11,10 +11,11 @@ use profcol_profile::{
     AttributeIdx, Function, Idx, Line, LocationIdx, Mapping, MappingRef, Model, StringIdx,
 };
 
-const FRAME_TYPE: &str = "profile.frame.type";
-const GNU_BUILD_ID: &str = "process.executable.build_id.gnu";
-/// Where there is no GNU build id: in this order.
-const OTHER_BUILD_IDS: [&str; 3] = [
+pub const GNU_BUILD_ID: &str = "process.executable.build_id.gnu";
+/// The attribute with the type of a frame, and those with a build id in the order in which they count.
+const KEYS: [&str; 5] = [
+    "profile.frame.type",
+    GNU_BUILD_ID,
     "process.executable.build_id.htlhash",
     "pprof.mapping.build_id",
     "process.executable.build_id.go",
@@ -59,22 +60,22 @@ pub struct SourceLine<'a> {
 pub struct Frames<'a> {
     model: &'a Model,
     frame_type: Option<StringIdx>,
-    gnu_build_id: Option<StringIdx>,
-    other_build_ids: [Option<StringIdx>; OTHER_BUILD_IDS.len()],
+    build_ids: [Option<StringIdx>; KEYS.len() - 1],
 }
 
 impl<'a> Frames<'a> {
     pub fn new(model: &'a Model) -> Self {
-        let strings = &model.dictionary.strings;
-        let row = |text: &str| {
-            let row = strings.iter().position(|string| string == text)?;
-            u32::try_from(row).ok().map(Idx::new)
-        };
+        let mut keys = [None; KEYS.len()];
+        for (row, text) in (0..).zip(model.dictionary.strings.iter()) {
+            if let Some(place) = KEYS.iter().position(|key| *key == text) {
+                keys[place].get_or_insert(Idx::new(row));
+            }
+        }
+        let [frame_type, build_ids @ ..] = keys;
         Self {
             model,
-            frame_type: row(FRAME_TYPE),
-            gnu_build_id: row(GNU_BUILD_ID),
-            other_build_ids: OTHER_BUILD_IDS.map(row),
+            frame_type,
+            build_ids,
         }
     }
 
@@ -116,10 +117,9 @@ impl<'a> Frames<'a> {
     fn native(&self, frame: &mut Frame<'a>, is_of_file: bool, mapping: MappingRef<'a>) {
         let path = self.model.dictionary.strings.get(mapping.mapping.filename);
         frame.file = path.rsplit('/').next().unwrap_or_default();
-        let gnu = self.attribute(mapping.attributes, self.gnu_build_id);
-        let mut others = self.other_build_ids.iter();
-        let other = || others.find_map(|key| self.attribute(mapping.attributes, *key));
-        frame.build_id = gnu.or_else(other).unwrap_or_default();
+        let mut keys = self.build_ids.iter();
+        let build_id = keys.find_map(|key| self.attribute(mapping.attributes, *key));
+        frame.build_id = build_id.unwrap_or_default();
         if frame.file.is_empty() && frame.lines.is_empty() {
             frame.file = UNKNOWN;
             frame.is_known = false;

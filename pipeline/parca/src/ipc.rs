@@ -12,6 +12,7 @@ use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_ipc::{self as format, CompressionType, MessageHeader, MetadataVersion};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 
+use crate::fatal::{Fatal, check_fatal};
 use crate::schema::relaxed;
 
 /// How the bodies of a record are compressed. A message that is compressed as a whole is a third of
@@ -42,8 +43,12 @@ pub enum BadRecord {
 
 /// Why a record could not be made; always a defect.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to encode a record: {0}")]
-pub struct NotEncoded(#[from] ArrowError);
+pub enum NotEncoded {
+    #[error("failed to encode a record: {0}")]
+    Arrow(#[from] ArrowError),
+    #[error("a record is not sent: {0}")]
+    Fatal(#[from] Fatal),
+}
 
 /// A record; `schema` is what it says of its columns.
 pub fn write(
@@ -52,6 +57,7 @@ pub fn write(
     compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
     let batch = RecordBatch::try_new(relaxed(schema), columns)?;
+    check_fatal(&batch)?;
     let compression = match compression {
         Compression::None => None,
         Compression::Lz4 => Some(CompressionType::LZ4_FRAME),

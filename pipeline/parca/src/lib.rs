@@ -3,7 +3,8 @@
 //! ```text
 //!              ┌ v1: samples with ids of stacks, and apart from them the stacks ┐
 //! Model ─ Table┤                                                                ├ ipc ── bytes
-//!              └ v2: samples with their stacks                                  ┘
+//!              ├ v2: samples with their stacks                                  ┘
+//!              └ raw: a pprof for each set of labels
 //! bytes ── ipc ── v1, v2 ── Samples, Stacks ── Model
 //! ```
 //!
@@ -12,13 +13,16 @@
 //!
 //! This crate knows no sockets, no runtime and no configuration.
 
+mod arrays;
 mod columns;
 pub mod debuginfo;
+mod fatal;
 mod frames;
 pub mod ipc;
 mod labels;
 mod model;
 pub mod padata;
+pub mod raw;
 mod read;
 mod runs;
 mod schema;
@@ -30,6 +34,7 @@ pub mod v2;
 
 pub use arrow_array::RecordBatch;
 pub use columns::Keyed;
+pub use fatal::Fatal;
 pub use frames::{Frame, Frames};
 pub use labels::{LabelRules, Pattern, sanitized};
 pub use model::to_model;

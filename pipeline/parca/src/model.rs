@@ -12,6 +12,7 @@ use profcol_profile::{
 };
 
 use crate::columns::Keyed;
+use crate::frames::GNU_BUILD_ID;
 use crate::read::{Refused, Samples, StackRefs};
 use crate::v1::Stacks;
 
@@ -58,11 +59,20 @@ fn hex(id: &[u8]) -> String {
 }
 
 /// The attribute of a sample that a label stands for.
-fn sample_key(label: &str) -> Option<&'static str> {
+pub fn sample_key(label: &str) -> Option<&'static str> {
     attribute_of(label, Place::Sample)
 }
 
-fn resource_key(label: &str) -> &str {
+/// Numbers are numbers again.
+pub fn sample_value(key: &str, text: &str) -> Value {
+    match text.parse::<i64>() {
+        Ok(number) if key != "thread.name" => Value::Int(number),
+        _ => Value::from(text),
+    }
+}
+
+/// The attribute of a resource that a label stands for.
+pub fn resource_key(label: &str) -> &str {
     attribute_of(label, Place::Resource).unwrap_or(label)
 }
 
@@ -178,11 +188,7 @@ impl<'a> Grouping<'a> {
         for (name, texts) in &self.of_sample {
             let text = texts.text(row);
             if let (Some(key), false) = (sample_key(name), text.is_empty()) {
-                // Numbers are numbers again.
-                let value = match text.parse::<i64>() {
-                    Ok(number) if key != "thread.name" => Value::Int(number),
-                    _ => Value::from(&*text),
-                };
+                let value = sample_value(key, &text);
                 attributes.push(attribute(&mut self.rows, key, &value));
             }
         }
@@ -346,7 +352,7 @@ fn build_id_key(id: &str) -> &'static str {
     let is_hex = id.bytes().all(|byte| byte.is_ascii_hexdigit());
     match id.len() {
         32 if is_hex => "process.executable.build_id.htlhash",
-        _ if is_hex => "process.executable.build_id.gnu",
+        _ if is_hex => GNU_BUILD_ID,
         _ => "process.executable.build_id.go",
     }
 }

@@ -135,6 +135,11 @@ impl Texts {
         self.runs.push_rows(None, missing);
     }
 
+    /// The key of each row.
+    pub fn keys(&self) -> Vec<Option<u32>> {
+        self.runs.expanded()
+    }
+
     /// Runs of keys of a dictionary of bytes.
     pub fn binary_runs(&self) -> ArrayRef {
         self.runs.array(|keys| self.binary_dictionary(keys))
@@ -173,7 +178,8 @@ impl Texts {
         dictionary(keys, Arc::new(texts.collect::<StringArray>()))
     }
 
-    fn text_of(&self, key: Option<u32>) -> Option<&str> {
+    /// The text of a key.
+    pub fn text_of(&self, key: Option<u32>) -> Option<&str> {
         let text = self.known.get_index(key? as usize)?;
         str::from_utf8(text).ok()
     }

@@ -3,6 +3,7 @@
 //! ```text
 //! Write(stream WriteRequest { bytes record = 1 }) -> stream WriteResponse { bytes record = 1 }
 //! WriteArrow(WriteArrowRequest { bytes ipc_buffer = 1 }) -> WriteArrowResponse {}
+//! WriteRaw(WriteRawRequest) -> WriteRawResponse {}, see `raw`
 //! ```
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use profcol_profile::proto::{Reader, WireError, Writer, tag};
 
 pub const WRITE: &str = "/parca.profilestore.v1alpha1.ProfileStoreService/Write";
 pub const WRITE_ARROW: &str = "/parca.profilestore.v1alpha1.ProfileStoreService/WriteArrow";
+pub const WRITE_RAW: &str = "/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw";
 
 const RECORD: u32 = tag::len(1);
 

@@ -6,8 +6,12 @@ use std::path::PathBuf;
 
 use profcol_parca::ipc::{self, Compression};
 use profcol_parca::padata::{BadFile, Reader};
-use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, encode_wanted, read_wanted};
-use profcol_parca::{Frames, LabelRules, StackIds, Table, read_samples, to_model, v2};
+use profcol_parca::v1::{
+    Stacks, encode_samples, encode_stacks, encode_stacks_without_columns, encode_wanted,
+    read_wanted,
+};
+use profcol_parca::{Frames, LabelRules, StackIds, Table, raw, read_samples, to_model, v2};
+use profcol_profile::pprof::Limits;
 use profcol_profile::{CheckOptions, Model, Profiles, check};
 
 const LIMIT: usize = 64 << 20;
@@ -100,6 +104,13 @@ fn encode_v2(model: &Model, compression: Compression) -> Vec<u8> {
     v2::encode(&table, &frames, &mut ids, compression).expect("can be encoded")
 }
 
+fn encode_raw(model: &Model) -> Vec<u8> {
+    let table = Table::new(model, &LabelRules::default());
+    raw::encode(&table, &Frames::new(model))
+        .expect("can be encoded")
+        .to_vec()
+}
+
 /// Everything that a batch says of each stack with its labels, and how often.
 fn said(model: &Model) -> BTreeMap<String, i64> {
     let dictionary = &model.dictionary;
@@ -126,7 +137,11 @@ fn said(model: &Model) -> BTreeMap<String, i64> {
                         );
                         for &row in mapping.attributes {
                             let id = dictionary.attributes.get(row).expect("is there");
-                            key += &format!(" {:?}", id.value);
+                            // Others say which kinds of names a pprof has.
+                            key += &id
+                                .value
+                                .as_str()
+                                .map_or_else(String::new, |id| format!(" {id}"));
                         }
                         for line in location.lines {
                             let function = dictionary.functions.get(line.function);
@@ -188,6 +203,115 @@ fn says_the_same_after_a_way_through_either_layout() {
         }
         let again = said(&decode(&encode_v2(&model, Compression::Lz4), &[]));
         assert_eq!(again, original, "{}", path.display());
+
+        let request = encode_raw(&model);
+        let series = raw::read(&request).expect("is right");
+        let read = raw::to_profiles(&series, Limits::default()).expect("is right");
+        check_conformance(read.model());
+        assert_eq!(said(read.model()), original, "{}", path.display());
+    }
+}
+
+#[test]
+fn leaves_columns_of_lines_out_for_old_servers() {
+    for path in files("online-v1", ".frames") {
+        let messages = messages(&path);
+        let model = decode(&messages[0].1, &[&messages[2].1]);
+        let table = Table::new(&model, &LabelRules::default());
+        let frames = Frames::new(&model);
+        let mut ids = StackIds::new(&frames);
+        let samples = encode_samples(&table, &mut ids, Compression::None).expect("can be encoded");
+        let stacks: Vec<_> = table
+            .stacks
+            .iter()
+            .map(|&row| (ids.id(row), Some(row)))
+            .collect();
+        let stacks = encode_stacks_without_columns(&frames, &stacks, Compression::None)
+            .expect("can be encoded");
+        let schema = ipc::stated_schema(&stacks).expect("is right");
+        assert!(!format!("{schema:?}").contains("\"column\""));
+        // Such a record is what old agents send, too.
+        let without_columns = |said: BTreeMap<String, i64>| -> BTreeMap<String, i64> {
+            let mut merged = BTreeMap::new();
+            for (stack, value) in said {
+                let lines = stack.lines().map(|line| match line.rsplit_once(':') {
+                    Some((rest, column)) if column.parse::<i64>().is_ok() => rest,
+                    _ => line,
+                });
+                *merged
+                    .entry(lines.collect::<Vec<_>>().join("\n"))
+                    .or_default() += value;
+            }
+            merged
+        };
+        let again = without_columns(said(&decode(&samples, &[&stacks])));
+        assert_eq!(again, without_columns(said(&model)), "{}", path.display());
+    }
+}
+
+#[test]
+fn refuses_series_that_the_server_refuses() {
+    let label = |name: &str, value: &str| {
+        let field = |tag: u8, text: &str| [&[tag, text.len() as u8], text.as_bytes()].concat();
+        let label = [field(0x0a, name), field(0x12, value)].concat();
+        [&[0x0a, label.len() as u8][..], &label].concat()
+    };
+    let check = |labels: &[(&str, &str)], expected: &str| {
+        let set: Vec<u8> = labels
+            .iter()
+            .flat_map(|(name, value)| label(name, value))
+            .collect();
+        let series = [&[0x0a, set.len() as u8][..], &set].concat();
+        let request = [&[0x12, series.len() as u8][..], &series].concat();
+        let outcome = raw::read(&request).map(|series| series.len());
+        let outcome = outcome.map_or_else(|error| error.to_string(), |series| series.to_string());
+        assert!(outcome.contains(expected), "{labels:?}: {outcome}");
+    };
+    check(&[("__name__", "cpu"), ("node", "a")], "1");
+    check(&[("__name__", "cpu"), ("a-b", "")], "1");
+    check(&[], "no label __name__");
+    check(&[("node", "a")], "no label __name__");
+    check(&[("__name__", "a.b")], "not a name of a profile");
+    check(&[("__name__", "cpu"), ("", "a")], "without a name");
+    check(
+        &[("__name__", "cpu"), ("b", "1"), ("b", "2")],
+        "\"b\" twice",
+    );
+}
+
+/// After gzip, which the agent does not use; what the server asks for counts too.
+#[test]
+fn no_layout_takes_more_than_half_of_the_agents_bytes() {
+    let packed = |bytes: &[u8]| profcol_profile::pprof::gzip(bytes).len();
+    let sum = |path: &PathBuf| -> usize {
+        let messages = messages(path);
+        messages.iter().map(|(_, record)| record.len()).sum()
+    };
+    for folder in ["online-v1", "online-v2"] {
+        for path in files(folder, ".frames") {
+            let messages = messages(&path);
+            let stacks = messages.get(2).map(|(_, stacks)| &stacks[..]);
+            let model = decode(&messages[0].1, stacks.as_slice());
+            let (samples, stacks) = encode_v1(&model, Compression::None);
+            let read = ipc::read(&samples, LIMIT).expect("is right");
+            let read = read_samples(&read.expect("has rows")).expect("is right");
+            let profcol_parca::StackRefs::Ids(ids) = &read.stacks else {
+                panic!("the older layout refers to stacks");
+            };
+            // A server does not compress its question.
+            let asked = encode_wanted(ids.used()).expect("can be encoded");
+            let v1 = packed(&samples) + asked.len() + packed(&stacks);
+            let v2 = packed(&encode_v2(&model, Compression::None));
+            let raw = packed(&encode_raw(&model));
+            let theirs = sum(&path);
+            for (layout, own) in [("v1", v1), ("v2", v2), ("raw", raw)] {
+                let name = path.display();
+                assert!(
+                    2 * own <= theirs,
+                    "{layout} of {name}: {own} of {theirs} bytes"
+                );
+            }
+        }
     }
 }
 

@@ -13,6 +13,8 @@ pub struct Host {
     /// `/etc/machine-id`.
     pub id: Option<String>,
     users: HashMap<u32, String>,
+    /// In milliseconds since 1970; taken once, so that one process is always as old.
+    started: Option<i64>,
 }
 
 impl Host {
@@ -25,6 +27,7 @@ impl Host {
             name: line("/proc/sys/kernel/hostname").unwrap_or_default(),
             id: line("/etc/machine-id"),
             users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
+            started: started(),
         }
     }
 
@@ -37,17 +40,20 @@ impl Host {
     }
 
     /// The milliseconds since 1970 of a time in ticks since the start of the host.
-    pub(crate) fn time_of(ticks: u64) -> Option<i64> {
-        let uptime = fs::read_to_string("/proc/uptime").ok()?;
-        let uptime: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
-        let uptime = Duration::try_from_secs_f64(uptime).ok()?;
-        let now = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .ok()?;
-        let start = i64::try_from(now.checked_sub(uptime)?.as_millis()).ok()?;
+    pub(crate) fn time_of(&self, ticks: u64) -> Option<i64> {
         let since = i64::try_from(ticks.checked_mul(1000 / TICKS)?).ok()?;
-        start.checked_add(since)
+        self.started?.checked_add(since)
     }
+}
+
+fn started() -> Option<i64> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split_ascii_whitespace().next()?.parse().ok()?;
+    let uptime = Duration::try_from_secs_f64(uptime).ok()?;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .ok()?;
+    i64::try_from(now.checked_sub(uptime)?.as_millis()).ok()
 }
 
 fn users(passwd: &str) -> HashMap<u32, String> {

@@ -15,6 +15,6 @@ mod toolchain;
 pub use container::{Container, container};
 pub use executable::{Executable, FileId};
 pub use host::Host;
-pub use process::{Described, Wanted, cgroup_in, milliseconds, pids};
+pub use process::{Described, Wanted, cgroup_in, milliseconds, pids, timestamp};
 pub use systemd::Units;
 pub use toolchain::runtime;

@@ -73,14 +73,8 @@ impl Described {
     }
 
     /// When it was created, in milliseconds since 1970.
-    pub fn created(&self) -> Option<i64> {
-        Host::time_of(self.start)
-    }
-
-    /// The same as text.
-    pub fn created_text(&self) -> Option<String> {
-        let time = Timestamp::from_millisecond(self.created()?).ok()?;
-        Some(format!("{time:.3}"))
+    pub fn created(&self, host: &Host) -> Option<i64> {
+        host.time_of(self.start)
     }
 
     pub fn variable(&self, name: &str) -> Option<&str> {
@@ -126,6 +120,12 @@ impl Described {
             refused: files.refused,
         })
     }
+}
+
+/// A time as text, of milliseconds since 1970.
+pub fn timestamp(milliseconds: i64) -> Option<String> {
+    let time = Timestamp::from_millisecond(milliseconds).ok()?;
+    Some(format!("{time:.3}"))
 }
 
 /// The milliseconds since 1970 of a time as text.
@@ -324,11 +324,9 @@ mod tests {
             found.path.is_some() && found.user.is_some() && found.parent > 0,
             "{found:?}"
         );
-        assert!(
-            found
-                .created_text()
-                .is_some_and(|text| text.starts_with("20"))
-        );
+        let created = found.created(&Host::read()).and_then(timestamp);
+        let created = created.expect("the host started some time ago");
+        assert!(created.starts_with("20"), "{created}");
         assert!(pids().contains(&pid));
     }
 }

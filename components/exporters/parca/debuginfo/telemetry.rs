@@ -16,12 +16,12 @@ impl Telemetry {
         let labels: &[(&str, &str)] = &[("exporter", &exporter)];
         let telemetry = Self {
             bytes: context.meter.counter(
-                "profcol_parca_debuginfo_uploaded_bytes",
+                "otelcol_exporter_parca_debuginfo_uploaded_bytes",
                 "Bytes of debuginfo in uploads that came to their end.",
                 labels,
             ),
             waiting: context.meter.gauge(
-                "profcol_parca_debuginfo_waiting",
+                "otelcol_exporter_parca_debuginfo_waiting",
                 "Executables that are kept open for their upload.",
                 labels,
             ),
@@ -37,7 +37,7 @@ impl Telemetry {
     /// Tries by what became of them.
     pub fn tries(&self, outcome: &str) -> IntCounter {
         self.meter.counter(
-            "profcol_parca_debuginfo_uploads",
+            "otelcol_exporter_parca_debuginfo_uploads",
             "Executables that were offered to the server, by what became of it.",
             &[("exporter", &self.exporter), ("outcome", outcome)],
         )
@@ -46,7 +46,7 @@ impl Telemetry {
     /// What was not even tried.
     pub fn skipped(&self, reason: &str) -> IntCounter {
         self.meter.counter(
-            "profcol_parca_debuginfo_skipped",
+            "otelcol_exporter_parca_debuginfo_skipped",
             "Executables whose debuginfo is not uploaded, by the reason.",
             &[("exporter", &self.exporter), ("reason", reason)],
         )

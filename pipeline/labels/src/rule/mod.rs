@@ -137,16 +137,16 @@ impl Rule {
         self.target.is_constant().then_some(&self.spec.target_label)
     }
 
-    fn source<'l>(&self, labels: &'l Labels<'_>) -> Cow<'l, str> {
-        let value = |name: &String| labels.get(name).unwrap_or_default();
+    fn source<'a>(&self, labels: &Labels<'a>) -> Cow<'a, str> {
         match &*self.spec.source_labels {
             [] => Cow::Borrowed(""),
-            [name] => Cow::Borrowed(value(name)),
+            [name] => labels.value(name),
             [first, others @ ..] => {
-                let mut text = value(first).to_owned();
+                let mut text = String::with_capacity(64);
+                text.push_str(labels.get(first).unwrap_or_default());
                 for name in others {
                     text.push_str(&self.spec.separator);
-                    text.push_str(value(name));
+                    text.push_str(labels.get(name).unwrap_or_default());
                 }
                 Cow::Owned(text)
             }
@@ -171,16 +171,10 @@ impl Rule {
         let Some(groups) = self.pattern.groups(&source) else {
             return;
         };
-        let target = self.target.filled(&groups);
-        if target.is_empty() {
-            return;
+        let target = self.target.filled(&source, &groups);
+        if !target.is_empty() {
+            labels.set(target, self.replacement.filled(&source, &groups));
         }
-        let value = Cow::Owned(self.replacement.filled(&groups).into_owned());
-        let target = match self.target.is_constant() {
-            true => self.target.constant(),
-            false => Cow::Owned(target.into_owned()),
-        };
-        labels.set(target, value);
     }
 
     /// Copies labels to the names that their names are mapped to.
@@ -189,7 +183,7 @@ impl Rule {
         for label in labels.iter() {
             for name in label.names().filter(|name| self.pattern.matches(name)) {
                 let name = self.pattern.replace_all(name, &self.replacement);
-                mapped.push((name, label.value.clone().into_owned()));
+                mapped.push((name, label.value.to_owned()));
             }
         }
         for (name, value) in mapped {

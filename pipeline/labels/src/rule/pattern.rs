@@ -1,23 +1,49 @@
 //! A regular expression that a whole text has to match.
+//!
+//! Most of those in use are a few words, or a beginning with anything behind it. These are compared,
+//! without a regular expression being run; and of any other the words it begins with are compared first.
 
-use regex::{Captures, Regex};
+use std::borrow::Cow;
+use std::ops::Range;
 
-use super::REGEX;
+use regex_automata::meta::Regex;
+use regex_automata::util::primitives::NonMaxUsize;
+use regex_automata::{Input, PatternID};
+
 use super::syntax;
 use super::template::Template;
 
 #[derive(Clone, Debug)]
 pub struct Pattern {
     regex: Regex,
-    /// Prometheus' default, which takes everything.
-    is_default: bool,
+    shape: Shape,
 }
 
-/// What the groups of a pattern matched.
-pub enum Groups<'t> {
-    /// The one group of the default, and the whole.
-    All(&'t str),
-    Of(Captures<'t>),
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shape {
+    /// `a|b` or `(a|b)`.
+    Words { words: Vec<String>, is_group: bool },
+    /// `a.*`, `a.+`, `a(.*)` or `a(.+)`.
+    Tail {
+        start: String,
+        least: usize,
+        is_group: bool,
+    },
+    /// Anything that begins with this.
+    Other { start: String },
+}
+
+/// Slots on the stack: more groups are rare.
+const FEW: usize = 8;
+
+type Slot = Option<NonMaxUsize>;
+
+/// Where the groups of a pattern matched.
+pub enum Groups {
+    /// Where the one group begins, which goes on to the end.
+    Tail(Option<usize>),
+    Few([Slot; 2 * FEW]),
+    Many(Vec<Slot>),
 }
 
 impl Pattern {
@@ -26,43 +52,139 @@ impl Pattern {
         let compiled = Regex::new(&anchored).map_err(|error| syntax::Refused::of(&error))?;
         Ok(Self {
             regex: compiled,
-            is_default: regex == REGEX,
+            shape: Shape::of(regex),
         })
     }
 
     pub fn matches(&self, text: &str) -> bool {
-        self.is_default || self.regex.is_match(text)
-    }
-
-    pub fn groups<'t>(&self, text: &'t str) -> Option<Groups<'t>> {
-        match self.is_default {
-            true => Some(Groups::All(text)),
-            false => self.regex.captures(text).map(Groups::Of),
+        match &self.shape {
+            Shape::Words { words, .. } => words.iter().any(|word| word == text),
+            Shape::Tail { start, least, .. } => behind(text, start, *least),
+            Shape::Other { start } => text.starts_with(start) && self.regex.is_match(text),
         }
     }
 
+    pub fn groups(&self, text: &str) -> Option<Groups> {
+        match &self.shape {
+            Shape::Words { is_group, .. } => self
+                .matches(text)
+                .then_some(Groups::Tail(is_group.then_some(0))),
+            Shape::Tail {
+                start, is_group, ..
+            } => self
+                .matches(text)
+                .then_some(Groups::Tail(is_group.then_some(start.len()))),
+            Shape::Other { start } => match text.starts_with(start) {
+                true => self.search(text),
+                false => None,
+            },
+        }
+    }
+
+    /// Go's `ReplaceAllString`: a pattern with an unpaired bracket may match parts of a text.
     pub fn replace_all(&self, text: &str, template: &Template) -> String {
-        let fill = |groups: &Captures<'_>| template.filled_with(groups);
-        self.regex.replace_all(text, fill).into_owned()
+        if let Shape::Words { .. } | Shape::Tail { .. } = &self.shape {
+            let groups = self.groups(text);
+            return groups.map_or(text.to_owned(), |groups| {
+                template.filled(&Cow::Borrowed(text), &groups).into_owned()
+            });
+        }
+        let mut replaced = String::new();
+        let mut end = 0;
+        for found in self.regex.captures_iter(text) {
+            let slots = found.slots().to_vec();
+            let whole = found.get_match().map_or(end..end, |it| it.range());
+            replaced.push_str(text.get(end..whole.start).unwrap_or_default());
+            replaced.push_str(&template.filled(&Cow::Borrowed(text), &Groups::Many(slots)));
+            end = whole.end;
+        }
+        replaced.push_str(text.get(end..).unwrap_or_default());
+        replaced
     }
 
     /// How many groups there are, the whole included.
     pub fn group_count(&self) -> usize {
-        self.regex.captures_len()
+        self.regex.group_info().group_len(PatternID::ZERO)
     }
 
     pub fn group_named(&self, name: &str) -> Option<usize> {
-        let mut names = self.regex.capture_names();
-        names.position(|known| known == Some(name))
+        self.regex.group_info().to_index(PatternID::ZERO, name)
+    }
+
+    fn search(&self, text: &str) -> Option<Groups> {
+        let count = 2 * self.group_count();
+        let input = Input::new(text);
+        if count <= 2 * FEW {
+            let mut slots = [None; 2 * FEW];
+            let own = slots.get_mut(..count)?;
+            self.regex.search_slots(&input, own)?;
+            return Some(Groups::Few(slots));
+        }
+        let mut slots = vec![None; count];
+        self.regex.search_slots(&input, &mut slots)?;
+        Some(Groups::Many(slots))
     }
 }
 
-impl<'t> Groups<'t> {
-    pub fn get(&self, group: usize) -> &str {
-        match self {
-            Groups::All(text) if group <= 1 => text,
-            Groups::All(_) => "",
-            Groups::Of(groups) => groups.get(group).map_or("", |found| found.as_str()),
+/// Whether `text` begins so and has at least so many bytes behind.
+fn behind(text: &str, start: &str, least: usize) -> bool {
+    text.strip_prefix(start)
+        .is_some_and(|rest| rest.len() >= least)
+}
+
+impl Groups {
+    pub fn span(&self, group: usize, text: &str) -> Option<Range<usize>> {
+        let slots: &[Slot] = match self {
+            Groups::Tail(start) => {
+                let start = if group == 0 { Some(0) } else { *start };
+                return start.map(|start| start..text.len());
+            }
+            Groups::Few(slots) => slots,
+            Groups::Many(slots) => slots,
+        };
+        let start = slots.get(2 * group).copied()??.get();
+        let end = slots.get(2 * group + 1).copied()??.get();
+        Some(start..end)
+    }
+}
+
+// === impl Shape ===
+
+impl Shape {
+    fn of(regex: &str) -> Self {
+        let plain = |c: char| c.is_alphanumeric() || "_/:;,-@%=<> ".contains(c);
+        let (inner, is_group) = match regex.strip_prefix('(').and_then(|it| it.strip_suffix(')')) {
+            Some(inner) => (inner, true),
+            None => (regex, false),
+        };
+        if inner.chars().all(|c| plain(c) || c == '|') {
+            let words = inner.split('|').map(str::to_owned).collect();
+            return Shape::Words { words, is_group };
+        }
+        let end = regex.find(|c| !plain(c)).unwrap_or(regex.len());
+        let (start, rest) = regex.split_at(end);
+        let tail = match rest {
+            ".*" => Some((0, false)),
+            ".+" => Some((1, false)),
+            "(.*)" => Some((0, true)),
+            "(.+)" => Some((1, true)),
+            _ => None,
+        };
+        if let Some((least, is_group)) = tail {
+            return Shape::Tail {
+                start: start.to_owned(),
+                least,
+                is_group,
+            };
+        }
+        // A choice may begin otherwise, and a count belongs to the last letter.
+        let start = match rest.chars().next() {
+            _ if rest.contains('|') => "",
+            Some('*' | '?' | '{' | '+') => start.strip_suffix(|_: char| true).unwrap_or_default(),
+            _ => start,
+        };
+        Shape::Other {
+            start: start.to_owned(),
         }
     }
 }

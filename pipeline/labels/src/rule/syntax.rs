@@ -8,6 +8,8 @@ use std::fmt::Write;
 use std::iter::Peekable;
 use std::str::Chars;
 
+use regex_automata::meta::BuildError;
+
 /// Why a text is no regular expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -36,8 +38,12 @@ impl Refused {
     }
 
     /// The last line of the library's report; those before it point at places in the translation.
-    pub fn of(error: &regex::Error) -> Self {
-        let text = error.to_string();
+    pub fn of(error: &BuildError) -> Self {
+        let text = match (error.syntax_error(), error.size_limit()) {
+            (Some(error), _) => error.to_string(),
+            (_, Some(limit)) => format!("it would take more than {limit} bytes"),
+            _ => error.to_string(),
+        };
         let last = text.lines().last().unwrap_or_default();
         Self(last.trim_start_matches("error: ").to_owned())
     }

@@ -2,8 +2,6 @@
 
 use std::borrow::Cow;
 
-use regex::Captures;
-
 use super::pattern::{Groups, Pattern};
 
 #[derive(Clone, Debug)]
@@ -67,28 +65,27 @@ impl Template {
         }
     }
 
-    pub fn filled<'t>(&'t self, groups: &'t Groups<'_>) -> Cow<'t, str> {
+    /// With what the groups matched in `source`; borrowed where that is all there is.
+    pub fn filled<'a>(&'a self, source: &Cow<'a, str>, groups: &Groups) -> Cow<'a, str> {
+        let span = |group| groups.span(group, source).unwrap_or_default();
         match &*self.0 {
             [] => Cow::Borrowed(""),
             [Part::Text(text)] => Cow::Borrowed(text),
-            [Part::Group(group)] => Cow::Borrowed(groups.get(*group)),
-            _ => Cow::Owned(self.fill(|group| groups.get(group))),
+            [Part::Group(group)] => match source {
+                Cow::Borrowed(text) => Cow::Borrowed(text.get(span(*group)).unwrap_or_default()),
+                Cow::Owned(text) => Cow::Owned(text.get(span(*group)).unwrap_or_default().into()),
+            },
+            parts => {
+                let mut filled = String::with_capacity(source.len() + 16);
+                for part in parts {
+                    filled.push_str(match part {
+                        Part::Text(text) => text,
+                        Part::Group(group) => source.get(span(*group)).unwrap_or_default(),
+                    });
+                }
+                Cow::Owned(filled)
+            }
         }
-    }
-
-    pub fn filled_with(&self, groups: &Captures<'_>) -> String {
-        self.fill(|group| groups.get(group).map_or("", |found| found.as_str()))
-    }
-
-    fn fill<'t>(&self, group: impl Fn(usize) -> &'t str) -> String {
-        let mut filled = String::new();
-        for part in &self.0 {
-            filled.push_str(match part {
-                Part::Text(text) => text,
-                Part::Group(number) => group(*number),
-            });
-        }
-        filled
     }
 }
 

@@ -5,4 +5,6 @@ mod samples;
 mod stacks;
 
 pub use samples::{encode_samples, read_samples};
-pub use stacks::{Stacks, encode_stacks, encode_wanted, read_wanted};
+pub use stacks::{
+    Stacks, encode_stacks, encode_stacks_without_columns, encode_wanted, read_wanted,
+};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field};
 
+use crate::arrays::int64_runs;
 use crate::columns::Columns;
 use crate::ipc::{self, Compression, NotEncoded};
 use crate::read::{Refused, Samples, StackRefs, check_version};
@@ -51,8 +52,7 @@ pub fn encode_samples(
         ("duration", &table.duration),
         ("timestamp", &table.timestamp),
     ] {
-        let column = numbers.array(|numbers| Arc::new(Int64Array::from(numbers.to_vec())));
-        add(name, runs_of(DataType::Int64), column);
+        add(name, runs_of(DataType::Int64), int64_runs(numbers));
     }
     ipc::write(&schema(Version::V1, fields), columns, compression)
 }

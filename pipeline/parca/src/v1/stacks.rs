@@ -4,26 +4,36 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, ListArray, RecordBatch, StructArray,
-    UInt64Array,
+    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, UInt64Array,
 };
-use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_schema::{DataType, Field, Fields};
-use profcol_profile::{Idx, Interner, LocationIdx, StackIdx};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType, Fields};
+use profcol_profile::{Idx, Interner, LocationIdx, Mapping, StackIdx};
 
+use crate::arrays::{list, offset, structs};
 use crate::columns::{Column, Columns, Keyed};
-use crate::frames::{Frames, SourceLine};
+use crate::frames::{Frame, Frames, SourceLine};
 use crate::ipc::{self, Compression, NotEncoded};
 use crate::model::{FrameRow, LineRow};
 use crate::read::{Refused, check_version};
 use crate::runs::{Runs, Texts};
 use crate::schema::{
-    STACK_ID, Version, always, binary_runs, dictionary_of, list_of, relaxed_type, runs_of, schema,
+    STACK_ID, Version, always, binary_runs, dictionary_of, list_of, runs_of, schema,
 };
 use crate::stack_id::StackId;
 
+/// Where the column stands among the fields of a line.
+const COLUMN: usize = 1;
+
 /// What is told of a stack that is not known any more.
 const MISSING: &str = "missing stacktrace";
+
+/// What a server knows of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineLayout {
+    WithColumn,
+    WithoutColumn,
+}
 
 /// Stacks under their ids. Ids of which no stack is known are answered too: Parca's server refuses
 /// a record that leaves out one that it asked for.
@@ -32,7 +42,26 @@ pub fn encode_stacks(
     stacks: &[(StackId, Option<StackIdx>)],
     compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
-    let mut locations = Locations::default();
+    encode(frames, stacks, LineLayout::WithColumn, compression)
+}
+
+/// For Parca before 0.27, which refuses lines with any but the fields that it knows.
+pub fn encode_stacks_without_columns(
+    frames: &Frames<'_>,
+    stacks: &[(StackId, Option<StackIdx>)],
+    compression: Compression,
+) -> Result<Vec<u8>, NotEncoded> {
+    encode(frames, stacks, LineLayout::WithoutColumn, compression)
+}
+
+fn encode(
+    frames: &Frames<'_>,
+    stacks: &[(StackId, Option<StackIdx>)],
+    layout: LineLayout,
+    compression: Compression,
+) -> Result<Vec<u8>, NotEncoded> {
+    let location_type = location_type(layout);
+    let mut locations = Locations::new(frames);
     let mut ends = vec![0];
     let mut complete = Vec::with_capacity(stacks.len());
     for (_, stack) in stacks {
@@ -55,12 +84,12 @@ pub fn encode_stacks(
     let columns: Vec<ArrayRef> = vec![
         Arc::new(ids.collect::<BinaryArray>()),
         Arc::new(BooleanArray::from(complete)),
-        list(location_type(), ends, locations.finish(), None),
+        list(&location_type, ends, locations.finish(layout), None),
     ];
     let fields = vec![
         always(STACK_ID, DataType::Binary),
         always("is_complete", DataType::Boolean),
-        always("locations", list_of(location_type())),
+        always("locations", list_of(location_type)),
     ];
     ipc::write(&schema(Version::V1, fields), columns, compression)
 }
@@ -83,7 +112,7 @@ pub fn read_wanted(batch: &RecordBatch) -> Result<Vec<Box<[u8]>>, Refused> {
     Ok(ids.iter().flatten().map(Into::into).collect())
 }
 
-fn location_type() -> DataType {
+fn location_type(layout: LineLayout) -> DataType {
     DataType::Struct(Fields::from(vec![
         always("address", DataType::UInt64),
         always("frame_type", binary_runs()),
@@ -92,19 +121,23 @@ fn location_type() -> DataType {
         always("mapping_offset", runs_of(DataType::UInt64)),
         always("mapping_file", binary_runs()),
         always("mapping_build_id", binary_runs()),
-        always("lines", list_of(line_type())),
+        always("lines", list_of(line_type(layout))),
     ]))
 }
 
-fn line_type() -> DataType {
-    DataType::Struct(Fields::from(vec![
+fn line_type(layout: LineLayout) -> DataType {
+    let mut fields = vec![
         always("line", DataType::Int64),
         always("column", DataType::UInt64),
         always("function_name", dictionary_of(DataType::Binary)),
         always("function_system_name", dictionary_of(DataType::Binary)),
         always("function_filename", binary_runs()),
         always("function_start_line", DataType::Int64),
-    ]))
+    ];
+    if layout == LineLayout::WithoutColumn {
+        fields.remove(COLUMN);
+    }
+    DataType::Struct(fields.into())
 }
 
 /// The columns of locations.
@@ -119,44 +152,110 @@ struct Locations {
     build_ids: Texts,
     line_ends: Vec<usize>,
     lines: Lines,
+    /// By the rows of locations: most frames are in many stacks.
+    known: Vec<Option<Known>>,
+    known_lines: Vec<KnownLine>,
+}
+
+/// A frame, its texts as keys of the columns.
+#[derive(Clone, Copy)]
+struct Known {
+    address: u64,
+    kind: u32,
+    memory: Mapping,
+    file: u32,
+    build_id: Option<u32>,
+    /// Of the known lines, from the first one up to the second.
+    lines: (usize, usize),
+    /// Whether it is known what code it is.
+    is_known: bool,
+}
+
+/// A line, its texts as keys of the columns.
+#[derive(Clone, Copy)]
+struct KnownLine {
+    line: i64,
+    column: u64,
+    name: u32,
+    system_name: u32,
+    file: Option<u32>,
+    start_line: i64,
 }
 
 impl Locations {
+    fn new(frames: &Frames<'_>) -> Self {
+        let rows = frames.model().dictionary.locations.rows().len();
+        Self {
+            known: vec![None; rows],
+            ..Self::default()
+        }
+    }
+
     /// Whether it is known what code it is.
     fn add(&mut self, frames: &Frames<'_>, location: LocationIdx) -> bool {
-        let frame = frames.frame(location);
-        self.addresses.push(frame.address);
-        self.kinds.push(Some(frame.kind));
-        self.starts.push(frame.memory.memory_start);
-        self.limits.push(frame.memory.memory_limit);
-        self.offsets.push(frame.memory.file_offset);
-        // Parca's server dies of a record none of whose frames has a file.
-        self.files.push(Some(frame.file));
-        let build_id = Some(frame.build_id).filter(|id| !id.is_empty());
-        self.build_ids.push(build_id);
-        for line in frames.lines(&frame) {
-            self.lines.add(&line);
-        }
-        self.line_ends.push(self.lines.lines.len());
-        frame.is_known
+        let known = match self.known.get(location.row()) {
+            Some(Some(known)) => *known,
+            _ => {
+                let frame = frames.frame(location);
+                let lines: Vec<_> = frames.lines(&frame).collect();
+                let known = self.know(&frame, &lines);
+                if let Some(place) = self.known.get_mut(location.row()) {
+                    *place = Some(known);
+                }
+                known
+            }
+        };
+        self.push(known);
+        known.is_known
     }
 
     fn add_missing(&mut self) {
-        self.addresses.push(0);
-        self.kinds.push(Some("unknown"));
-        self.starts.push(0);
-        self.limits.push(0);
-        self.offsets.push(0);
-        self.files.push(Some(""));
-        self.build_ids.push(None);
-        self.lines.add(&SourceLine {
+        let frame = Frame {
+            kind: "unknown",
+            ..Frame::default()
+        };
+        let line = SourceLine {
             name: MISSING,
             ..SourceLine::default()
-        });
+        };
+        let known = self.know(&frame, &[line]);
+        self.push(known);
+    }
+
+    fn know(&mut self, frame: &Frame<'_>, lines: &[SourceLine<'_>]) -> Known {
+        let first = self.known_lines.len();
+        for line in lines {
+            self.known_lines.push(self.lines.know(line));
+        }
+        Known {
+            address: frame.address,
+            kind: self.kinds.key(frame.kind),
+            memory: frame.memory,
+            // Parca's server dies of a record none of whose frames has a file.
+            file: self.files.key(frame.file),
+            build_id: (!frame.build_id.is_empty()).then(|| self.build_ids.key(frame.build_id)),
+            lines: (first, self.known_lines.len()),
+            is_known: frame.is_known,
+        }
+    }
+
+    fn push(&mut self, known: Known) {
+        self.addresses.push(known.address);
+        self.kinds.push_key(Some(known.kind));
+        self.starts.push(known.memory.memory_start);
+        self.limits.push(known.memory.memory_limit);
+        self.offsets.push(known.memory.file_offset);
+        self.files.push_key(Some(known.file));
+        self.build_ids.push_key(known.build_id);
+        let (first, end) = known.lines;
+        for line in self.known_lines.get(first..end).unwrap_or_default() {
+            self.lines.push(*line);
+        }
         self.line_ends.push(self.lines.lines.len());
     }
 
-    fn finish(self) -> ArrayRef {
+    fn finish(self, layout: LineLayout) -> ArrayRef {
+        let rows = self.addresses.len();
         let numbers =
             |runs: &Runs<u64>| runs.array(|numbers| Arc::new(UInt64Array::from(numbers.to_vec())));
         let mut ends = vec![0];
@@ -171,9 +270,14 @@ impl Locations {
             numbers(&self.offsets),
             self.files.binary_runs(),
             self.build_ids.binary_runs(),
-            list(line_type(), ends, self.lines.finish(), Some(has_lines)),
+            list(
+                &line_type(layout),
+                ends,
+                self.lines.finish(layout),
+                Some(has_lines),
+            ),
         ];
-        structs(&location_type(), columns)
+        structs(&location_type(layout), columns, rows)
     }
 }
 
@@ -189,18 +293,29 @@ struct Lines {
 }
 
 impl Lines {
-    fn add(&mut self, line: &SourceLine<'_>) {
+    fn know(&mut self, line: &SourceLine<'_>) -> KnownLine {
+        KnownLine {
+            line: line.line,
+            column: line.column.try_into().unwrap_or(0),
+            name: self.names.key(line.name),
+            system_name: self.system_names.key(line.system_name),
+            file: (!line.file.is_empty()).then(|| self.files.key(line.file)),
+            start_line: line.start_line,
+        }
+    }
+
+    fn push(&mut self, line: KnownLine) {
         self.lines.push(line.line);
-        self.columns.push(line.column.try_into().unwrap_or(0));
-        self.names.push(Some(line.name));
-        self.system_names.push(Some(line.system_name));
-        let file = Some(line.file).filter(|file| !file.is_empty());
-        self.files.push(file);
+        self.columns.push(line.column);
+        self.names.push_key(Some(line.name));
+        self.system_names.push_key(Some(line.system_name));
+        self.files.push_key(line.file);
         self.start_lines.push(line.start_line);
     }
 
-    fn finish(self) -> ArrayRef {
-        let columns: Vec<ArrayRef> = vec![
+    fn finish(self, layout: LineLayout) -> ArrayRef {
+        let rows = self.lines.len();
+        let mut columns: Vec<ArrayRef> = vec![
             Arc::new(Int64Array::from(self.lines)),
             Arc::new(UInt64Array::from(self.columns)),
             self.names.binary(),
@@ -208,27 +323,11 @@ impl Lines {
             self.files.binary_runs(),
             Arc::new(Int64Array::from(self.start_lines)),
         ];
-        structs(&line_type(), columns)
+        if layout == LineLayout::WithoutColumn {
+            columns.remove(COLUMN);
+        }
+        structs(&line_type(layout), columns, rows)
     }
-}
-
-fn structs(kind: &DataType, columns: Vec<ArrayRef>) -> ArrayRef {
-    let DataType::Struct(fields) = relaxed_type(kind) else {
-        unreachable!("it is called with structs");
-    };
-    let structs = StructArray::try_new(fields, columns, None);
-    Arc::new(structs.expect("all columns have a value for each row"))
-}
-
-fn list(item: DataType, ends: Vec<i32>, items: ArrayRef, nulls: Option<NullBuffer>) -> ArrayRef {
-    let item = Field::new("item", relaxed_type(&item), true);
-    let ends = OffsetBuffer::new(ends.into());
-    let lists = ListArray::try_new(Arc::new(item), ends, items, nulls);
-    Arc::new(lists.expect("each list ends behind the one before"))
-}
-
-fn offset(rows: usize) -> i32 {
-    i32::try_from(rows).expect("a record has far below 2 billion frames")
 }
 
 /// Stacks that were told, of one record or of several.

@@ -4,21 +4,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{
-    ArrayRef, FixedSizeBinaryArray, Int64Array, ListViewArray, StringViewArray, StructArray,
-    TimestampNanosecondArray, UInt64Array,
+    ArrayRef, FixedSizeBinaryArray, Int64Array, StringViewArray, TimestampNanosecondArray,
+    UInt64Array,
 };
 use arrow_buffer::NullBuffer;
-use arrow_schema::{DataType, Fields};
+use arrow_schema::DataType;
 use indexmap::IndexSet;
 use profcol_profile::{LocationIdx, StackIdx};
 
 use super::{function_type, id_field, line_type, location_type};
+use crate::arrays::{int64_runs, list_view, offset, structs};
 use crate::frames::{Frames, SourceLine};
 use crate::ipc::{self, Compression, NotEncoded};
-use crate::runs::{Runs, Texts, dictionary};
+use crate::runs::{Texts, dictionary};
 use crate::schema::{
-    STACK_ID, Version, always, dictionary_of, list_view_of, maybe, nanoseconds, relaxed_type,
-    runs_of, schema, text_runs,
+    STACK_ID, Version, always, dictionary_of, list_view_of, maybe, nanoseconds, runs_of, schema,
+    text_runs,
 };
 use crate::stack_id::StackIds;
 use crate::table::Table;
@@ -64,7 +65,7 @@ pub fn encode(
         table.period_type.plain_runs(),
         table.period_unit.plain_runs(),
         table.temporality.plain_runs(),
-        numbers(&table.period),
+        int64_runs(&table.period),
         table.duration.array(|numbers| {
             let numbers = numbers
                 .iter()
@@ -76,10 +77,6 @@ pub fn encode(
     ipc::write(&schema(Version::V2, fields), columns, compression)
 }
 
-fn numbers(runs: &Runs<i64>) -> ArrayRef {
-    runs.array(|numbers| Arc::new(Int64Array::from(numbers.to_vec())))
-}
-
 /// Each stack stands once, however many samples have it.
 fn stack_column(table: &Table, frames: &Frames<'_>) -> ArrayRef {
     let mut locations: IndexSet<LocationIdx> = IndexSet::new();
@@ -87,16 +84,16 @@ fn stack_column(table: &Table, frames: &Frames<'_>) -> ArrayRef {
     let mut items = Vec::new();
     let (mut offsets, mut sizes) = (Vec::new(), Vec::new());
     for &stack in &table.stacks {
-        let &mut (offset, size) = known.entry(stack).or_insert_with(|| {
-            let offset = number(items.len());
+        let &mut (start, size) = known.entry(stack).or_insert_with(|| {
+            let start = offset(items.len());
             let stack = frames.model().dictionary.stacks.get(stack);
             for &location in stack {
                 let (key, _) = locations.insert_full(location);
-                items.push(Some(number(key).cast_unsigned()));
+                items.push(Some(offset(key).cast_unsigned()));
             }
-            (offset, number(stack.len()))
+            (start, offset(stack.len()))
         });
-        offsets.push(offset);
+        offsets.push(start);
         sizes.push(size);
     }
     let mut rows = Locations::default();
@@ -104,7 +101,7 @@ fn stack_column(table: &Table, frames: &Frames<'_>) -> ArrayRef {
         rows.add(frames, location);
     }
     let items = dictionary(&items, rows.finish());
-    list_view(dictionary_of(location_type()), offsets, sizes, items, None)
+    list_view(&dictionary_of(location_type()), offsets, sizes, items, None)
 }
 
 #[derive(Default)]
@@ -129,8 +126,8 @@ impl Locations {
         for line in frames.lines(&frame) {
             self.lines.add(&line);
         }
-        self.line_offsets.push(number(start));
-        self.line_sizes.push(number(self.lines.lines.len() - start));
+        self.line_offsets.push(offset(start));
+        self.line_sizes.push(offset(self.lines.lines.len() - start));
     }
 
     fn finish(self) -> ArrayRef {
@@ -144,7 +141,7 @@ impl Locations {
             self.files.text(),
             self.build_ids.text(),
             list_view(
-                line_type(),
+                &line_type(),
                 offsets,
                 sizes,
                 self.lines.finish(),
@@ -169,7 +166,7 @@ impl Lines {
         self.columns.push(line.column.try_into().unwrap_or(0));
         let function = (line.name.into(), line.file.into(), line.start_line);
         let (key, _) = self.known.insert_full(function);
-        self.functions.push(Some(number(key).cast_unsigned()));
+        self.functions.push(Some(offset(key).cast_unsigned()));
     }
 
     fn finish(self) -> ArrayRef {
@@ -200,30 +197,4 @@ impl Lines {
 
 fn some(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
-}
-
-/// Also without any column.
-fn structs(kind: &DataType, columns: Vec<ArrayRef>, rows: usize) -> ArrayRef {
-    let fields = match relaxed_type(kind) {
-        DataType::Struct(fields) => fields,
-        _ => Fields::empty(),
-    };
-    let structs = StructArray::try_new_with_length(fields, columns, None, rows);
-    Arc::new(structs.expect("all columns have a value for each row"))
-}
-
-fn list_view(
-    item: DataType,
-    offsets: Vec<i32>,
-    sizes: Vec<i32>,
-    items: ArrayRef,
-    nulls: Option<NullBuffer>,
-) -> ArrayRef {
-    let item = Arc::new(maybe("item", relaxed_type(&item)));
-    let lists = ListViewArray::try_new(item, offsets.into(), sizes.into(), items, nulls);
-    Arc::new(lists.expect("each list lies within the items"))
-}
-
-fn number(rows: usize) -> i32 {
-    i32::try_from(rows).expect("a record has far below 2 billion frames")
 }

@@ -1,0 +1,193 @@
+//! What a sample costs on the way to Parca, in bytes and in time, in each of the three schemas.
+//!
+//! The samples are those of recorded calls of a real agent, whose bytes stand beside ours; and generated ones, of which
+//! there are more.
+//!
+//! `cargo bench -p profcol-benches --bench parca`
+
+#![expect(clippy::print_stdout, reason = "figures are printed")]
+
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use profcol_benches::bodies::{self, Class};
+use profcol_benches::procfs::running_time;
+use profcol_parca::ipc::{self, Compression};
+use profcol_parca::service::{record, request};
+use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, encode_wanted};
+use profcol_parca::{
+    Frames, LabelRules, Pattern, StackIds, Table, raw, read_samples, to_model, v2,
+};
+use profcol_profile::pprof::gzip;
+use profcol_profile::{Model, Profiles, Validation};
+
+/// More than any record here takes.
+const LIMIT: usize = 1 << 30;
+
+/// The messages of a batch.
+type Encode = fn(&Model) -> Vec<Bytes>;
+
+const SCHEMAS: [(&str, Encode); 3] = [
+    ("v1", encode_v1),
+    ("v2", encode_v2),
+    ("pprof", encode_pprof),
+];
+
+fn main() -> Result<()> {
+    let large = bodies::load(Class::Large)?;
+    let generated = Profiles::from_wire(large[0].clone(), Validation::Reject)?;
+    println!(
+        "samples, and of each schema bytes per sample after gzip, CPU of encoding and of gzip per 100,000"
+    );
+    for (folder, name) in [("online-v1", "agent, v1"), ("online-v2", "agent, v2")] {
+        let recorded = agent(folder)?;
+        tell(&format!("{name}, 5 s a batch"), &recorded)?;
+        tell(&format!("{name}, 30 s a batch"), &recorded.joined())?;
+    }
+    let generated = Recorded {
+        models: vec![generated.profiles.into_model()],
+        bytes: large[0].len(),
+    };
+    tell("generated", &generated)
+}
+
+/// The batches of a recorded agent.
+struct Recorded {
+    models: Vec<Model>,
+    /// All messages together, those of the server too.
+    bytes: usize,
+}
+
+impl Recorded {
+    fn joined(&self) -> Self {
+        let models = self.models.iter().cloned().map(Profiles::from_model);
+        Self {
+            models: vec![Profiles::merge(models).into_model()],
+            bytes: self.bytes,
+        }
+    }
+}
+
+fn agent(folder: &str) -> Result<Recorded> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden/parca");
+    let folder = Path::new(root).join(folder);
+    let entries = fs::read_dir(&folder).with_context(|| format!("no {}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "frames"));
+    paths.sort();
+    let mut recorded = Recorded {
+        models: Vec::new(),
+        bytes: 0,
+    };
+    for path in paths {
+        let messages = messages(&fs::read(&path)?);
+        recorded.bytes += messages.iter().map(Vec::len).sum::<usize>();
+        let batch = |message: &Vec<u8>| {
+            ipc::read(record(message)?, LIMIT)?.context("a record without rows")
+        };
+        let mut stacks = Stacks::default();
+        if let Some(told) = messages.get(2) {
+            stacks.add(&batch(told)?)?;
+        }
+        let samples = read_samples(&batch(&messages[0])?)?;
+        recorded.models.push(to_model(&samples, &stacks)?);
+    }
+    Ok(recorded)
+}
+
+/// The messages of a recorded call: a byte for the direction, the length, and the message.
+fn messages(mut file: &[u8]) -> Vec<Vec<u8>> {
+    let mut messages = Vec::new();
+    while let Some(([_, length @ ..], rest)) = file.split_first_chunk::<5>() {
+        let (message, rest) = rest.split_at(u32::from_be_bytes(*length) as usize);
+        messages.push(message.to_vec());
+        file = rest;
+    }
+    messages
+}
+
+fn tell(name: &str, recorded: &Recorded) -> Result<()> {
+    let count: u64 = recorded.models.iter().map(samples).sum();
+    let per_sample = |bytes: usize| bytes as f64 / count as f64;
+    println!(
+        "{name}: {count}, as it came {:.1} bytes",
+        per_sample(recorded.bytes)
+    );
+    for (schema, encode) in SCHEMAS {
+        let encode_all = || -> Vec<Bytes> { recorded.models.iter().flat_map(encode).collect() };
+        let messages = encode_all();
+        let pack_all = || -> usize { messages.iter().map(|message| gzip(message).len()).sum() };
+        let bytes = per_sample(pack_all());
+        let encoding = cpu_time(encode_all)? * 100_000 / u32::try_from(count)?;
+        let packing = cpu_time(pack_all)? * 100_000 / u32::try_from(count)?;
+        println!("  {schema:5} {bytes:6.1} bytes {encoding:8.0?} {packing:8.0?}");
+    }
+    Ok(())
+}
+
+/// CPU time of one round of many.
+fn cpu_time<T>(mut work: impl FnMut() -> T) -> Result<Duration> {
+    const LEAST: Duration = Duration::from_millis(300);
+    let process = std::process::id();
+    let begun = running_time(process)?;
+    for round in 1.. {
+        black_box(work());
+        let spent = running_time(process)?.saturating_sub(begun);
+        if spent >= LEAST {
+            return Ok(spent / round);
+        }
+    }
+    Ok(LEAST)
+}
+
+/// Observations, of which several may stand in one row.
+fn samples(model: &Model) -> u64 {
+    let samples = model.profiles().flat_map(|profile| profile.samples.iter());
+    samples
+        .map(|sample| sample.values.len().max(sample.timestamps.len()) as u64)
+        .sum()
+}
+
+fn rules() -> LabelRules {
+    let left_out = ["process.*", "host.*", "os.*", "telemetry.*", "container.id"];
+    LabelRules {
+        left_out: left_out.map(Pattern::new).to_vec(),
+        ..LabelRules::default()
+    }
+}
+
+/// The dialogue, with what the server asks: ids are hashes, which gzip does not make smaller.
+fn encode_v1(model: &Model) -> Vec<Bytes> {
+    let table = Table::new(model, &rules());
+    let frames = Frames::new(model);
+    let mut ids = StackIds::new(&frames);
+    let samples = encode_samples(&table, &mut ids, Compression::None).expect("can be encoded");
+    let mut rows = table.stacks.clone();
+    rows.sort_unstable_by_key(|row| row.get());
+    rows.dedup();
+    let stacks: Vec<_> = rows.iter().map(|&row| (ids.id(row), Some(row))).collect();
+    let asked = encode_wanted(stacks.iter().map(|(id, _)| &id[..])).expect("can be encoded");
+    let stacks = encode_stacks(&frames, &stacks, Compression::None).expect("can be encoded");
+    [samples, asked, stacks]
+        .map(|record| request(&record))
+        .to_vec()
+}
+
+fn encode_v2(model: &Model) -> Vec<Bytes> {
+    let table = Table::new(model, &rules());
+    let frames = Frames::new(model);
+    let mut ids = StackIds::new(&frames);
+    let record = v2::encode(&table, &frames, &mut ids, Compression::None);
+    vec![request(&record.expect("can be encoded"))]
+}
+
+fn encode_pprof(model: &Model) -> Vec<Bytes> {
+    let table = Table::new(model, &rules());
+    vec![raw::encode(&table, &Frames::new(model)).expect("can be encoded")]
+}

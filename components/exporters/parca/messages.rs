@@ -1,0 +1,182 @@
+//! A batch as the messages that say it.
+//!
+//! All of it is encoded before a call begins: Parca's server ends a call after five seconds, and
+//! has so far asked for every stack of every call.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profcol_parca::ipc::{Compression, NotEncoded};
+use profcol_parca::service::{WRITE_ARROW, WRITE_RAW, request};
+use profcol_parca::v1::{encode_samples, encode_stacks, encode_stacks_without_columns};
+use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, raw, v2};
+use profcol_profile::pprof::Refused;
+use profcol_profile::{Profiles, StackIdx};
+use tokio::task::spawn_blocking;
+
+/// The three ways in which servers take profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schema {
+    V1,
+    V2,
+    Pprof,
+}
+
+/// What a server knows of the lines of stacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    WithColumns,
+    /// Before Parca 0.27.
+    WithoutColumns,
+}
+
+/// How a batch is to be said.
+#[derive(Clone)]
+pub struct Wording {
+    pub rules: Arc<LabelRules>,
+    pub schema: Schema,
+    pub lines: Lines,
+}
+
+pub enum Messages {
+    One { path: &'static str, message: Bytes },
+    Dialogue(Box<Dialogue>),
+}
+
+/// The samples, and what to answer when stacks are asked for.
+pub struct Dialogue {
+    pub samples: Bytes,
+    /// All of them.
+    pub stacks: Bytes,
+    known: HashMap<StackId, StackIdx>,
+    profiles: Profiles,
+    lines: Lines,
+}
+
+/// Why a batch cannot be said.
+#[derive(Debug, thiserror::Error)]
+pub enum Unsaid {
+    #[error(transparent)]
+    Record(#[from] NotEncoded),
+    #[error("failed to encode a pprof: {0}")]
+    Pprof(#[from] Refused),
+    #[error("encoding ended early: {0}")]
+    Broken(String),
+    #[error("the server asks for {asked} stacks of {known}")]
+    TooManyAsked { asked: usize, known: usize },
+}
+
+/// Stacks of which a server may ask in vain.
+const MOST_UNKNOWN: usize = 1024;
+
+impl Messages {
+    /// None where there is nothing to say.
+    pub async fn encode(profiles: &Profiles, wording: &Wording) -> Result<Option<Self>, Unsaid> {
+        let (profiles, wording) = (profiles.clone(), wording.clone());
+        blocking(move || Self::encode_now(&profiles, &wording)).await
+    }
+
+    fn encode_now(profiles: &Profiles, wording: &Wording) -> Result<Option<Self>, Unsaid> {
+        let model = profiles.model();
+        let table = Table::new(model, &wording.rules);
+        if table.rows() == 0 {
+            return Ok(None);
+        }
+        let frames = Frames::new(model);
+        let mut ids = StackIds::new(&frames);
+        Ok(Some(match wording.schema {
+            Schema::V1 => {
+                let samples = encode_samples(&table, &mut ids, Compression::None)?;
+                let stacks = table.stacks.iter();
+                let known = stacks.map(|&stack| (ids.id(stack), stack)).collect();
+                let dialogue = Dialogue {
+                    samples: request(&samples),
+                    stacks: told(&frames, &all(&known), wording.lines)?,
+                    known,
+                    profiles: profiles.clone(),
+                    lines: wording.lines,
+                };
+                Self::Dialogue(Box::new(dialogue))
+            }
+            Schema::V2 => Self::One {
+                path: WRITE_ARROW,
+                message: request(&v2::encode(&table, &frames, &mut ids, Compression::None)?),
+            },
+            Schema::Pprof => Self::One {
+                path: WRITE_RAW,
+                message: raw::encode(&table, &frames)?,
+            },
+        }))
+    }
+
+    /// The message with the samples.
+    pub fn first(&self) -> &Bytes {
+        match self {
+            Self::One { message, .. } => message,
+            Self::Dialogue(dialogue) => &dialogue.samples,
+        }
+    }
+
+    /// The bytes of the longest message.
+    pub fn longest(&self) -> usize {
+        match self {
+            Self::One { message, .. } => message.len(),
+            Self::Dialogue(dialogue) => dialogue.samples.len().max(dialogue.stacks.len()),
+        }
+    }
+}
+
+impl Dialogue {
+    /// Whatever is asked for is answered, also what was never sent: a server refuses a call in
+    /// which that is missing.
+    pub async fn answer(&self, asked: Vec<StackId>) -> Result<Bytes, Unsaid> {
+        let is_all = asked.len() == self.known.len();
+        if is_all && asked.iter().all(|id| self.known.contains_key(id)) {
+            return Ok(self.stacks.clone());
+        }
+        let known = self.known.len();
+        if asked.len() > known + MOST_UNKNOWN {
+            let asked = asked.len();
+            return Err(Unsaid::TooManyAsked { asked, known });
+        }
+        let stacks = asked.into_iter();
+        let stacks: Vec<_> = stacks
+            .map(|id| (id, self.known.get(&id).copied()))
+            .collect();
+        let (profiles, lines) = (self.profiles.clone(), self.lines);
+        blocking(move || told(&Frames::new(profiles.model()), &stacks, lines)).await
+    }
+}
+
+type Answer = Vec<(StackId, Option<StackIdx>)>;
+
+fn all(known: &HashMap<StackId, StackIdx>) -> Answer {
+    let mut all: Answer = known
+        .iter()
+        .map(|(&id, &stack)| (id, Some(stack)))
+        .collect();
+    // Side by side what was found together, which is alike.
+    all.sort_unstable_by_key(|(_, stack)| stack.map(StackIdx::get));
+    all
+}
+
+fn told(
+    frames: &Frames<'_>,
+    stacks: &[(StackId, Option<StackIdx>)],
+    lines: Lines,
+) -> Result<Bytes, Unsaid> {
+    let record = match lines {
+        Lines::WithColumns => encode_stacks(frames, stacks, Compression::None)?,
+        Lines::WithoutColumns => encode_stacks_without_columns(frames, stacks, Compression::None)?,
+    };
+    Ok(request(&record))
+}
+
+/// Encoding takes milliseconds, in which other calls go on.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Unsaid> + Send + 'static,
+) -> Result<T, Unsaid> {
+    let done = spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Unsaid::Broken(error.to_string())))
+}

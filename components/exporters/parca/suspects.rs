@@ -1,0 +1,177 @@
+//! Batches under which a connection ended.
+//!
+//! Parca's server dies of some records, and a batch that is sent again and again would kill it
+//! again and again. What was under way when a connection ended is sent alone the next time, with no
+//! other call beside it. Where connections end under it then, too, although the server answers
+//! others in between, it is given up. A server that answers nobody is away, and no batch is to blame.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use profcol_net::grpc::{Code, Status};
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// How many connections may end under a batch that is sent alone.
+const MOST_ENDS: u32 = 3;
+
+/// As many as can be under way at once, and more.
+const MOST_SUSPECTS: usize = 256;
+
+#[derive(Default)]
+pub struct Suspects {
+    alone: RwLock<()>,
+    /// Calls that the server has answered.
+    answers: AtomicU64,
+    known: Mutex<VecDeque<Suspect>>,
+}
+
+struct Suspect {
+    fingerprint: u64,
+    /// Connections that ended while it was sent alone.
+    ends: u32,
+    /// How many calls had been answered when the last one ended.
+    answers: u64,
+}
+
+/// The right to send a batch.
+pub struct Turn<'a> {
+    is_alone: bool,
+    _among: Option<RwLockReadGuard<'a, ()>>,
+    _alone: Option<RwLockWriteGuard<'a, ()>>,
+}
+
+impl Suspects {
+    /// Waits until the batch with this first message may be sent.
+    pub async fn turn(&self, message: &[u8]) -> Turn<'_> {
+        let is_alone = {
+            let known = self.known();
+            !known.is_empty() && position(&known, fingerprint(message)).is_some()
+        };
+        let (mut among, mut alone) = (None, None);
+        if is_alone {
+            alone = Some(self.alone.write().await);
+        } else {
+            among = Some(self.alone.read().await);
+        }
+        Turn {
+            is_alone,
+            _among: among,
+            _alone: alone,
+        }
+    }
+
+    /// The connection ended while the batch was sent. Whether it is to be given up.
+    pub fn has_ended(&self, turn: &Turn<'_>, message: &[u8]) -> bool {
+        let fingerprint = fingerprint(message);
+        let answers = self.answers.load(Ordering::Relaxed);
+        let mut known = self.known();
+        let Some(place) = position(&known, fingerprint) else {
+            if known.len() == MOST_SUSPECTS {
+                known.pop_front();
+            }
+            known.push_back(Suspect {
+                fingerprint,
+                ends: 0,
+                answers,
+            });
+            return false;
+        };
+        let Some(suspect) = known.get_mut(place) else {
+            return false;
+        };
+        if turn.is_alone && suspect.answers < answers {
+            suspect.ends += 1;
+            suspect.answers = answers;
+        }
+        let is_guilty = suspect.ends >= MOST_ENDS;
+        if is_guilty {
+            known.remove(place);
+        }
+        is_guilty
+    }
+
+    /// The server has answered.
+    pub fn was_answered(&self, turn: &Turn<'_>, message: &[u8]) {
+        self.answers.fetch_add(1, Ordering::Relaxed);
+        if turn.is_alone {
+            let mut known = self.known();
+            let place = position(&known, fingerprint(message));
+            place.map(|place| known.remove(place));
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, VecDeque<Suspect>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a call ended with its connection, after the server may have seen it.
+pub fn is_end(status: &Status) -> bool {
+    const WORDS: [&str; 2] = ["transport: ", "server closed the stream"];
+    status.code == Code::Unavailable && WORDS.iter().any(|words| status.message.starts_with(words))
+}
+
+fn position(known: &VecDeque<Suspect>, fingerprint: u64) -> Option<usize> {
+    known
+        .iter()
+        .position(|suspect| suspect.fingerprint == fingerprint)
+}
+
+fn fingerprint(message: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(message);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends a batch under which the connection ends, after others were answered or not.
+    async fn end(suspects: &Suspects, is_answering: bool) -> (bool, bool) {
+        if is_answering {
+            let turn = suspects.turn(b"other").await;
+            suspects.was_answered(&turn, b"other");
+        }
+        let turn = suspects.turn(b"batch").await;
+        let is_given_up = suspects.has_ended(&turn, b"batch");
+        (turn.is_alone, is_given_up)
+    }
+
+    #[tokio::test]
+    async fn gives_up_what_the_server_answers_others_beside() {
+        let suspects = Suspects::default();
+        assert_eq!(end(&suspects, true).await, (false, false));
+        assert_eq!(end(&suspects, true).await, (true, false));
+        assert_eq!(end(&suspects, true).await, (true, false));
+        assert_eq!(end(&suspects, true).await, (true, true));
+        // It is forgotten.
+        assert_eq!(end(&suspects, true).await, (false, false));
+    }
+
+    #[tokio::test]
+    async fn blames_nothing_while_the_server_is_away() {
+        let suspects = Suspects::default();
+        for round in 0..10 {
+            assert_eq!(end(&suspects, false).await, (round > 0, false));
+        }
+        let turn = suspects.turn(b"batch").await;
+        suspects.was_answered(&turn, b"batch");
+        drop(turn);
+        assert!(!suspects.turn(b"batch").await.is_alone);
+    }
+
+    #[tokio::test]
+    async fn remembers_only_so_many() {
+        let suspects = Suspects::default();
+        for number in 0..=MOST_SUSPECTS {
+            let message = number.to_be_bytes();
+            let turn = suspects.turn(&message).await;
+            assert!(!suspects.has_ended(&turn, &message));
+        }
+        assert_eq!(suspects.known().len(), MOST_SUSPECTS);
+        assert!(!suspects.turn(&0_usize.to_be_bytes()).await.is_alone);
+    }
+}

@@ -1,0 +1,127 @@
+//! Parca's service for debuginfo, passed through to a server that has one.
+//!
+//! An upload goes on message by message: two of them are held, never the file.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{GrpcCall, GrpcClient, GrpcConversation, GrpcStream, Message};
+use profcol_profile::proto::{Writer, tag};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+const SHOULD_INITIATE_UPLOAD: &str =
+    "/parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload";
+const UPLOAD: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/Upload";
+const UNARY: [&str; 3] = [
+    SHOULD_INITIATE_UPLOAD,
+    "/parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload",
+    "/parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished",
+];
+
+/// Uploads that go on at once; others wait.
+const MOST_UPLOADS: usize = 4;
+/// A server may ask others whether they have a file before it answers.
+const CALL_LIMIT: Duration = Duration::from_secs(300);
+/// How long an upload may stand still.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Debuginfo {
+    upstream: Option<GrpcClient>,
+    uploads: Semaphore,
+}
+
+impl Debuginfo {
+    pub fn new(upstream: Option<GrpcClient>) -> Self {
+        Self {
+            upstream,
+            uploads: Semaphore::new(MOST_UPLOADS),
+        }
+    }
+
+    pub fn has(path: &str) -> bool {
+        Self::is_upload(path) || UNARY.contains(&path)
+    }
+
+    pub fn is_upload(path: &str) -> bool {
+        path == UPLOAD
+    }
+
+    /// The answer to a call with one message.
+    pub async fn call(
+        &self,
+        path: &str,
+        message: &Message,
+        deadline: Option<Instant>,
+    ) -> Result<Bytes, Status> {
+        let path = UNARY.into_iter().find(|known| *known == path);
+        let path = path.ok_or_else(|| Status::new(Code::Unimplemented, "no such method"))?;
+        let Some(upstream) = &self.upstream else {
+            return match path {
+                SHOULD_INITIATE_UPLOAD => Ok(not_wanted()),
+                _ => Err(no_upstream()),
+            };
+        };
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let call = GrpcCall {
+            path,
+            message,
+            headers: HeaderMap::new(),
+            timeout: Some(left.unwrap_or(CALL_LIMIT).min(CALL_LIMIT)),
+        };
+        Ok(upstream.unary(call).await?.message)
+    }
+
+    /// Passes an upload on.
+    pub async fn upload(&self, conversation: &mut GrpcConversation) -> Result<(), Status> {
+        let upstream = self.upstream.as_ref().ok_or_else(no_upstream)?;
+        let waiting = patiently(async { Ok(self.uploads.acquire().await) });
+        let _turn = waiting.await?;
+        let mut held = patiently(conversation.receive()).await?;
+        if held.is_none() {
+            let message = "the call ended before its first message";
+            return Err(Status::new(Code::InvalidArgument, message));
+        }
+        let mut stream = upstream.stream(UPLOAD, None).await?;
+        while let Some(message) = held {
+            held = patiently(conversation.receive()).await?;
+            let sent = pass(&mut stream, message, held.is_none()).await;
+            if let Err(broken) = sent {
+                // A server that refuses an upload does not wait for its end, and says why.
+                return Err(stream.receive().await.err().unwrap_or(broken));
+            }
+        }
+        while let Some(answer) = patiently(stream.receive()).await? {
+            conversation.send(answer).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn pass(stream: &mut GrpcStream, message: Bytes, is_last: bool) -> Result<(), Status> {
+    patiently(stream.ready()).await?;
+    stream.send(message, is_last).await
+}
+
+async fn patiently<T>(work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let done = timeout(PATIENCE, work).await;
+    done.unwrap_or_else(|_| {
+        let message = format!("the upload stood still for {PATIENCE:?}");
+        Err(Status::new(Code::DeadlineExceeded, message))
+    })
+}
+
+/// `ShouldInitiateUploadResponse { bool should_initiate_upload = 1; string reason = 2 }`
+fn not_wanted() -> Bytes {
+    const REASON: u32 = tag::len(2);
+    let mut answer = Writer::with_capacity(128);
+    answer.bytes(REASON, no_upstream().message.as_bytes());
+    answer.into_vec().into()
+}
+
+fn no_upstream() -> Status {
+    let message = "debuginfo is not taken here: there is no `debuginfo_upstream`";
+    Status::new(Code::FailedPrecondition, message)
+}

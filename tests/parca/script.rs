@@ -1,0 +1,285 @@
+//! A Parca server that does as it is told, and remembers what it was sent.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use ::http::HeaderMap;
+use bytes::Bytes;
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{
+    GrpcConversation, GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, unknown_method,
+};
+use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, record, request};
+use profcol_parca::v1::{self, Stacks, encode_wanted};
+use profcol_parca::{Samples, StackRefs, ipc, raw, to_model, v2};
+use profcol_profile::Profiles;
+use profcol_profile::pprof::Limits;
+use tokio::runtime::Runtime;
+
+use crate::backend::wait_until;
+
+/// What it does with a call.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    Take,
+    /// Says so before anything else.
+    Refuse(Status),
+    /// Says so when everything has come.
+    RefuseAtEnd(Status),
+    /// Reads the samples and then nothing happens.
+    NeverAsk,
+    /// Is content with the samples.
+    CloseEarly,
+    AskWithGarbage,
+    /// Asks for a stack that was never sent, and looks whether there is something about it.
+    AskAlsoForUnknown,
+    /// As Parca before 0.27.
+    RefuseColumns,
+    /// Says this, whatever it was sent.
+    Say(Vec<u8>),
+}
+
+/// Dropped, it is gone with all its connections.
+pub struct Script {
+    pub address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    runtime: Option<Runtime>,
+}
+
+struct State {
+    answers: VecDeque<Answer>,
+    methods: Option<Vec<&'static str>>,
+    most_bytes: usize,
+    taken: Vec<Profiles>,
+    paths: Vec<String>,
+    has_columns: Vec<bool>,
+    heard: Vec<Vec<u8>>,
+}
+
+impl Script {
+    pub fn new() -> Self {
+        Self::on("127.0.0.1:0".parse().unwrap())
+    }
+
+    pub fn on(address: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let settings = GrpcServerSettings {
+            endpoint: address.to_string(),
+            ..GrpcServerSettings::default()
+        };
+        let state = Arc::new(Mutex::new(State {
+            answers: VecDeque::new(),
+            methods: None,
+            most_bytes: usize::MAX,
+            taken: Vec::new(),
+            paths: Vec::new(),
+            has_columns: Vec::new(),
+            heard: Vec::new(),
+        }));
+        let server = {
+            let _inside = runtime.enter();
+            let mut bound = GrpcServer::bind(&settings, None).ok();
+            // One that was there before may take a moment to go.
+            wait_until("the port to be free", || {
+                bound = bound
+                    .take()
+                    .or_else(|| GrpcServer::bind(&settings, None).ok());
+                bound.is_some()
+            });
+            bound.unwrap()
+        };
+        let address = server.local_addr().to_string().parse().unwrap();
+        let service = Service(Arc::clone(&state));
+        runtime.spawn(server.serve(service, std::future::pending()));
+        Self {
+            address,
+            state,
+            runtime: Some(runtime),
+        }
+    }
+
+    /// What it does with the next calls; with those after them all is well.
+    pub fn next(&self, answers: impl IntoIterator<Item = Answer>) {
+        self.state.lock().unwrap().answers.extend(answers);
+    }
+
+    pub fn forget_answers(&self) {
+        self.state.lock().unwrap().answers.clear();
+    }
+
+    pub fn knows(&self, methods: &[&'static str]) {
+        self.state.lock().unwrap().methods = Some(methods.to_vec());
+    }
+
+    pub fn takes_at_most(&self, bytes: usize) {
+        self.state.lock().unwrap().most_bytes = bytes;
+    }
+
+    pub fn total(&self) -> i64 {
+        crate::sum(&self.state.lock().unwrap().taken)
+    }
+
+    /// How many batches it has taken.
+    pub fn taken(&self) -> usize {
+        self.state.lock().unwrap().taken.len()
+    }
+
+    /// The methods that were called.
+    pub fn paths(&self) -> Vec<String> {
+        self.state.lock().unwrap().paths.clone()
+    }
+
+    /// Of each record of stacks, whether lines had columns.
+    pub fn has_columns(&self) -> Vec<bool> {
+        self.state.lock().unwrap().has_columns.clone()
+    }
+
+    /// The messages of the last call that was answered with [`Answer::Say`].
+    pub fn heard(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.state.lock().unwrap().heard)
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+struct Service(Arc<Mutex<State>>);
+
+impl Service {
+    fn answer(&self) -> Answer {
+        let next = self.0.lock().unwrap().answers.pop_front();
+        next.unwrap_or(Answer::Take)
+    }
+
+    /// As grpc-go says it.
+    fn check_length(&self, message: &[u8]) -> Result<(), Status> {
+        let (bytes, limit) = (message.len(), self.0.lock().unwrap().most_bytes);
+        if bytes <= limit {
+            return Ok(());
+        }
+        let message = format!("grpc: received message larger than max ({bytes} vs. {limit})");
+        Err(Status::new(Code::ResourceExhausted, message))
+    }
+
+    fn take(&self, profiles: Profiles) {
+        self.0.lock().unwrap().taken.push(profiles);
+    }
+}
+
+fn samples(message: &[u8], is_new: bool) -> Samples {
+    let batch = ipc::read(record(message).unwrap(), 1 << 30)
+        .unwrap()
+        .unwrap();
+    if is_new {
+        v2::read_samples(&batch).unwrap()
+    } else {
+        v1::read_samples(&batch).unwrap()
+    }
+}
+
+impl GrpcService for Service {
+    fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
+        let mut state = self.0.lock().unwrap();
+        state.paths.push(path.to_owned());
+        match &state.methods {
+            Some(methods) if !methods.contains(&path) => Err(unknown_method(path)),
+            _ => Ok(()),
+        }
+    }
+
+    async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
+        let message = request.message.plain;
+        match self.answer() {
+            Answer::Take => {}
+            Answer::Refuse(status) => return Err(status),
+            Answer::Say(answer) => {
+                self.0.lock().unwrap().heard.push(message.to_vec());
+                return Ok(answer.into());
+            }
+            other => unreachable!("{other:?} is about calls with several messages"),
+        }
+        self.check_length(&message)?;
+        self.take(match request.path.as_str() {
+            WRITE_ARROW => {
+                let samples = samples(&message, true);
+                Profiles::from_model(to_model(&samples, &Stacks::default()).unwrap())
+            }
+            WRITE_RAW => {
+                let series = raw::read(&message).unwrap();
+                raw::to_profiles(&series, Limits::default()).unwrap()
+            }
+            path => return Err(unknown_method(path)),
+        });
+        Ok(Bytes::new())
+    }
+
+    fn is_conversation(&self, path: &str) -> bool {
+        path == WRITE || path.ends_with("/Upload")
+    }
+
+    async fn converse(&self, mut call: GrpcConversation) -> Result<(), Status> {
+        let answer = self.answer();
+        if let Answer::Refuse(status) = answer {
+            return Err(status);
+        }
+        if let Answer::Say(answer) = answer {
+            while let Some(message) = call.receive().await? {
+                self.0.lock().unwrap().heard.push(message.to_vec());
+            }
+            return call.send(answer.into()).await;
+        }
+        let message = call.receive().await?.unwrap();
+        self.check_length(&message)?;
+        let samples = samples(&message, false);
+        let StackRefs::Ids(ids) = &samples.stacks else {
+            panic!("the older layout refers to stacks");
+        };
+        let mut asked = ids.used();
+        match answer {
+            Answer::NeverAsk => return std::future::pending().await,
+            Answer::CloseEarly => return Ok(()),
+            Answer::AskWithGarbage => call.send(request(b"garbage")).await?,
+            _ => {
+                if matches!(answer, Answer::AskAlsoForUnknown) {
+                    asked.push(b"sixteen unknown!");
+                }
+                let asked = encode_wanted(asked.iter().copied()).unwrap();
+                call.send(request(&asked)).await?;
+            }
+        }
+        let Some(message) = call.receive().await? else {
+            return Err(Status::new(Code::InvalidArgument, "no stacks"));
+        };
+        self.check_length(&message)?;
+        let record = record(&message).unwrap();
+        let schema = format!("{:?}", ipc::stated_schema(record).unwrap());
+        let has_columns = schema.contains("\"column\"");
+        self.0.lock().unwrap().has_columns.push(has_columns);
+        if matches!(answer, Answer::RefuseColumns) && has_columns {
+            let message = "expected 5 fields of lines, got 6";
+            return Err(Status::new(Code::InvalidArgument, message));
+        }
+        let mut stacks = Stacks::default();
+        let batch = ipc::read(record, 1 << 30).unwrap().unwrap();
+        stacks.add(&batch).unwrap();
+        assert!(
+            asked.iter().all(|id| stacks.contains(id)),
+            "all are told of"
+        );
+        if let Answer::RefuseAtEnd(status) = answer {
+            return Err(status);
+        }
+        self.take(Profiles::from_model(to_model(&samples, &stacks).unwrap()));
+        Ok(())
+    }
+}
