@@ -12,7 +12,9 @@ fn extract(plan: Plan, file: &[u8]) -> Vec<u8> {
     let size = plan.size();
     let mut extracted = Vec::new();
     let mut extraction = Extraction::of(plan, file);
-    extraction.read_to_end(&mut extracted).expect("memory can be read");
+    extraction
+        .read_to_end(&mut extracted)
+        .expect("memory can be read");
     assert_eq!(extracted.len() as u64, size);
     extracted
 }

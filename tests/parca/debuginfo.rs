@@ -528,11 +528,16 @@ service:
     let symbols = said("nm", &[kept.to_str().unwrap()]).unwrap();
     let busy = symbols.lines().find(|line| line.contains("busy")).unwrap();
     let start = u64::from_str_radix(busy.split(' ').next().unwrap(), 16).unwrap();
+    // Distributions have its version in its name.
+    let symbolizers = ["llvm-symbolizer", "llvm-symbolizer-22"];
+    let works = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    let symbolizer = symbolizers.into_iter().find(works);
+    let symbolizer = symbolizer.unwrap_or("llvm-symbolizer");
     let names = |file: &Path| {
         let at: Vec<String> = (0..64).map(|step| format!("{:#x}", start + step)).collect();
         let mut arguments = vec!["--obj", file.to_str().unwrap()];
         arguments.extend(at.iter().map(String::as_str));
-        said("llvm-symbolizer", &arguments)
+        said(symbolizer, &arguments)
     };
     let (Some(expected), Some(found)) = (names(&kept), names(&uploaded)) else {
         return;

@@ -19,20 +19,24 @@ fn addresses(program: &Path) -> Vec<u64> {
     (start..start + size).step_by(step).collect()
 }
 
+/// Distributions have its version in its name.
+const SYMBOLIZERS: [&str; 3] = [
+    "llvm-symbolizer",
+    "llvm-symbolizer-22",
+    "llvm-symbolizer-14",
+];
+
 /// Functions, lines and inlined frames of the addresses.
 fn symbolize(file: &Path, addresses: &[u64]) -> Option<String> {
-    let symbolizer = Command::new("llvm-symbolizer")
-        .arg("--obj")
-        .arg(file)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut symbolizer = match symbolizer {
-        Ok(symbolizer) => symbolizer,
-        Err(error) => {
-            skip(&format!("llvm-symbolizer: {error}"));
-            return None;
-        }
+    let start = |name: &&str| {
+        let mut symbolizer = Command::new(name);
+        let symbolizer = symbolizer.arg("--obj").arg(file);
+        let streams = symbolizer.stdin(Stdio::piped()).stdout(Stdio::piped());
+        streams.spawn().ok()
+    };
+    let Some(mut symbolizer) = SYMBOLIZERS.iter().find_map(start) else {
+        skip("there is no llvm-symbolizer");
+        return None;
     };
     let mut input = symbolizer.stdin.take().unwrap();
     let asked: String = addresses.iter().map(|at| format!("{at:#x}\n")).collect();
