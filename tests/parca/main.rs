@@ -8,6 +8,7 @@
 
 #[path = "../backend/mod.rs"]
 mod backend;
+mod debuginfo;
 mod dialogue;
 mod disk;
 mod files;

@@ -8,6 +8,7 @@
 
 mod choice;
 mod config;
+mod debuginfo;
 mod dialogue;
 mod messages;
 mod suspects;
@@ -19,18 +20,19 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, IntCounter, Refusal,
-    Stability, StartError,
+    RunError, Stability, StartError, Stop,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcClient, retry};
+use profcol_net::{Compression, GrpcClient, GrpcClientSettings, retry};
 use profcol_parca::LabelRules;
 use profcol_parca::ipc::NotEncoded;
 use profcol_profile::Profiles;
 
 use self::choice::Choice;
 pub use self::config::ParcaConfig;
+use self::debuginfo::Debuginfo;
 use self::dialogue::{Failure, send};
 use self::messages::{Lines, Messages, Schema, Unsaid, Wording};
 use self::suspects::{Suspects, is_answer, is_end};
@@ -43,6 +45,7 @@ pub struct Parca {
     rules: Arc<LabelRules>,
     auth: Option<Arc<dyn ClientAuth>>,
     client: OnceLock<GrpcClient>,
+    debuginfo: Option<Arc<Debuginfo>>,
     limit: SizeLimit,
     choice: Choice,
     suspects: Suspects,
@@ -89,6 +92,7 @@ impl Factory for Parca {
             rules: Arc::new(config.label_rules()),
             auth,
             client: OnceLock::new(),
+            debuginfo: Debuginfo::new(&config.debuginfo, &config.client.endpoint, context),
             limit: SizeLimit::new(config.max_request_size_mib),
             choice: Choice::new(config.schema),
             suspects: Suspects::default(),
@@ -116,6 +120,14 @@ impl Exporter for Parca {
         Ok(())
     }
 
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        match &self.debuginfo {
+            Some(debuginfo) => debuginfo.run(self.own_client()?, stop).await,
+            None => stop.cancelled().await,
+        }
+        Ok(())
+    }
+
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let client = self
             .client
@@ -131,6 +143,9 @@ impl Exporter for Parca {
             match self.deliver(client, &batch.profiles, schema).await {
                 Ok(()) => {
                     self.choice.took(schema);
+                    if let Some(debuginfo) = &self.debuginfo {
+                        debuginfo.seen(&batch.profiles);
+                    }
                     return Ok(Delivered::default());
                 }
                 Err(Failure::Refused { status, .. })
@@ -149,6 +164,16 @@ impl Exporter for Parca {
 }
 
 impl Parca {
+    /// One on which nothing is compressed.
+    fn own_client(&self) -> Result<GrpcClient, RunError> {
+        let settings = GrpcClientSettings {
+            compression: Compression::None,
+            ..self.config.client.clone()
+        };
+        GrpcClient::new(&settings, self.auth.clone(), USER_AGENT)
+            .map_err(|error| RunError(not_started(&self.id, error).0))
+    }
+
     async fn deliver(
         &self,
         client: &GrpcClient,
