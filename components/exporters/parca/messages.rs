@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use profcol_parca::ipc::{Compression, NotEncoded};
+use profcol_parca::ipc::NotEncoded;
 use profcol_parca::service::{WRITE_ARROW, WRITE_RAW, request};
 use profcol_parca::v1::{encode_samples, encode_stacks, encode_stacks_without_columns};
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, raw, v2};
@@ -83,7 +83,7 @@ impl Messages {
         let mut ids = StackIds::new(&frames);
         Ok(match wording.schema {
             Schema::V1 => {
-                let samples = encode_samples(&table, &mut ids, Compression::None)?;
+                let samples = encode_samples(&table, &mut ids)?;
                 let stacks = table.stacks.iter();
                 let known = stacks.map(|&stack| (ids.id(stack), stack)).collect();
                 let dialogue = Dialogue {
@@ -97,7 +97,7 @@ impl Messages {
             }
             Schema::V2 => Self::One {
                 path: WRITE_ARROW,
-                message: request(&v2::encode(&table, &frames, &mut ids, Compression::None)?),
+                message: request(&v2::encode(&table, &frames, &mut ids)?),
             },
             Schema::Pprof => Self::One {
                 path: WRITE_RAW,
@@ -163,8 +163,8 @@ fn told(
     lines: Lines,
 ) -> Result<Bytes, Unsaid> {
     let record = match lines {
-        Lines::WithColumns => encode_stacks(frames, stacks, Compression::None)?,
-        Lines::WithoutColumns => encode_stacks_without_columns(frames, stacks, Compression::None)?,
+        Lines::WithColumns => encode_stacks(frames, stacks)?,
+        Lines::WithoutColumns => encode_stacks_without_columns(frames, stacks)?,
     };
     Ok(request(&record))
 }
