@@ -36,10 +36,14 @@ type Grouped = IndexMap<Labels, IndexMap<Kind, Vec<usize>, RandomState>, RandomS
 /// A request with all rows of a table.
 pub fn encode(table: &Table, frames: &Frames<'_>) -> Result<Bytes, Refused> {
     let grouped = group(table);
-    let (model, files) = files(table, frames, &grouped);
+    let Files {
+        model,
+        counts,
+        is_normalized,
+    } = files(table, frames, &grouped);
     let mut request = Writer::with_capacity(1 << 16);
     let mut position = 0;
-    for ((labels, _), count) in grouped.iter().zip(files) {
+    for ((labels, _), count) in grouped.iter().zip(counts) {
         let sets =
             (position..position + count).map(|profile| ProfileSet::single(&model, 0, 0, profile));
         position += count;
@@ -59,8 +63,7 @@ pub fn encode(table: &Table, frames: &Frames<'_>) -> Result<Bytes, Refused> {
             }
         });
     }
-    // The addresses are those in the files.
-    request.uint(field::NORMALIZED, 1);
+    request.uint(field::NORMALIZED, is_normalized.into());
     Ok(request.into_vec().into())
 }
 
@@ -111,12 +114,22 @@ fn group(table: &Table) -> Grouped {
     grouped
 }
 
-/// A model whose only scope has a profile for each file, and how many files each series has.
-fn files(table: &Table, frames: &Frames<'_>, grouped: &Grouped) -> (Model, Vec<usize>) {
+/// What is to be written.
+struct Files {
+    /// Its only scope has a profile for each file.
+    model: Model,
+    /// How many files each series has.
+    counts: Vec<usize>,
+    /// Whether all addresses are those in the files of the code.
+    is_normalized: bool,
+}
+
+fn files(table: &Table, frames: &Frames<'_>, grouped: &Grouped) -> Files {
     let mut told = Told {
         frames,
         rows: Interner::new(),
         stacks: vec![None; frames.model().dictionary.stacks.len()],
+        is_normalized: true,
     };
     let mut profiles = Vec::new();
     for (kind, rows) in grouped.values().flatten() {
@@ -129,11 +142,14 @@ fn files(table: &Table, frames: &Frames<'_>, grouped: &Grouped) -> (Model, Vec<u
         }],
         ..ResourceProfiles::default()
     };
-    let model = Model {
-        dictionary: Arc::new(told.rows.finish()),
-        resources: vec![resource],
-    };
-    (model, grouped.values().map(IndexMap::len).collect())
+    Files {
+        is_normalized: told.is_normalized,
+        model: Model {
+            dictionary: Arc::new(told.rows.finish()),
+            resources: vec![resource],
+        },
+        counts: grouped.values().map(IndexMap::len).collect(),
+    }
 }
 
 /// What is told of stacks is what the other layouts tell of them.
@@ -141,6 +157,7 @@ struct Told<'a> {
     frames: &'a Frames<'a>,
     rows: Interner,
     stacks: Vec<Option<StackIdx>>,
+    is_normalized: bool,
 }
 
 impl Told<'_> {
@@ -188,6 +205,8 @@ impl Told<'_> {
 
     fn location(&mut self, location: LocationIdx) -> LocationIdx {
         let frame = self.frames.frame(location);
+        let memory = frame.memory;
+        self.is_normalized &= memory.memory_start == 0 && memory.file_offset == 0;
         let rows = &mut self.rows;
         let build_id = (!frame.build_id.is_empty()).then(|| {
             let key = rows.string(GNU_BUILD_ID);
@@ -199,10 +218,7 @@ impl Told<'_> {
         });
         let filename = rows.string(frame.file);
         let mapping = rows.mapping(MappingRef {
-            mapping: Mapping {
-                filename,
-                ..frame.memory
-            },
+            mapping: Mapping { filename, ..memory },
             attributes: build_id.as_slice(),
         });
         let lines: Vec<Line> = self
