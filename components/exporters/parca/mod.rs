@@ -35,7 +35,7 @@ pub use self::config::ParcaConfig;
 use self::debuginfo::Debuginfo;
 use self::dialogue::{Failure, send};
 use self::messages::{Lines, Messages, Schema, Unsaid, Wording};
-use self::suspects::{Suspects, is_end};
+use self::suspects::{Suspects, is_answer, is_end};
 use self::token::Token;
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
 
@@ -133,6 +133,9 @@ impl Exporter for Parca {
             .client
             .get()
             .ok_or_else(|| Refusal::retry("not started yet"))?;
+        if batch.profiles.is_empty() {
+            return Ok(Delivered::default());
+        }
         let candidates = self.choice.candidates();
         let is_open = candidates.len() > 1;
         let mut not_known = None;
@@ -190,17 +193,15 @@ impl Parca {
         let Err(Failure::Refused { status, .. }) = &sent else {
             return sent;
         };
-        let may_be_old = matches!(
-            status.code,
-            Code::InvalidArgument | Code::Internal | Code::Unknown
-        );
-        if !may_be_old || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
+        if !may_be_old(status) || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
             return sent;
         }
         wording.lines = Lines::WithoutColumns;
-        // Where that is not the reason, the first answer says more.
-        if self.say(client, profiles, &wording).await.is_err() {
-            return sent;
+        match self.say(client, profiles, &wording).await {
+            Ok(()) => {}
+            // That is not the reason, and the first answer says more.
+            Err(Failure::Refused { status, .. }) if may_be_old(&status) => return sent,
+            Err(failure) => return Err(failure),
         }
         if !self.is_old.swap(true, Ordering::Relaxed) {
             tracing::info!(%status, "The server takes no columns of lines: leaving them out.");
@@ -214,9 +215,7 @@ impl Parca {
         profiles: &Profiles,
         wording: &Wording,
     ) -> Result<(), Failure> {
-        let Some(messages) = Messages::encode(profiles, wording).await? else {
-            return Ok(());
-        };
+        let messages = Messages::encode(profiles, wording).await?;
         let bytes = messages.longest();
         self.limit
             .check(bytes)
@@ -225,13 +224,17 @@ impl Parca {
         let turn = self.suspects.turn(first).await;
         let sent = send(client, &messages, self.config.delivery.limit()).await;
         match &sent {
+            Ok(()) => self.suspects.was_answered(&turn, first),
+            Err(Failure::Refused { status, .. }) if is_answer(status) => {
+                self.suspects.was_answered(&turn, first);
+            }
             Err(Failure::Refused { status, .. }) if is_end(status) => {
                 if self.suspects.has_ended(&turn, first) {
                     let status = status.clone();
                     return Err(Failure::GivenUp { status });
                 }
             }
-            _ => self.suspects.was_answered(&turn, first),
+            Err(_) => {}
         }
         sent
     }
@@ -265,7 +268,7 @@ impl Parca {
         // The server reads for five seconds.
         let is_slow = status.code == Code::DeadlineExceeded
             || status.code == Code::Unavailable && status.message.contains("i/o timeout");
-        if is_slow && bytes > SLOW_BYTES {
+        if is_slow && bytes > SLOW_BYTES && profiles.sample_count() > 1 {
             let limit_bytes = bytes / 2;
             let refusal = Refusal::TooLarge {
                 reason,
@@ -275,6 +278,14 @@ impl Parca {
         }
         refusal(retry::of_grpc(status), reason)
     }
+}
+
+/// How a server refuses fields that it does not know, among other things.
+fn may_be_old(status: &Status) -> bool {
+    matches!(
+        status.code,
+        Code::InvalidArgument | Code::Internal | Code::Unknown
+    )
 }
 
 /// The limit of a message as one of the batch, which the engine cuts: what is written of a batch

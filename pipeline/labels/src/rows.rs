@@ -202,12 +202,12 @@ impl Rows {
         for row in &self.rows {
             let is_gone = !left.contains(row.name()) || leftovers.drops(row.name());
             match row.origin {
-                Origin::Attribute if is_gone => changes.removed.push(row.name().into()),
                 // So that nobody concludes it again.
-                Origin::Concluded if is_gone => changes.set.push(KeyValue {
-                    key: row.name().into(),
+                _ if is_gone && row.name == COMM => changes.set.push(KeyValue {
+                    key: COMM.into(),
                     value: Value::Empty,
                 }),
+                Origin::Attribute if is_gone => changes.removed.push(row.name().into()),
                 _ => {}
             }
         }

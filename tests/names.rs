@@ -1,0 +1,224 @@
+//! Names as users meet them: what is known of processes, what rules make of it, what Parca is sent.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use profcol_labels::Action::{LabelDrop, LabelKeep, LabelMap};
+use profcol_labels::{Leftovers, Rows, Rule, RuleSpec};
+use profcol_parca::{LabelRules, Pattern};
+use profcol_profile::{Attributes, KeyValue, Value};
+use support::{Ended, file, path, run};
+
+const RULES: &str = "
+receivers: {nop: }
+processors:
+  relabel:
+    configs:
+      - {source_labels: [__meta_kubernetes_pod_name], target_label: pod}
+      - {source_labels: [pod], regex: '([^-]+)-.*', target_label: __tmp, replacement: $$1}
+      - {regex: host.*, action: labeldrop}
+      - {source_labels: [comm], regex: apt.*, action: drop}
+exporters: {nop: }
+service: {pipelines: {profiles: {receivers: [nop], processors: [relabel], exporters: [nop]}}}
+";
+
+#[test]
+fn relabel_test_shows_what_each_rule_does() {
+    let config = file("rules.yaml", RULES);
+    let check = |labels: &str, expected: &str| {
+        let config = path(&config.path);
+        let Ended {
+            code,
+            stdout,
+            stderr,
+        } = run(&["relabel", "test", "--config", config, "--labels", labels]);
+        assert_eq!((code, stderr.as_str()), (Some(0), ""), "{labels}");
+        assert_eq!(stdout, expected, "{labels}");
+    };
+    let rules = [
+        "rule 1: replace, source_labels [__meta_kubernetes_pod_name], target_label \"pod\"\n",
+        "rule 2: replace, source_labels [pod], regex \"([^-]+)-.*\", target_label \"__tmp\"\n",
+        "rule 3: labeldrop, regex \"host.*\"\n",
+        "rule 4: drop, source_labels [comm], regex \"apt.*\"\n",
+    ];
+    let [one, two, three, four] = rules;
+    check(
+        "k8s.pod.name=web-1,host.name=n1",
+        &format!(
+            "relabel\n
+before:
+  host.name = \"n1\"  (also host_name, node)
+  k8s.pod.name = \"web-1\"  (also k8s_pod_name, __meta_kubernetes_pod_name)\n
+{one}  + pod = \"web-1\"\n
+{two}  + __tmp = \"web\"\n
+{three}  - host.name = \"n1\"\n
+{four}  changes nothing\n
+attributes after:
+  k8s.pod.name = \"web-1\"
+  pod = \"web-1\"\n\n"
+        ),
+    );
+    check(
+        "comm=apt-get",
+        &format!(
+            "relabel\n
+before:
+  comm = \"apt-get\"\n
+{one}  changes nothing\n
+{two}  changes nothing\n
+{three}  changes nothing\n
+{four}  drops it\n"
+        ),
+    );
+}
+
+#[test]
+fn relabel_test_says_what_it_lacks() {
+    let config = file("rules.yaml", RULES);
+    let other = file(
+        "other.yaml",
+        RULES
+            .replace("relabel]", "]")
+            .replace("  relabel:", "  filter:"),
+    );
+    let check = |arguments: &[&str], code: i32, expected: &str| {
+        let ended = run(&[&["relabel", "test"], arguments].concat());
+        assert_eq!(ended.code, Some(code), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(expected), "{arguments:?}: {ended:?}");
+    };
+    let config = path(&config.path);
+    check(&["--config", config], 2, "--pid <PID>|--labels <LABELS>");
+    check(
+        &["--config", config, "--labels", "a"],
+        2,
+        "has to be name=value",
+    );
+    check(
+        &["--config", config, "--pid", "4294967295"],
+        1,
+        "there is no process 4294967295",
+    );
+    check(
+        &["--labels", "a=b"],
+        2,
+        "at least one config flag must be provided",
+    );
+    check(
+        &["--config", path(&other.path), "--labels", "a=b"],
+        78,
+        "has invalid keys: configs",
+    );
+    let none = "yaml:{receivers: {nop: }, exporters: {nop: }, service: {pipelines: {profiles: {receivers: [nop], exporters: [nop]}}}}";
+    check(
+        &["--config", none, "--labels", "a=b"],
+        78,
+        "has no relabel processor",
+    );
+}
+
+#[test]
+fn processes_lists_what_is_known_of_each() {
+    let own = std::process::id().to_string();
+    for arguments in [&["processes"][..], &["processes", "--pid", &own]] {
+        let ended = run(&[arguments, &["--format", "json"]].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let known: serde_json::Value = serde_json::from_str(&ended.stdout).expect("it is JSON");
+        let of_this = known.get(&own).expect("this one runs");
+        let path = std::env::current_exe().expect("this one has a file");
+        let expected = path.file_name().and_then(|name| name.to_str());
+        let found = of_this
+            .get("process.executable.name")
+            .and_then(|name| name.as_str());
+        assert_eq!(found, expected);
+    }
+}
+
+/// What Parca's agent knows of a process as labels, and what is known here as attributes.
+const KNOWN: &[(&str, &str, &str)] = &[
+    ("host.name", "node", "n1"),
+    ("process.comm", "comm", "nginx"),
+    ("process.pid", "__meta_process_pid", "7"),
+    (
+        "process.executable.name",
+        "__meta_process_executable_name",
+        "nginx",
+    ),
+    (
+        "process.executable.compiler",
+        "__meta_process_executable_compiler",
+        "GCC 12.2.0",
+    ),
+    ("k8s.namespace.name", "__meta_kubernetes_namespace", "shop"),
+    ("k8s.pod.name", "__meta_kubernetes_pod_name", "web-1"),
+    (
+        "k8s.pod.label.app.kubernetes.io/name",
+        "__meta_kubernetes_pod_label_app_kubernetes_io_name",
+        "web",
+    ),
+    (
+        "k8s.pod.label.hash",
+        "__meta_kubernetes_pod_label_hash",
+        "5c7d",
+    ),
+];
+
+#[test]
+fn parca_is_sent_the_labels_that_its_agent_would_send() {
+    let check = |specs: &[RuleSpec]| {
+        let rules: Vec<Rule> = specs
+            .iter()
+            .map(|rule| Rule::new(rule).expect("a test's rules are right"))
+            .collect();
+
+        // As the agent does it: labels, rules, and without what is for rules alone.
+        let known = Rows::of_labels(KNOWN.iter().map(|(_, label, text)| (*label, *text)));
+        let mut labels = known.labels();
+        assert!(rules.iter().all(|rule| rule.apply(&mut labels)));
+        let sent = labels.sorted().into_iter();
+        let sent = sent.filter(|(name, _)| !name.starts_with("__meta_"));
+        let expected: BTreeMap<String, String> = sent
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .collect();
+
+        let mut attributes: Attributes = KNOWN
+            .iter()
+            .map(|(key, _, text)| KeyValue::new(key, Value::from(*text)))
+            .collect();
+        let rows = Rows::of_resource(&attributes);
+        let mut labels = rows.labels();
+        assert!(rules.iter().all(|rule| rule.apply(&mut labels)));
+        rows.changes(&labels, Leftovers::Parca)
+            .apply(&mut attributes);
+        let exporter = LabelRules {
+            left_out: ["process.*", "k8s.*"].map(Pattern::new).into(),
+            ..LabelRules::default()
+        };
+        let found: BTreeMap<String, String> =
+            exporter.resource_labels(&attributes).into_iter().collect();
+        assert_eq!(found, expected, "{specs:?}");
+    };
+    let replace = |source: &str, target: &str, replacement: &str| RuleSpec {
+        source_labels: vec![source.to_owned()],
+        target_label: target.to_owned(),
+        replacement: replacement.to_owned(),
+        ..RuleSpec::default()
+    };
+    let names = |action, regex: &str| RuleSpec {
+        regex: regex.to_owned(),
+        action,
+        ..RuleSpec::default()
+    };
+    check(&[]);
+    check(&[replace("__meta_kubernetes_pod_name", "pod", "$1")]);
+    check(&[replace("__meta_process_pid", "node", "$1")]);
+    check(&[replace("missing", "comm", "$1")]);
+    check(&[names(LabelMap, "__meta_kubernetes_pod_label_(.+)")]);
+    check(&[names(LabelDrop, "node|comm")]);
+    check(&[names(LabelDrop, "__meta_.*")]);
+    check(&[names(LabelKeep, "node")]);
+    check(&[
+        replace("comm", "__x", "$1"),
+        replace("__x", "comm", "is $1"),
+    ]);
+}
