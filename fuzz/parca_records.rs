@@ -39,7 +39,10 @@ pub fn check(batch: &RecordBatch, stacks: &Stacks) {
     }
     let frames = Frames::new(&model);
     let mut ids = StackIds::new(&frames);
-    let told = table.stacks.iter().map(|&stack| (ids.id(stack), Some(stack)));
+    let told = table
+        .stacks
+        .iter()
+        .map(|&stack| (ids.id(stack), Some(stack)));
     let told: Vec<_> = told.collect();
     let samples = encode_samples(&table, &mut ids).expect("it can be written");
     let told = encode_stacks(&frames, &told).expect("it can be written");

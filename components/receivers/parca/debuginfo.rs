@@ -8,17 +8,17 @@ use bytes::Bytes;
 use http::HeaderMap;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcCall, GrpcClient, GrpcConversation, GrpcStream, Message};
+use profcol_parca::debuginfo::{
+    INITIATE_UPLOAD, MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, UPLOAD,
+};
 use profcol_profile::proto::{Writer, tag};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-const SHOULD_INITIATE_UPLOAD: &str =
-    "/parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload";
-const UPLOAD: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/Upload";
 const UNARY: [&str; 3] = [
     SHOULD_INITIATE_UPLOAD,
-    "/parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload",
-    "/parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished",
+    INITIATE_UPLOAD,
+    MARK_UPLOAD_FINISHED,
 ];
 
 /// Uploads that go on at once; others wait.

@@ -52,6 +52,8 @@ pub struct Debuginfo {
     /// Where both are locked, this is first.
     settled: Mutex<Settled>,
     offered: Subscription,
+    /// What is being written down.
+    notes: Mutex<JoinSet<()>>,
     weighed: Notify,
 }
 
@@ -76,6 +78,7 @@ impl Debuginfo {
             server: server.to_owned(),
             config: config.clone(),
             offered,
+            notes: Mutex::default(),
             weighed: Notify::new(),
             telemetry,
         }))
@@ -155,6 +158,8 @@ impl Debuginfo {
             }
         }
         uploads.shutdown().await;
+        let mut notes = std::mem::take(&mut *lock(&self.notes));
+        while notes.join_next().await.is_some() {}
     }
 
     fn uploader(&self, client: GrpcClient) -> Uploader {
@@ -240,7 +245,12 @@ impl Debuginfo {
     }
 
     fn settle(&self, build_id: &str, is_of_server: bool) {
-        lock(&self.settled).add(build_id, is_of_server);
+        let note = lock(&self.settled).add(build_id, is_of_server);
+        if let Some(note) = note {
+            let mut notes = lock(&self.notes);
+            while notes.try_join_next().is_some() {}
+            notes.spawn_blocking(move || note.write());
+        }
     }
 }
 

@@ -42,11 +42,14 @@ impl Settled {
             .map(|letter| if is_plain(letter) { letter } else { '_' })
             .collect();
         let file = Path::new(directory).join(format!("parca-debuginfo-{name}"));
-        match fs::create_dir_all(directory).and_then(|()| read(&file)) {
-            Ok(text) => settled.load(&text),
+        let opened = fs::create_dir_all(directory).and_then(|()| append(&file));
+        match opened.and_then(|_| read(&file)) {
+            Ok(text) => {
+                settled.load(&text);
+                settled.file = Some(file);
+            }
             Err(error) => warn(&file, &error),
         }
-        settled.file = Some(file);
         settled
     }
 
@@ -54,28 +57,24 @@ impl Settled {
         self.since.contains_key(build_id)
     }
 
-    /// Only what the server itself said is written down: why a file was skipped may change with the
-    /// version of this program.
-    pub fn add(&mut self, build_id: &str, is_of_server: bool) {
+    /// What is to be written down of it, if anything: only what the server itself said, since why a
+    /// file was skipped may change with the version of this program.
+    pub fn add(&mut self, build_id: &str, is_of_server: bool) -> Option<Note> {
         let now = now();
         self.since.insert(build_id.to_owned(), now);
         let is_full = self.since.len() > MOST;
         if is_full {
             self.forget_oldest();
         }
-        let Some(file) = self.file.as_ref().filter(|_| is_of_server) else {
-            return;
-        };
-        let written = if is_full {
-            self.rewrite(file)
+        let file = self.file.clone().filter(|_| is_of_server)?;
+        Some(if is_full {
+            let line = |(build_id, since)| format!("{since} {build_id}\n");
+            let text = self.since.iter().map(line).collect();
+            Note::All { file, text }
         } else {
-            let opened = fs::File::options().append(true).create(true).open(file);
-            opened.and_then(|mut opened| writeln!(opened, "{now} {build_id}"))
-        };
-        if let Err(error) = written {
-            warn(file, &error);
-            self.file = None;
-        }
+            let line = format!("{now} {build_id}\n");
+            Note::One { file, line }
+        })
     }
 
     fn load(&mut self, text: &str) {
@@ -110,25 +109,51 @@ impl Settled {
             stays
         });
     }
+}
 
-    fn rewrite(&self, file: &Path) -> io::Result<()> {
-        let next = file.with_added_extension("next");
-        let mut lines = String::new();
-        for (build_id, since) in &self.since {
-            lines.push_str(&format!("{since} {build_id}\n"));
+/// Something to write, which may take its time.
+#[derive(Debug)]
+pub enum Note {
+    One {
+        file: PathBuf,
+        line: String,
+    },
+    /// In place of what was there.
+    All {
+        file: PathBuf,
+        text: String,
+    },
+}
+
+impl Note {
+    pub fn write(self) {
+        let (file, written) = match self {
+            Self::One { file, line } => {
+                let opened = append(&file);
+                let written = opened.and_then(|mut opened| opened.write_all(line.as_bytes()));
+                (file, written)
+            }
+            Self::All { file, text } => {
+                let next = file.with_added_extension("next");
+                let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &file));
+                (file, written)
+            }
+        };
+        if let Err(error) = written {
+            warn(&file, &error);
         }
-        fs::write(&next, lines)?;
-        fs::rename(&next, file)
     }
 }
 
+fn append(file: &Path) -> io::Result<fs::File> {
+    fs::File::options().append(true).create(true).open(file)
+}
+
 fn read(file: &Path) -> io::Result<String> {
-    match fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(error),
-        Ok(found) if found.len() > MOST_BYTES => Ok(String::new()),
-        Ok(_) => Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned()),
+    if fs::metadata(file)?.len() > MOST_BYTES {
+        return Ok(String::new());
     }
+    Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned())
 }
 
 fn warn(file: &Path, error: &io::Error) {
@@ -156,8 +181,8 @@ mod tests {
     fn what_a_server_said_is_known_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let mut settled = open(&folder, "host:7070");
-        settled.add("there", true);
-        settled.add("skipped", false);
+        settled.add("there", true).unwrap().write();
+        assert!(settled.add("skipped", false).is_none());
         assert!(settled.contains("there") && settled.contains("skipped"));
         let again = open(&folder, "host:7070");
         assert!(again.contains("there") && !again.contains("skipped"));
@@ -189,7 +214,7 @@ mod tests {
         for id in ids {
             settled.since.insert(id, 1);
         }
-        settled.add("newest", true);
+        settled.add("newest", true).unwrap().write();
         assert!(settled.contains("newest"));
         assert!(settled.since.len() <= MOST);
         let text = fs::read_to_string(folder.path().join("parca-debuginfo-host")).unwrap();
@@ -199,7 +224,7 @@ mod tests {
     #[test]
     fn a_directory_that_cannot_be_used_is_no_reason_to_stop() {
         let mut settled = Settled::open("/dev/null/nowhere", "host");
-        settled.add("there", true);
+        assert!(settled.add("there", true).is_none());
         assert!(settled.contains("there"));
     }
 }
