@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use bytes::Bytes;
 use profcol_benches::bodies::{self, Class};
 use profcol_benches::procfs::running_time;
-use profcol_parca::ipc::{self, Compression};
+use profcol_parca::ipc;
 use profcol_parca::service::{record, request};
 use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, encode_wanted};
 use profcol_parca::{
@@ -167,13 +167,13 @@ fn encode_v1(model: &Model) -> Vec<Bytes> {
     let table = Table::new(model, &rules());
     let frames = Frames::new(model);
     let mut ids = StackIds::new(&frames);
-    let samples = encode_samples(&table, &mut ids, Compression::None).expect("can be encoded");
+    let samples = encode_samples(&table, &mut ids).expect("can be encoded");
     let mut rows = table.stacks.clone();
     rows.sort_unstable_by_key(|row| row.get());
     rows.dedup();
     let stacks: Vec<_> = rows.iter().map(|&row| (ids.id(row), Some(row))).collect();
     let asked = encode_wanted(stacks.iter().map(|(id, _)| &id[..])).expect("can be encoded");
-    let stacks = encode_stacks(&frames, &stacks, Compression::None).expect("can be encoded");
+    let stacks = encode_stacks(&frames, &stacks).expect("can be encoded");
     [samples, asked, stacks]
         .map(|record| request(&record))
         .to_vec()
@@ -183,7 +183,7 @@ fn encode_v2(model: &Model) -> Vec<Bytes> {
     let table = Table::new(model, &rules());
     let frames = Frames::new(model);
     let mut ids = StackIds::new(&frames);
-    let record = v2::encode(&table, &frames, &mut ids, Compression::None);
+    let record = v2::encode(&table, &frames, &mut ids);
     vec![request(&record.expect("can be encoded"))]
 }
 

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
             format,
             validate,
         } => commands::print_config(configuration, mode, format, validate),
+        Command::Upload(upload) => commands::upload(&upload, configuration),
         Command::Components => commands::components(),
         Command::Featuregate { id } => commands::featuregate(id.as_deref()),
         Command::Processes { pid, format } => commands::processes(pid, format),

@@ -5,7 +5,7 @@ mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;
-mod padata;
+pub mod padata;
 mod parca;
 mod shared;
 

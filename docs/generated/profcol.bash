@@ -46,6 +46,9 @@ _profcol() {
             profcol,schema)
                 cmd="profcol__subcmd__schema"
                 ;;
+            profcol,upload)
+                cmd="profcol__subcmd__upload"
+                ;;
             profcol,validate)
                 cmd="profcol__subcmd__validate"
                 ;;
@@ -82,6 +85,9 @@ _profcol() {
             profcol__subcmd__help,schema)
                 cmd="profcol__subcmd__help__subcmd__schema"
                 ;;
+            profcol__subcmd__help,upload)
+                cmd="profcol__subcmd__help__subcmd__upload"
+                ;;
             profcol__subcmd__help,validate)
                 cmd="profcol__subcmd__help__subcmd__validate"
                 ;;
@@ -110,7 +116,7 @@ _profcol() {
 
     case "${cmd}" in
         profcol)
-            opts="-h -V --config --set --feature-gates --help --version run validate print-config components featuregate processes relabel schema version completions man help"
+            opts="-h -V --config --set --feature-gates --help --version run validate print-config upload components featuregate processes relabel schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -214,7 +220,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help)
-            opts="run validate print-config components featuregate processes relabel schema version completions man help"
+            opts="run validate print-config upload components featuregate processes relabel schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -368,6 +374,20 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help__subcmd__schema)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__help__subcmd__upload)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -642,6 +662,52 @@ _profcol() {
                 return 0
             fi
             case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --feature-gates)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__upload)
+            opts="-h --to --dry-run --keep --header --bearer-token-file --insecure --insecure-skip-verify --ca-file --give-up-after --config --set --feature-gates --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --header)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bearer-token-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ca-file)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --give-up-after)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -5,12 +5,14 @@ mod load;
 mod names;
 mod print;
 mod run;
+mod upload;
 
 use std::process::ExitCode;
 
 pub use self::names::{processes, relabel_test};
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};
 pub use self::run::run;
+pub use self::upload::upload;
 use crate::cli::Configuration;
 
 /// Why a command failed; decides over the exit code.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use profcol_component::Meter;
 use profcol_config::NoteLevel;
 use profcol_engine::telemetry;
-use profcol_engine::{Service, StopReport};
+use profcol_engine::{Document, Service, StopReport};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Failure, load};
@@ -25,38 +25,57 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     for note in loaded.document.deprecations() {
         tracing::warn!("{note}");
     }
+    in_runtime(serve(&loaded.document, &Meter::default(), Until::Told))
+}
+
+/// What a service runs for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// Until a signal comes.
+    Told,
+    /// Until its receivers have ended.
+    InputEnds,
+}
+
+pub fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("profcol")
         .build()
         .map_err(|error| Failure::Runtime(format!("failed to start threads: {error}")))?;
-    let result = runtime.block_on(serve(&loaded));
+    let result = runtime.block_on(work);
     // What still blocks a thread after the deadline must not hold up the end of the process.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(loaded: &load::Loaded) -> Result<(), Failure> {
+pub async fn serve(document: &Document, meter: &Meter, until: Until) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let meter = Meter::default();
-    let document = &loaded.document;
-    let graph = load::build(document, &meter)?;
-    let metrics = telemetry::MetricsServer::start(&document.service.telemetry, &meter)
+    let graph = load::build(document, meter)?;
+    let metrics = telemetry::MetricsServer::start(&document.service.telemetry, meter)
         .await
         .map_err(|error| Failure::Runtime(error.to_string()))?;
-    let mut service = Service::start(graph, &meter)
+    let mut service = Service::start(graph, meter)
         .await
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");
 
+    let ended = async {
+        match until {
+            Until::Told => Some(service.failed().await),
+            Until::InputEnds => service.ended().await,
+        }
+    };
     let failure = tokio::select! {
         name = signals.stop() => {
             tracing::info!(signal = name, "Received a signal. Stopping.");
             None
         }
-        failure = service.failed() => {
-            tracing::error!(error = %failure, "A component failed. Stopping.");
-            Some(failure)
+        failure = ended => {
+            if let Some(failure) = &failure {
+                tracing::error!(error = %failure, "A component failed. Stopping.");
+            }
+            failure
         }
     };
 

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::Code;
@@ -12,13 +11,14 @@ use profcol_profile::{Model, Profiles, Validation};
 
 use crate::Rig;
 use crate::backend::{Client, wait_until};
+use crate::support::SmallDisk;
 
 #[test]
 fn a_full_disk_is_told_to_the_client_and_nothing_is_torn_by_it() {
     let Some(disk) = SmallDisk::mount("size=256k") else {
         return;
     };
-    let path = disk.0.path().join("profiles");
+    let path = disk.path().join("profiles");
     let exporters = format!("  file: {{path: {}, format: proto}}", path.display());
     let rig = Rig::new(&exporters, "file");
     let client = Client::new(rig.grpc);
@@ -29,7 +29,7 @@ fn a_full_disk_is_told_to_the_client_and_nothing_is_torn_by_it() {
         answer
     };
     send(10).unwrap();
-    let ballast = disk.0.path().join("ballast");
+    let ballast = disk.path().join("ballast");
     // Ends when there is no room left.
     let _ = fs::write(&ballast, vec![0; 1 << 20]);
     let refused = send(2000).unwrap_err();
@@ -46,7 +46,7 @@ fn rotates_until(options: &str) {
     let Some(disk) = SmallDisk::mount(options) else {
         return;
     };
-    let folder = disk.0.path();
+    let folder = disk.path();
     let path = folder.join("profiles.bin").display().to_string();
     let exporters = format!(
         "  file: {{path: {path}, format: proto, rotation: {{max_megabytes: 1, max_backups: 0}}}}"
@@ -95,14 +95,14 @@ fn a_full_disk_in_the_middle_of_a_rotation_loses_and_tears_nothing() {
 /// A disk without room, and the profcol that should write to it.
 fn pprof_on_a_full_disk() -> Option<(SmallDisk, Rig)> {
     let disk = SmallDisk::mount("size=8m")?;
-    let folder = disk.0.path().join("pprof");
+    let folder = disk.path().join("pprof");
     let exporters = format!(
         "  pprof_file: {{directory: {}, interval: 20ms, max_buffered_mib: 1}}",
         folder.display()
     );
     let rig = Rig::new(&exporters, "pprof_file");
     // Ends when there is no room left.
-    let _ = fs::write(disk.0.path().join("ballast"), vec![0; 9 << 20]);
+    let _ = fs::write(disk.path().join("ballast"), vec![0; 9 << 20]);
     Some((disk, rig))
 }
 
@@ -126,14 +126,14 @@ fn what_pprof_files_could_not_take_is_held_refused_beyond_that_and_written_later
     assert!(refused.message.contains("No space left"), "{refused}");
     assert!(taken > 0);
 
-    fs::remove_file(disk.0.path().join("ballast")).expect("it is ours");
+    fs::remove_file(disk.path().join("ballast")).expect("it is ours");
     rig.process.wait_for_output("to be able to write", |said| {
         said.contains("Files are written again")
     });
     client.send(&profiles(5)).unwrap();
     drop(client);
     rig.stop();
-    assert_eq!(sum_of_pprof(&disk.0.path().join("pprof")), taken + 5);
+    assert_eq!(sum_of_pprof(&disk.path().join("pprof")), taken + 5);
 }
 
 #[test]
@@ -146,35 +146,7 @@ fn what_pprof_files_could_not_take_before_the_end_is_counted_and_fails_the_progr
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(said.contains("3000 samples were not written"), "{said}");
     assert!(said.contains("No space left"), "{said}");
-    assert_eq!(sum_of_pprof(&disk.0.path().join("pprof")), 0);
-}
-
-/// A file system that is full soon; taken away with the value.
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    #[expect(clippy::print_stdout, reason = "a skip is told")]
-    fn mount(options: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(folder.path())
-            .output();
-        if mount.is_ok_and(|mount| mount.status.success()) {
-            return Some(Self(folder));
-        }
-        println!("skipped: only root can mount a disk that is small enough to be filled");
-        let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-        assert!(!ci, "CI skips nothing");
-        None
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // What is left if this fails is a temporary folder.
-        let _ = Command::new("umount").arg(self.0.path()).status();
-    }
+    assert_eq!(sum_of_pprof(&disk.path().join("pprof")), 0);
 }
 
 /// How many samples stand in a file of length-prefixed protobuf.

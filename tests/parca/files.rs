@@ -13,8 +13,14 @@ use crate::support::golden;
 use crate::{profiles, total};
 
 /// A profcol that delivers the files of a folder.
-fn uploader(folder: &Path, to: &Destination, options: &str) -> Process {
-    let mut process = profcol(&format!(
+pub fn uploader(folder: &Path, to: &Destination, options: &str) -> Process {
+    let mut process = profcol(&uploader_config(folder, to, options));
+    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    process
+}
+
+pub fn uploader_config(folder: &Path, to: &Destination, options: &str) -> String {
+    format!(
         "\
 receivers:
   padata: {{storage_path: \"{}\", poll_interval: 100ms, {options}}}
@@ -30,13 +36,11 @@ service:
 ",
         folder.display(),
         to.address
-    ));
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-    process
+    )
 }
 
 /// A folder with a real agent's files.
-fn recorded(layout: &str) -> Option<tempfile::TempDir> {
+pub fn recorded(layout: &str) -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(golden(layout)?).unwrap() {
         let path = entry.unwrap().path();
@@ -45,10 +49,12 @@ fn recorded(layout: &str) -> Option<tempfile::TempDir> {
     Some(folder)
 }
 
-fn names(folder: &Path) -> Vec<String> {
+/// All that is in a folder, but for the lock of whoever records there.
+pub fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .filter(|name| name != ".recorder.lock")
         .collect();
     names.sort();
     names
@@ -90,8 +96,13 @@ fn what_becomes_of_a_file_is_as_configured() {
     {
         let _uploader = uploader(folder.path(), &destination, "after: keep");
         let done = || {
-            let marks = names(folder.path()).into_iter();
-            marks.filter(|name| name.ends_with(".progress")).count() == 2
+            let names = names(folder.path()).into_iter();
+            let marks = names.filter(|name| name.ends_with(".progress"));
+            let is_complete = |name: &String| {
+                let mark = fs::read_to_string(folder.path().join(name));
+                mark.is_ok_and(|mark| mark == "complete\n")
+            };
+            marks.filter(is_complete).count() == 2
         };
         wait_until("both to be marked", done);
         wait_until("all to arrive", || total(&destination) == 59 + 65 + 57);
@@ -101,10 +112,6 @@ fn what_becomes_of_a_file_is_as_configured() {
     let moved = tempfile::tempdir().unwrap();
     for name in names(folder.path()) {
         if name.ends_with(".progress") {
-            assert_eq!(
-                fs::read_to_string(folder.path().join(&name)).unwrap(),
-                "complete\n"
-            );
             fs::remove_file(folder.path().join(name)).unwrap();
         }
     }
@@ -140,6 +147,29 @@ fn a_file_stays_while_its_profiles_are_not_delivered() {
 }
 
 #[test]
+fn a_batch_that_was_refused_before_a_crash_keeps_its_file() {
+    let Some(folder) = recorded("parca/offline-v1") else {
+        return;
+    };
+    let name = "1795255569-319.padata";
+    for other in names(folder.path()) {
+        if other != name {
+            fs::remove_file(folder.path().join(other)).unwrap();
+        }
+    }
+    // As a crash leaves it right after the first of two batches was refused.
+    let note = folder.path().join(format!(".{name}.progress"));
+    fs::write(note, "1\nrefused 0\n").unwrap();
+    let destination = Destination::new(Mode::Take);
+    let _uploader = uploader(folder.path(), &destination, "");
+    let kept = format!("{name}.refused");
+    wait_until("the file to be kept", || {
+        names(folder.path()) == [kept.as_str()]
+    });
+    assert_eq!(destination.taken().len(), 1);
+}
+
+#[test]
 fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
     let Some(folder) = recorded("parca/offline-v2") else {
         return;
@@ -164,8 +194,15 @@ fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
     assert!(total(&destination) >= 40 + 61 + 10 + 48 + 63 + 40);
 }
 
-fn recorder(folder: &Path, options: &str) -> (Process, Client) {
-    let mut process = profcol(&format!(
+pub fn recorder(folder: &Path, options: &str) -> (Process, Client) {
+    let mut process = profcol(&recorder_config(folder, options));
+    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    let client = Client::new(backend::endpoint_in(&process.output(), "grpc"));
+    (process, client)
+}
+
+pub fn recorder_config(folder: &Path, options: &str) -> String {
+    format!(
         "\
 receivers:
   otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
@@ -177,10 +214,7 @@ service:
     profiles: {{receivers: [otlp], exporters: [padata]}}
 ",
         folder.display()
-    ));
-    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-    let client = Client::new(backend::endpoint_in(&process.output(), "grpc"));
-    (process, client)
+    )
 }
 
 #[test]

@@ -8,13 +8,18 @@
 
 #[path = "../backend/mod.rs"]
 mod backend;
+mod debuginfo;
 mod dialogue;
+mod disk;
 mod files;
+mod kills;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod pyarrow;
 mod script;
 #[path = "../support/mod.rs"]
 mod support;
+mod upload;
 
 use std::fs;
 use std::net::SocketAddr;

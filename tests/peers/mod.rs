@@ -123,6 +123,12 @@ impl Process {
         self.child.id()
     }
 
+    /// Whether it has ended by itself, or was killed.
+    pub fn has_ended(&mut self) -> bool {
+        let ended = self.child.try_wait();
+        ended.expect("the child is ours to wait for").is_some()
+    }
+
     /// Everything printed so far, standard output and error in one.
     pub fn output(&self) -> String {
         let bytes = fs::read(self.folder.path().join("output")).expect("the output file is there");

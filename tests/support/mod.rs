@@ -84,3 +84,32 @@ pub fn golden(part: &str) -> Option<PathBuf> {
     println!("skipped: {} is not there", path.display());
     None
 }
+
+/// A file system that is full soon; taken away with the value.
+pub struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    pub fn mount(options: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(folder.path())
+            .output();
+        if mount.is_ok_and(|mount| mount.status.success()) {
+            return Some(Self(folder));
+        }
+        skip("only root can mount a disk that is small enough to be filled");
+        None
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What is left if this fails is a temporary folder.
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}

@@ -3,6 +3,7 @@
 //! ```text
 //! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
+//! debuginfo ◄─ exporters
 //! ```
 //!
 //! The engine names no component crate and no component crate names the engine or another kind: they meet in the binary
@@ -17,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-config", &[]),
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
+    ("profcol-debuginfo", &[]),
     ("profcol-labels", &["profcol-profile"]),
     ("profcol-parca", &["profcol-labels", "profcol-profile"]),
     ("profcol-processes", &[]),
@@ -29,7 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-engine", BELOW_COMPONENTS),
     ("profcol-receivers", BELOW_RECEIVERS),
     ("profcol-processors", BELOW_PROCESSORS),
-    ("profcol-exporters", BELOW_COMPONENTS),
+    ("profcol-exporters", BELOW_EXPORTERS),
     ("profcol-extensions", BELOW_COMPONENTS),
     ("profcol", &["*"]),
     ("profcol-benches", &["*"]),
@@ -52,6 +54,15 @@ const BELOW_PROCESSORS: &[&str] = &[
     "profcol-component",
     "profcol-labels",
     "profcol-processes",
+];
+
+const BELOW_EXPORTERS: &[&str] = &[
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-net",
+    "profcol-parca",
+    "profcol-debuginfo",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[

@@ -1,15 +1,21 @@
 //! The files that are complete: compressed, counted, and dropped where there are too many.
+//!
+//! One recorder at a time has a folder; an uploader may take files out of it meanwhile. Whoever works
+//! on a file holds its lock, so that none is compressed and delivered at once.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use profcol_parca::padata::Reader;
+use profcol_parca::padata::{Reader, begun};
 
 const PLAIN: &str = "padata";
 const COMPRESSED: &str = "padata.zst";
-/// A compressed file that is not complete.
-const UNFINISHED: &str = "padata.zst.unfinished";
+/// A file that is not yet what it is going to be called.
+pub const UNFINISHED: &str = "padata.unfinished";
+
+/// Locked by whoever records into the folder.
+const LOCK: &str = ".recorder.lock";
 
 /// A header is all that is read here.
 const NO_RECORD: u32 = 0;
@@ -17,6 +23,7 @@ const NO_RECORD: u32 = 0;
 pub struct Folder {
     path: PathBuf,
     level: i32,
+    _lock: File,
     /// The oldest first.
     complete: Vec<(PathBuf, u64)>,
 }
@@ -25,9 +32,21 @@ impl Folder {
     /// Makes the folder where there is none, and completes what was left behind in it.
     pub fn open(path: &Path, level: i32) -> io::Result<Self> {
         fs::create_dir_all(path)?;
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(LOCK))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::Error(error) => error,
+            TryLockError::WouldBlock => io::Error::other(
+                "somebody records there already: give each recorder a folder of its own",
+            ),
+        })?;
         let mut folder = Self {
             path: path.to_owned(),
             level,
+            _lock: lock,
             complete: Vec::new(),
         };
         let mut left = Vec::new();
@@ -43,14 +62,13 @@ impl Folder {
                 _ => {}
             }
         }
-        left.sort_by_key(|path| begun(path));
+        left.sort_by_key(|path| (begun(path), path.clone()));
         for path in left {
-            // Of another process that is recording.
-            if !is_locked(&path) {
-                folder.add(&path)?;
-            }
+            folder.add(&path);
         }
-        folder.complete.sort_by_key(|(path, _)| begun(path));
+        folder
+            .complete
+            .sort_by_key(|(path, _)| (begun(path), path.clone()));
         Ok(folder)
     }
 
@@ -62,27 +80,50 @@ impl Folder {
         self.complete.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Compresses a complete file. It is there under one of its two names at any moment.
-    pub fn add(&mut self, plain: &Path) -> io::Result<()> {
+    /// Compresses a complete file, or keeps it as it is where that is not possible. It is there under
+    /// one of its two names at any moment.
+    pub fn add(&mut self, plain: &Path) {
+        let path = match self.compress(plain) {
+            Ok(Some(compressed)) => compressed,
+            Ok(None) => return,
+            Err(error) => {
+                // It is only in the way.
+                let _ = fs::remove_file(plain.with_extension(UNFINISHED));
+                tracing::warn!(path = %plain.display(), %error, "A complete file cannot be compressed; it stays as it is until the next start.");
+                plain.to_owned()
+            }
+        };
+        let bytes = path.metadata().map_or(0, |file| file.len());
+        self.complete.retain(|(known, _)| *known != path);
+        self.complete.push((path, bytes));
+    }
+
+    /// None where nothing is left to keep, or somebody else has the file.
+    fn compress(&self, plain: &Path) -> io::Result<Option<PathBuf>> {
+        let mut source = match File::open(plain) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        // An uploader; it removes the file when it is done.
+        if source.try_lock().is_err() {
+            return Ok(None);
+        }
         if has_no_batch(plain) {
-            return fs::remove_file(plain);
+            fs::remove_file(plain)?;
+            return Ok(None);
         }
         let compressed = plain.with_extension(COMPRESSED);
         let unfinished = plain.with_extension(UNFINISHED);
-        let mut source = File::open(plain)?;
         let target = File::create(&unfinished)?;
         let mut encoder = zstd::Encoder::new(&target, self.level)?;
         encoder.include_checksum(true)?;
         io::copy(&mut source, &mut encoder)?;
         encoder.finish()?;
         target.sync_all()?;
-        let bytes = target.metadata()?.len();
         fs::rename(&unfinished, &compressed)?;
         File::open(&self.path)?.sync_all()?;
         fs::remove_file(plain)?;
-        self.complete.retain(|(known, _)| *known != compressed);
-        self.complete.push((compressed, bytes));
-        Ok(())
+        Ok(Some(compressed))
     }
 
     /// Drops the oldest file; false where there is none.
@@ -110,17 +151,6 @@ fn kind(path: &Path) -> Option<&'static str> {
     [PLAIN, COMPRESSED, UNFINISHED]
         .into_iter()
         .find(|known| *known == ending)
-}
-
-/// The second in its name.
-fn begun(path: &Path) -> (u64, PathBuf) {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let second = name.and_then(|name| name.split_once('-')?.0.parse().ok());
-    (second.unwrap_or(0), path.to_owned())
-}
-
-fn is_locked(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| file.try_lock_shared().is_err())
 }
 
 fn has_no_batch(path: &Path) -> bool {

@@ -10,6 +10,8 @@
 mod config;
 mod folder;
 mod recording;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -144,6 +146,10 @@ impl Recorder {
 
     fn record(&mut self, profiles: &Profiles) -> Result<(), Refusal> {
         self.rotate_if_complete();
+        let gone = self.recording.take_if(|recording| !recording.is_there());
+        if let Some(gone) = gone {
+            tracing::error!(path = %gone.path().display(), "The file that is being written was taken away with what it had; beginning another.");
+        }
         let recording = match self.recording.take() {
             Some(recording) => recording,
             None => self.begin()?,
@@ -164,6 +170,7 @@ impl Recorder {
             // What stands behind the last batch that counts is nobody's.
             self.telemetry.failed_writes.inc();
             self.rotate();
+            self.make_room_on_disk(&error);
             return Err(refusal(&error));
         }
         self.telemetry.written_bytes.inc_by(bytes);
@@ -171,7 +178,7 @@ impl Recorder {
         Ok(())
     }
 
-    fn begin(&self) -> Result<Recording, Refusal> {
+    fn begin(&mut self) -> Result<Recording, Refusal> {
         let Some(folder) = &self.folder else {
             return Err(Refusal::retry("not started yet"));
         };
@@ -182,6 +189,7 @@ impl Recorder {
         })?;
         Recording::begin(folder.path()).map_err(|error| {
             self.telemetry.failed_writes.inc();
+            self.make_room_on_disk(&error);
             refusal(&error)
         })
     }
@@ -216,6 +224,17 @@ impl Recorder {
         Ok(())
     }
 
+    /// A disk that is full before the quota is reached counts as one that has reached it.
+    fn make_room_on_disk(&mut self, error: &WriteError) {
+        let (true, Some(folder)) = (error.is_full_disk(), &mut self.folder) else {
+            return;
+        };
+        if self.config.when_full == WhenFull::DropOldest && matches!(folder.drop_oldest(), Ok(true))
+        {
+            self.telemetry.dropped_files.inc();
+        }
+    }
+
     fn rotate_if_complete(&mut self) {
         let interval = self.config.rotation_interval.to_std();
         let max_bytes = self.config.max_file_bytes;
@@ -237,9 +256,7 @@ impl Recorder {
             self.telemetry.complete_files.inc();
         }
         drop(recording);
-        if let Err(error) = folder.add(&path) {
-            tracing::warn!(path = %path.display(), %error, "A complete file cannot be compressed; it stays as it is until the next start.");
-        }
+        folder.add(&path);
         self.tell_bytes();
     }
 

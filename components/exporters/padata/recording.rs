@@ -4,26 +4,24 @@
 //! reader that trusts the number sees whole batches, whenever the power goes.
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use profcol_parca::ipc::{Compression, NotEncoded};
+use profcol_parca::ipc::NotEncoded;
 use profcol_parca::padata::{COUNT_AT, MAX_BATCHES, TooLong, header, push_frame};
 use profcol_parca::v1::{encode_samples, encode_stacks};
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, v2};
 use profcol_profile::{Model, StackIdx};
 
 use super::config::Schema;
+use super::folder::UNFINISHED;
 
 /// Stacks that are known to stand in the file. When there are more, all are forgotten and written
 /// once more: that costs bytes, not samples.
 const MOST_STACKS: usize = 1 << 17;
-
-/// Names that were taken already, a second apart.
-const MOST_NAMES: u64 = 1000;
 
 pub struct Recording {
     file: File,
@@ -48,6 +46,12 @@ pub enum WriteError {
     },
 }
 
+impl WriteError {
+    pub fn is_full_disk(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull)
+    }
+}
+
 /// A batch as it will stand in the file.
 pub struct Encoded {
     bytes: Vec<u8>,
@@ -66,36 +70,15 @@ impl Recording {
     pub fn begin(folder: &Path) -> Result<Self, WriteError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_secs());
-        let mut second = now;
-        let (file, path) = loop {
-            let path = folder.join(format!("{second}-{}.padata", std::process::id()));
-            let opened = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .mode(0o660)
-                .open(&path);
-            match opened {
-                Ok(file) => break (file, path),
-                Err(error)
-                    if error.kind() == io::ErrorKind::AlreadyExists
-                        && second < now + MOST_NAMES =>
-                {
-                    second += 1;
-                }
-                Err(error) => return Err(failed("create", &path, error)),
-            }
-        };
-        file.lock().map_err(|error| failed("lock", &path, error))?;
-        let header = header();
-        let written = file.write_all_at(&header, 0);
-        written.map_err(|error| failed("write", &path, error))?;
+        let name = free_name(folder, now).map_err(|error| failed("list", folder, error))?;
+        let path = folder.join(name);
+        let file = create(&path).map_err(|error| failed("create", &path, error))?;
         Ok(Self {
             file,
             path,
             begun: Instant::now(),
             batches: 0,
-            bytes: header.len() as u64,
+            bytes: header().len() as u64,
             stacks: HashSet::new(),
         })
     }
@@ -110,6 +93,14 @@ impl Recording {
 
     pub fn batches(&self) -> u16 {
         self.batches
+    }
+
+    /// False where somebody took the file away, or the folder with it.
+    pub fn is_there(&self) -> bool {
+        let (Ok(file), Ok(found)) = (self.file.metadata(), self.path.metadata()) else {
+            return false;
+        };
+        (file.dev(), file.ino()) == (found.dev(), found.ino())
     }
 
     pub fn is_complete(&self, interval: Duration, max_bytes: u64) -> bool {
@@ -133,7 +124,7 @@ impl Recording {
         let mut added: Vec<(StackId, Option<StackIdx>)> = Vec::new();
         match schema {
             Schema::V1 => {
-                let samples = encode_samples(&table, &mut ids, Compression::None)?;
+                let samples = encode_samples(&table, &mut ids)?;
                 push_frame(&mut bytes, &samples)?;
                 let mut seen = HashSet::new();
                 for &stack in &table.stacks {
@@ -142,11 +133,11 @@ impl Recording {
                         added.push((id, Some(stack)));
                     }
                 }
-                let stacks = encode_stacks(&frames, &added, Compression::None)?;
+                let stacks = encode_stacks(&frames, &added)?;
                 push_frame(&mut bytes, &stacks)?;
             }
             Schema::V2 => {
-                let record = v2::encode(&table, &frames, &mut ids, Compression::None)?;
+                let record = v2::encode(&table, &frames, &mut ids)?;
                 push_frame(&mut bytes, &record)?;
             }
         }
@@ -183,6 +174,48 @@ impl Recording {
         self.stacks.extend(batch.stacks);
         Ok(())
     }
+}
+
+/// A file without batches, locked. An uploader must not meet it before it is, so it gets its name last.
+fn create(path: &Path) -> io::Result<File> {
+    let unfinished = path.with_extension(UNFINISHED);
+    let created = (|| {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o660)
+            .open(&unfinished)?;
+        file.lock()?;
+        file.write_all_at(&header(), 0)?;
+        fs::rename(&unfinished, path)?;
+        File::open(path.parent().unwrap_or(path))?.sync_all()?;
+        Ok(file)
+    })();
+    if created.is_err() {
+        // It is only in the way.
+        let _ = fs::remove_file(&unfinished);
+    }
+    created
+}
+
+/// A name that nothing in the folder has anything to do with: no other file, compressed, damaged or
+/// refused, no note of how far one was delivered. The clock may go back, and two files may be begun
+/// in a second.
+pub fn free_name(folder: &Path, now: u64) -> io::Result<String> {
+    let process = std::process::id();
+    let mut taken = HashSet::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        let stem = name.trim_start_matches('.').split('.').next();
+        taken.extend(stem.map(str::to_owned));
+    }
+    let mut stems = (now..).map(|second| format!("{second}-{process}"));
+    let free = stems.find(|stem| !taken.contains(stem));
+    let stem = free.ok_or_else(|| io::Error::other("all names are taken"))?;
+    Ok(format!("{stem}.padata"))
 }
 
 fn failed(action: &'static str, path: &Path, error: io::Error) -> WriteError {

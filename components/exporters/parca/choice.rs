@@ -55,7 +55,7 @@ impl Choice {
     /// The server does not know the method.
     pub fn not_known(&self, schema: Schema, status: &Status) {
         let found = *self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        // Of a server that has already told this, and of one that has been replaced by an older one.
+        // Another schema that is tried on the way is no news.
         if found.is_none_or(|found| found == schema) {
             let schema = schema.name();
             tracing::info!(schema, %status, "The server does not take profiles in this schema.");

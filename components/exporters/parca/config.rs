@@ -7,6 +7,7 @@ use profcol_parca::LabelRules;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::debuginfo::DebuginfoConfig;
 use crate::shared::parca::LabelSettings;
 
 /// Sends profiles to a Parca server, as Parca Agent does.
@@ -29,6 +30,8 @@ pub struct ParcaConfig {
     pub schema: SchemaChoice,
     #[serde(flatten)]
     pub labels: LabelSettings,
+    /// Of the executables that samples met, for the server to name their code.
+    pub debuginfo: DebuginfoConfig,
     /// The largest message that the server takes, in MiB, before compression; what would need a
     /// larger one is sent in pieces.
     pub max_request_size_mib: u32,
@@ -56,6 +59,7 @@ impl Default for ParcaConfig {
             bearer_token_file: String::new(),
             schema: SchemaChoice::Auto,
             labels: LabelSettings::default(),
+            debuginfo: DebuginfoConfig::default(),
             max_request_size_mib: MAX_REQUEST_SIZE_MIB,
         }
     }
@@ -65,6 +69,7 @@ impl Config for ParcaConfig {
     fn validate(&self, problems: &mut Problems) {
         self.client.validate(problems);
         self.delivery.validate(problems);
+        problems.nested("debuginfo", |problems| self.debuginfo.validate(problems));
         let has_token = !self.bearer_token.is_empty() || !self.bearer_token_file.is_empty();
         if has_token && self.client.auth.is_some() {
             problems.add("bearer_token", "there is `auth` too: one of them has to go");

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use profcol_parca::ipc::{Compression, NotEncoded};
+use profcol_parca::ipc::NotEncoded;
 use profcol_parca::service::{WRITE_ARROW, WRITE_RAW, request};
 use profcol_parca::v1::{encode_samples, encode_stacks, encode_stacks_without_columns};
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, raw, v2};
@@ -71,23 +71,19 @@ pub enum Unsaid {
 const MOST_UNKNOWN: usize = 1024;
 
 impl Messages {
-    /// None where there is nothing to say.
-    pub async fn encode(profiles: &Profiles, wording: &Wording) -> Result<Option<Self>, Unsaid> {
+    pub async fn encode(profiles: &Profiles, wording: &Wording) -> Result<Self, Unsaid> {
         let (profiles, wording) = (profiles.clone(), wording.clone());
         blocking(move || Self::encode_now(&profiles, &wording)).await
     }
 
-    fn encode_now(profiles: &Profiles, wording: &Wording) -> Result<Option<Self>, Unsaid> {
+    fn encode_now(profiles: &Profiles, wording: &Wording) -> Result<Self, Unsaid> {
         let model = profiles.model();
         let table = Table::new(model, &wording.rules);
-        if table.rows() == 0 {
-            return Ok(None);
-        }
         let frames = Frames::new(model);
         let mut ids = StackIds::new(&frames);
-        Ok(Some(match wording.schema {
+        Ok(match wording.schema {
             Schema::V1 => {
-                let samples = encode_samples(&table, &mut ids, Compression::None)?;
+                let samples = encode_samples(&table, &mut ids)?;
                 let stacks = table.stacks.iter();
                 let known = stacks.map(|&stack| (ids.id(stack), stack)).collect();
                 let dialogue = Dialogue {
@@ -101,13 +97,13 @@ impl Messages {
             }
             Schema::V2 => Self::One {
                 path: WRITE_ARROW,
-                message: request(&v2::encode(&table, &frames, &mut ids, Compression::None)?),
+                message: request(&v2::encode(&table, &frames, &mut ids)?),
             },
             Schema::Pprof => Self::One {
                 path: WRITE_RAW,
                 message: raw::encode(&table, &frames)?,
             },
-        }))
+        })
     }
 
     /// The message with the samples.
@@ -167,8 +163,8 @@ fn told(
     lines: Lines,
 ) -> Result<Bytes, Unsaid> {
     let record = match lines {
-        Lines::WithColumns => encode_stacks(frames, stacks, Compression::None)?,
-        Lines::WithoutColumns => encode_stacks_without_columns(frames, stacks, Compression::None)?,
+        Lines::WithColumns => encode_stacks(frames, stacks)?,
+        Lines::WithoutColumns => encode_stacks_without_columns(frames, stacks)?,
     };
     Ok(request(&record))
 }

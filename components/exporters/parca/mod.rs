@@ -8,6 +8,7 @@
 
 mod choice;
 mod config;
+mod debuginfo;
 mod dialogue;
 mod messages;
 mod suspects;
@@ -19,21 +20,22 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, IntCounter, Refusal,
-    Stability, StartError,
+    RunError, Stability, StartError, Stop,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcClient, retry};
+use profcol_net::{Compression, GrpcClient, GrpcClientSettings, retry};
 use profcol_parca::LabelRules;
 use profcol_parca::ipc::NotEncoded;
 use profcol_profile::Profiles;
 
 use self::choice::Choice;
 pub use self::config::ParcaConfig;
+use self::debuginfo::Debuginfo;
 use self::dialogue::{Failure, send};
 use self::messages::{Lines, Messages, Schema, Unsaid, Wording};
-use self::suspects::{Suspects, is_end};
+use self::suspects::{Suspects, is_answer, is_end};
 use self::token::Token;
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
 
@@ -43,6 +45,7 @@ pub struct Parca {
     rules: Arc<LabelRules>,
     auth: Option<Arc<dyn ClientAuth>>,
     client: OnceLock<GrpcClient>,
+    debuginfo: Option<Arc<Debuginfo>>,
     limit: SizeLimit,
     choice: Choice,
     suspects: Suspects,
@@ -89,6 +92,7 @@ impl Factory for Parca {
             rules: Arc::new(config.label_rules()),
             auth,
             client: OnceLock::new(),
+            debuginfo: Debuginfo::new(&config.debuginfo, &config.client.endpoint, context),
             limit: SizeLimit::new(config.max_request_size_mib),
             choice: Choice::new(config.schema),
             suspects: Suspects::default(),
@@ -116,11 +120,22 @@ impl Exporter for Parca {
         Ok(())
     }
 
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        match &self.debuginfo {
+            Some(debuginfo) => debuginfo.run(self.own_client()?, stop).await,
+            None => stop.cancelled().await,
+        }
+        Ok(())
+    }
+
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let client = self
             .client
             .get()
             .ok_or_else(|| Refusal::retry("not started yet"))?;
+        if batch.profiles.is_empty() {
+            return Ok(Delivered::default());
+        }
         let candidates = self.choice.candidates();
         let is_open = candidates.len() > 1;
         let mut not_known = None;
@@ -128,6 +143,9 @@ impl Exporter for Parca {
             match self.deliver(client, &batch.profiles, schema).await {
                 Ok(()) => {
                     self.choice.took(schema);
+                    if let Some(debuginfo) = &self.debuginfo {
+                        debuginfo.seen(&batch.profiles);
+                    }
                     return Ok(Delivered::default());
                 }
                 Err(Failure::Refused { status, .. })
@@ -146,6 +164,16 @@ impl Exporter for Parca {
 }
 
 impl Parca {
+    /// One on which nothing is compressed.
+    fn own_client(&self) -> Result<GrpcClient, RunError> {
+        let settings = GrpcClientSettings {
+            compression: Compression::None,
+            ..self.config.client.clone()
+        };
+        GrpcClient::new(&settings, self.auth.clone(), USER_AGENT)
+            .map_err(|error| RunError(not_started(&self.id, error).0))
+    }
+
     async fn deliver(
         &self,
         client: &GrpcClient,
@@ -165,17 +193,15 @@ impl Parca {
         let Err(Failure::Refused { status, .. }) = &sent else {
             return sent;
         };
-        let may_be_old = matches!(
-            status.code,
-            Code::InvalidArgument | Code::Internal | Code::Unknown
-        );
-        if !may_be_old || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
+        if !may_be_old(status) || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
             return sent;
         }
         wording.lines = Lines::WithoutColumns;
-        // Where that is not the reason, the first answer says more.
-        if self.say(client, profiles, &wording).await.is_err() {
-            return sent;
+        match self.say(client, profiles, &wording).await {
+            Ok(()) => {}
+            // That is not the reason, and the first answer says more.
+            Err(Failure::Refused { status, .. }) if may_be_old(&status) => return sent,
+            Err(failure) => return Err(failure),
         }
         if !self.is_old.swap(true, Ordering::Relaxed) {
             tracing::info!(%status, "The server takes no columns of lines: leaving them out.");
@@ -189,9 +215,7 @@ impl Parca {
         profiles: &Profiles,
         wording: &Wording,
     ) -> Result<(), Failure> {
-        let Some(messages) = Messages::encode(profiles, wording).await? else {
-            return Ok(());
-        };
+        let messages = Messages::encode(profiles, wording).await?;
         let bytes = messages.longest();
         self.limit
             .check(bytes)
@@ -200,13 +224,17 @@ impl Parca {
         let turn = self.suspects.turn(first).await;
         let sent = send(client, &messages, self.config.delivery.limit()).await;
         match &sent {
+            Ok(()) => self.suspects.was_answered(&turn, first),
+            Err(Failure::Refused { status, .. }) if is_answer(status) => {
+                self.suspects.was_answered(&turn, first);
+            }
             Err(Failure::Refused { status, .. }) if is_end(status) => {
                 if self.suspects.has_ended(&turn, first) {
                     let status = status.clone();
                     return Err(Failure::GivenUp { status });
                 }
             }
-            _ => self.suspects.was_answered(&turn, first),
+            Err(_) => {}
         }
         sent
     }
@@ -240,7 +268,7 @@ impl Parca {
         // The server reads for five seconds.
         let is_slow = status.code == Code::DeadlineExceeded
             || status.code == Code::Unavailable && status.message.contains("i/o timeout");
-        if is_slow && bytes > SLOW_BYTES {
+        if is_slow && bytes > SLOW_BYTES && profiles.sample_count() > 1 {
             let limit_bytes = bytes / 2;
             let refusal = Refusal::TooLarge {
                 reason,
@@ -250,6 +278,14 @@ impl Parca {
         }
         refusal(retry::of_grpc(status), reason)
     }
+}
+
+/// How a server refuses fields that it does not know, among other things.
+fn may_be_old(status: &Status) -> bool {
+    matches!(
+        status.code,
+        Code::InvalidArgument | Code::Internal | Code::Unknown
+    )
 }
 
 /// The limit of a message as one of the batch, which the engine cuts: what is written of a batch

@@ -21,7 +21,8 @@ const MOST_SUSPECTS: usize = 256;
 
 #[derive(Default)]
 pub struct Suspects {
-    alone: RwLock<()>,
+    /// Held by all who send.
+    others: RwLock<()>,
     /// Calls that the server has answered.
     answers: AtomicU64,
     known: Mutex<VecDeque<Suspect>>,
@@ -36,30 +37,30 @@ struct Suspect {
 }
 
 /// The right to send a batch.
-pub struct Turn<'a> {
-    is_alone: bool,
-    _among: Option<RwLockReadGuard<'a, ()>>,
-    _alone: Option<RwLockWriteGuard<'a, ()>>,
+pub enum Turn<'a> {
+    Among { _others: RwLockReadGuard<'a, ()> },
+    Alone { _others: RwLockWriteGuard<'a, ()> },
+}
+
+impl Turn<'_> {
+    fn is_alone(&self) -> bool {
+        matches!(self, Self::Alone { .. })
+    }
 }
 
 impl Suspects {
     /// Waits until the batch with this first message may be sent.
     pub async fn turn(&self, message: &[u8]) -> Turn<'_> {
-        let is_alone = {
+        let is_suspect = {
             let known = self.known();
             !known.is_empty() && position(&known, fingerprint(message)).is_some()
         };
-        let (mut among, mut alone) = (None, None);
-        if is_alone {
-            alone = Some(self.alone.write().await);
-        } else {
-            among = Some(self.alone.read().await);
+        if is_suspect {
+            let _others = self.others.write().await;
+            return Turn::Alone { _others };
         }
-        Turn {
-            is_alone,
-            _among: among,
-            _alone: alone,
-        }
+        let _others = self.others.read().await;
+        Turn::Among { _others }
     }
 
     /// The connection ended while the batch was sent. Whether it is to be given up.
@@ -81,7 +82,7 @@ impl Suspects {
         let Some(suspect) = known.get_mut(place) else {
             return false;
         };
-        if turn.is_alone && suspect.answers < answers {
+        if turn.is_alone() && suspect.answers < answers {
             suspect.ends += 1;
             suspect.answers = answers;
         }
@@ -92,10 +93,10 @@ impl Suspects {
         is_guilty
     }
 
-    /// The server has answered.
+    /// The server has answered, whatever it said.
     pub fn was_answered(&self, turn: &Turn<'_>, message: &[u8]) {
         self.answers.fetch_add(1, Ordering::Relaxed);
-        if turn.is_alone {
+        if turn.is_alone() {
             let mut known = self.known();
             let place = position(&known, fingerprint(message));
             place.map(|place| known.remove(place));
@@ -111,6 +112,14 @@ impl Suspects {
 pub fn is_end(status: &Status) -> bool {
     const WORDS: [&str; 2] = ["transport: ", "server closed the stream"];
     status.code == Code::Unavailable && WORDS.iter().any(|words| status.message.starts_with(words))
+}
+
+/// Whether a status can only be the server's own.
+pub fn is_answer(status: &Status) -> bool {
+    !matches!(
+        status.code,
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
+    )
 }
 
 fn position(known: &VecDeque<Suspect>, fingerprint: u64) -> Option<usize> {
@@ -137,7 +146,7 @@ mod tests {
         }
         let turn = suspects.turn(b"batch").await;
         let is_given_up = suspects.has_ended(&turn, b"batch");
-        (turn.is_alone, is_given_up)
+        (turn.is_alone(), is_given_up)
     }
 
     #[tokio::test]
@@ -160,7 +169,7 @@ mod tests {
         let turn = suspects.turn(b"batch").await;
         suspects.was_answered(&turn, b"batch");
         drop(turn);
-        assert!(!suspects.turn(b"batch").await.is_alone);
+        assert!(!suspects.turn(b"batch").await.is_alone());
     }
 
     #[tokio::test]
@@ -172,6 +181,6 @@ mod tests {
             assert!(!suspects.has_ended(&turn, &message));
         }
         assert_eq!(suspects.known().len(), MOST_SUSPECTS);
-        assert!(!suspects.turn(&0_usize.to_be_bytes()).await.is_alone);
+        assert!(!suspects.turn(&0_usize.to_be_bytes()).await.is_alone());
     }
 }

@@ -10,6 +10,7 @@ mod attributes;
 mod budget;
 mod config;
 mod delivery;
+mod executables;
 mod filter;
 mod interval;
 mod metrics;
@@ -21,11 +22,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
+    BuildContext, BuildError, Executables, Factory, Output, Receiver, RunError, Stability,
+    StartError, Stop,
 };
 use profcol_ebpf_host::{
-    Executables, JitProcesses, KernelNames, Process, ProcessKey, Profiler, Record,
-    give_back_memory, number, since_boot, turn,
+    Executables as KnownExecutables, JitProcesses, KernelNames, Process, ProcessKey, Profiler,
+    Record, give_back_memory, number, since_boot, turn,
 };
 
 use self::budget::{Budget, Meter};
@@ -46,6 +48,7 @@ pub struct EbpfCpu {
     config: EbpfCpuConfig,
     metrics: Metrics,
     unwanted: Unwanted,
+    executables: Executables,
     running: Option<Running>,
 }
 
@@ -84,6 +87,7 @@ impl Factory for EbpfCpu {
             config,
             metrics: Metrics::new(context),
             unwanted: Unwanted::new(context.unwanted.follow()),
+            executables: context.executables.clone(),
             running: None,
         }))
     }
@@ -94,8 +98,9 @@ impl Receiver for EbpfCpu {
     async fn start(&mut self) -> Result<(), StartError> {
         let settings = self.config.settings();
         let filter = Filter::new(&self.config).map_err(|error| StartError(error.to_string()))?;
+        let on_opened = executables::teller(&self.executables);
         let started = tokio::task::spawn_blocking(move || {
-            let profiler = Profiler::start(&settings)?;
+            let profiler = Profiler::start(&settings, on_opened)?;
             Ok((profiler, kernel_names()))
         });
         let (profiler, kernel) = started
@@ -351,7 +356,7 @@ fn decide(
     filter: &mut Filter,
     process: &Process,
     processes: &Processes,
-    executables: &Executables,
+    executables: &KnownExecutables,
 ) -> bool {
     let known = processes.get(&process.process);
     let executable = executables.get(process.executable);

@@ -20,6 +20,11 @@ pub struct PadataConfig {
     /// A folder of the same file system, for `after: move`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub move_to: String,
+    /// What to do when the exporters gave a batch up, or a destination refused one for ever: `retry`
+    /// tries the first again, without end, and puts files with the second aside; `leave`, for
+    /// `follow: false`, leaves such a file as it is and ends with an error, at once where the
+    /// exporters gave up.
+    pub when_undelivered: WhenUndelivered,
     /// How many batches may be on their way at once. After a crash as many come twice at most.
     pub max_in_flight: usize,
     /// Longer records are refused, in MiB; also the bound for what they decompress to.
@@ -35,6 +40,14 @@ pub enum After {
     Move,
 }
 
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WhenUndelivered {
+    #[default]
+    Retry,
+    Leave,
+}
+
 impl Default for PadataConfig {
     fn default() -> Self {
         Self {
@@ -43,6 +56,7 @@ impl Default for PadataConfig {
             poll_interval: std::time::Duration::from_secs(10).into(),
             after: After::Delete,
             move_to: String::new(),
+            when_undelivered: WhenUndelivered::Retry,
             max_in_flight: 8,
             max_record_mib: 256,
         }
@@ -59,6 +73,9 @@ impl Config for PadataConfig {
         }
         if (self.after == After::Move) == self.move_to.is_empty() {
             problems.add("move_to", "goes with `after: move`, and only with that");
+        }
+        if self.follow && self.when_undelivered == WhenUndelivered::Leave {
+            problems.add("when_undelivered", "`leave` goes with `follow: false`");
         }
         if self.max_in_flight == 0 {
             problems.add("max_in_flight", "must be positive");

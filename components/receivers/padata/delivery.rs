@@ -9,6 +9,7 @@ use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::folder::Delivered;
 use crate::shared::offer;
 
 /// No wait before a refused batch is offered again is longer, unless the refusal says so.
@@ -33,48 +34,87 @@ pub struct Ledger {
     settled: u16,
     /// Those behind it.
     beyond: BTreeSet<u16>,
-    pub refused: u64,
-    pub undelivered: u64,
+    /// Those that a destination refused for ever.
+    refused: BTreeSet<u16>,
+    /// Whether they are offered once more.
+    offers_refused: bool,
+    /// How many were delivered, and how many given up, since that was last asked.
+    delivered: u64,
+    undelivered: u64,
 }
 
 impl Ledger {
-    pub fn starting_at(settled: u16) -> Self {
+    pub fn new(settled: u16, refused: BTreeSet<u16>, offers_refused: bool) -> Self {
         let (sender, reports) = unbounded_channel();
         Self {
             reports,
             sender,
             settled,
             beyond: BTreeSet::new(),
-            refused: 0,
+            refused,
+            offers_refused,
+            delivered: 0,
             undelivered: 0,
         }
     }
 
     pub fn is_settled(&self, number: u16) -> bool {
+        if self.offers_refused && self.refused.contains(&number) {
+            return false;
+        }
         number < self.settled || self.beyond.contains(&number)
     }
 
-    pub fn settled(&self) -> u16 {
-        self.settled
+    /// What is to be known after a crash.
+    pub fn progress(&self) -> Delivered {
+        Delivered::Batches {
+            settled: self.settled,
+            refused: self.refused.clone(),
+        }
     }
 
-    /// Notes what came to its end since the last time; true where there is progress.
+    pub fn refused(&self) -> u64 {
+        self.refused.len() as u64
+    }
+
+    pub fn has_undelivered(&self) -> bool {
+        self.undelivered > 0
+    }
+
+    pub fn take_delivered(&mut self) -> u64 {
+        std::mem::take(&mut self.delivered)
+    }
+
+    pub fn take_undelivered(&mut self) -> u64 {
+        std::mem::take(&mut self.undelivered)
+    }
+
+    /// Hears what came to its end since the last time; true where that is to be noted.
     pub fn update(&mut self) -> bool {
-        let before = self.settled;
+        let before = (self.settled, self.refused.len());
         while let Ok((number, outcome)) = self.reports.try_recv() {
             match outcome {
-                Outcome::Delivered => self.settle(number),
-                Outcome::Rejected => {
-                    self.refused += 1;
+                Outcome::Delivered => {
+                    self.delivered += 1;
+                    self.refused.remove(&number);
                     self.settle(number);
                 }
+                Outcome::Rejected => self.refuse(number),
                 Outcome::Undelivered | Outcome::Lost => self.undelivered += 1,
             }
         }
-        self.settled > before
+        (self.settled, self.refused.len()) != before
+    }
+
+    pub fn refuse(&mut self, number: u16) {
+        self.refused.insert(number);
+        self.settle(number);
     }
 
     pub fn settle(&mut self, number: u16) {
+        if number < self.settled {
+            return;
+        }
         self.beyond.insert(number);
         while self.beyond.remove(&self.settled) {
             self.settled += 1;
@@ -91,6 +131,10 @@ impl Delivery {
             in_flight: Arc::new(Semaphore::new(most_in_flight as usize)),
             most_in_flight,
         }
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
     }
 
     /// Offers a batch until it is taken, refused for ever, or a stop is asked for.

@@ -1,17 +1,81 @@
 //! One file, read batch by batch.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::Path;
+use std::io::{self, Read, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use profcol_parca::ipc::{self, BadRecord};
-use profcol_parca::padata::{BadFile, Batch, Reader};
+use profcol_parca::padata::{BadFile, Batch, Reader, writer};
 use profcol_parca::v1::Stacks;
 use profcol_parca::{RecordBatch, Refused, read_samples, to_model};
 use profcol_profile::Profiles;
 
-/// Where a compressed file may refer back to, as a power of two.
-const WINDOW_LOG: u32 = 27;
+/// A file that nobody else writes or reads for as long as this lives.
+#[derive(Debug)]
+pub struct Owned {
+    path: PathBuf,
+    file: File,
+}
+
+impl Owned {
+    /// None where somebody else has it, or where it is gone.
+    pub fn take(path: &Path) -> io::Result<Option<Self>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if file.try_lock().is_err() || is_written(path) {
+            return Ok(None);
+        }
+        let owned = Self {
+            path: path.to_owned(),
+            file,
+        };
+        // Whoever had it may have compressed or removed it before we had the lock.
+        Ok(owned.is_still_there()?.then_some(owned))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads it from its beginning, records of up to so many MiB.
+    pub fn read(&self, longest_mib: u32) -> Result<Contents, BadFile> {
+        Ok(Contents {
+            reader: self.reader(longest_mib)?,
+            stacks: Stacks::default(),
+            read: 0,
+            limit: (longest_mib as usize) << 20,
+        })
+    }
+
+    pub fn reader(&self, longest_mib: u32) -> Result<Reader<Box<dyn Read + Send>>, BadFile> {
+        let again = (&self.file).rewind().and_then(|()| self.file.try_clone());
+        let file = again.map_err(|error| BadFile::Io { at: 0, error })?;
+        Reader::of_file(&self.path, file, longest_mib << 20)
+    }
+
+    fn is_still_there(&self) -> io::Result<bool> {
+        let file = self.file.metadata()?;
+        let found = std::fs::metadata(&self.path);
+        Ok(found.is_ok_and(|found| (found.dev(), found.ino()) == (file.dev(), file.ino())))
+    }
+}
+
+/// Whether the process that a file is called after has it open. Parca Agent locks nothing.
+fn is_written(path: &Path) -> bool {
+    let (Some(process), Ok(path)) = (writer(path), path.canonicalize()) else {
+        return false;
+    };
+    if process == std::process::id() {
+        return false;
+    }
+    let open = std::fs::read_dir(format!("/proc/{process}/fd"));
+    let mut open = open.into_iter().flatten().flatten();
+    open.any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path))
+}
 
 pub struct Contents {
     reader: Reader<Box<dyn Read + Send>>,
@@ -37,24 +101,6 @@ pub enum Next {
 }
 
 impl Contents {
-    pub fn open(path: &Path, file: File, longest_mib: u32) -> Result<Self, BadFile> {
-        let is_compressed = path.extension().is_some_and(|ending| ending == "zst");
-        let source: Box<dyn Read + Send> = if is_compressed {
-            let bad = |error| BadFile::Io { at: 0, error };
-            let mut decoder = zstd::Decoder::new(file).map_err(bad)?;
-            decoder.window_log_max(WINDOW_LOG).map_err(bad)?;
-            Box::new(decoder)
-        } else {
-            Box::new(BufReader::new(file))
-        };
-        Ok(Self {
-            reader: Reader::new(source, longest_mib << 20)?,
-            stacks: Stacks::default(),
-            read: 0,
-            limit: (longest_mib as usize) << 20,
-        })
-    }
-
     pub fn next(&mut self) -> Result<Next, BadFile> {
         let Some(batch) = self.reader.next_batch()? else {
             return Ok(Next::End);

@@ -1,57 +1,91 @@
 //! Which files there are, and what is known of each.
 
-use std::fs::{self, File};
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use profcol_parca::padata::begun;
+
 use super::config::After;
 
-/// Behind a name: not everything in the file could be read, or not everything was taken.
+/// Behind the name of a file: not everything in the file could be read, or not everything was taken.
 const DAMAGED: &str = "damaged";
 const REFUSED: &str = "refused";
 
 const COMPLETE: &str = "complete";
 
+/// Behind the name of a file, with a dot before it: how far it was delivered.
+const NOTE: &str = ".progress";
+/// Behind it instead while the note is written.
+const UNFINISHED: &str = ".unfinished";
+
 /// The files of a folder, the oldest first.
 pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        if name.is_some_and(|name| name.ends_with(".padata") || name.ends_with(".padata.zst")) {
-            files.push(path);
-        }
-    }
+    let mut files = entries(folder, &[".padata", ".padata.zst"])?;
     files.sort_by_key(|path| (begun(path), path.clone()));
+    // A crash in the middle of compressing leaves both; the plain one is whole.
+    let plain: BTreeSet<PathBuf> = files.iter().cloned().collect();
+    files.retain(|path| !(is_compressed(path) && plain.contains(&path.with_extension(""))));
     Ok(files)
 }
 
-/// The second in a file's name.
-fn begun(path: &Path) -> u64 {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let second = name.and_then(|name| name.split_once('-')?.0.parse().ok());
-    second.unwrap_or(0)
+/// Removes notes of files that are gone, as a crash may leave them.
+pub fn remove_orphans(folder: &Path) -> io::Result<()> {
+    for note in entries(folder, &[NOTE, UNFINISHED])? {
+        let name = note.file_name().unwrap_or_default().to_string_lossy();
+        // What has no dot before it is a recorder's.
+        let Some(file) = name.strip_prefix('.') else {
+            continue;
+        };
+        let file = folder.join(file.trim_end_matches(NOTE).trim_end_matches(UNFINISHED));
+        // In this order, which is that of compressing: it is there under one of its names.
+        if !file.exists() && !with_ending(&file, "zst").exists() {
+            gone_is_fine(fs::remove_file(&note))?;
+        }
+    }
+    Ok(())
 }
 
-/// A file that nobody else writes or reads; none where somebody does, or where it is gone.
-pub fn open(path: &Path) -> io::Result<Option<File>> {
-    match File::open(path) {
-        Ok(file) => Ok(file.try_lock().is_ok().then_some(file)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
+fn entries(folder: &Path, endings: &[&str]) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| endings.iter().any(|ending| name.ends_with(ending))) {
+            paths.push(path);
+        }
     }
+    Ok(paths)
+}
+
+fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "zst")
+}
+
+/// A path with one more ending.
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
 }
 
 /// How far a file was delivered, kept beside it under a name that does not change when the file is
 /// compressed.
 pub struct Progress {
     path: PathBuf,
+    unfinished: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// The first so many batches.
-    Batches(u16),
+    Batches {
+        /// It is known what became of the first so many batches.
+        settled: u16,
+        /// Those of them that a destination refused for ever.
+        refused: BTreeSet<u16>,
+    },
     Everything,
 }
 
@@ -60,29 +94,47 @@ impl Progress {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let stem = name.trim_end_matches(".zst");
         Self {
-            path: file.with_file_name(format!(".{stem}.progress")),
+            path: file.with_file_name(format!(".{stem}{NOTE}")),
+            unfinished: file.with_file_name(format!(".{stem}{UNFINISHED}")),
         }
     }
 
     pub fn read(&self) -> Delivered {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
-        match text.trim() {
-            COMPLETE => Delivered::Everything,
-            number => Delivered::Batches(number.parse().unwrap_or(0)),
+        let mut lines = text.lines().map(str::trim);
+        let settled = match lines.next().unwrap_or_default() {
+            COMPLETE => return Delivered::Everything,
+            number => number.parse().unwrap_or(0),
+        };
+        let refused = lines.find_map(|line| line.strip_prefix(REFUSED));
+        let refused = refused.unwrap_or_default().split_whitespace();
+        Delivered::Batches {
+            settled,
+            refused: refused.filter_map(|number| number.parse().ok()).collect(),
         }
     }
 
-    pub fn write(&self, delivered: Delivered) -> io::Result<()> {
+    pub fn write(&self, delivered: &Delivered) -> io::Result<()> {
         let text = match delivered {
-            Delivered::Batches(number) => format!("{number}\n"),
+            Delivered::Batches { settled, refused } => {
+                let mut text = format!("{settled}\n");
+                if !refused.is_empty() {
+                    text += REFUSED;
+                    refused
+                        .iter()
+                        .for_each(|number| text += &format!(" {number}"));
+                    text += "\n";
+                }
+                text
+            }
             Delivered::Everything => format!("{COMPLETE}\n"),
         };
-        let unfinished = self.path.with_extension("unfinished");
-        fs::write(&unfinished, text)?;
-        fs::rename(unfinished, &self.path)
+        fs::write(&self.unfinished, text)?;
+        fs::rename(&self.unfinished, &self.path)
     }
 
     fn remove(&self) -> io::Result<()> {
+        gone_is_fine(fs::remove_file(&self.unfinished))?;
         gone_is_fine(fs::remove_file(&self.path))
     }
 }
@@ -100,21 +152,22 @@ pub enum End {
 /// Puts a file away that is not to be read again. What was not delivered as a whole is kept.
 pub fn put_away(file: &Path, end: End, after: After, move_to: &Path) -> io::Result<()> {
     let progress = Progress::of(file);
+    if !is_compressed(file) {
+        // What a crash left behind of compressing it.
+        gone_is_fine(fs::remove_file(with_ending(file, "zst")))?;
+    }
     let suffix = match end {
         End::Delivered => None,
         End::Damaged => Some(DAMAGED),
         End::Refused => Some(REFUSED),
     };
     if let Some(suffix) = suffix {
-        let mut name = file.as_os_str().to_owned();
-        name.push(".");
-        name.push(suffix);
-        gone_is_fine(fs::rename(file, name))?;
+        gone_is_fine(fs::rename(file, with_ending(file, suffix)))?;
         return progress.remove();
     }
     match after {
         After::Delete => gone_is_fine(fs::remove_file(file))?,
-        After::Keep => return progress.write(Delivered::Everything),
+        After::Keep => return progress.write(&Delivered::Everything),
         After::Move => {
             fs::create_dir_all(move_to)?;
             let name = file.file_name().unwrap_or_default();

@@ -10,8 +10,13 @@ mod config;
 mod delivery;
 mod file;
 mod folder;
+mod survey;
+#[cfg(test)]
+mod tests;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,12 +24,15 @@ use profcol_component::{
     BuildContext, BuildError, Factory, IntCounter, Output, Receiver, RunError, Stability,
     StartError, Stop,
 };
+use profcol_parca::padata::BadFile;
 use tokio::task::spawn_blocking;
 
 pub use self::config::PadataConfig;
+use self::config::WhenUndelivered;
 use self::delivery::{Delivery, Ledger};
-use self::file::{Contents, Next};
+use self::file::{Next, Owned};
 use self::folder::{Delivered, End, Progress};
+pub use self::survey::{Extent, Recording, State, survey};
 
 /// How long after a stop it is waited for what is on its way.
 const GRACE: Duration = Duration::from_secs(5);
@@ -34,10 +42,13 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub struct Padata {
     config: PadataConfig,
     counters: Counters,
+    /// Files that were delivered, and could not be put away.
+    not_put_away: HashMap<PathBuf, End>,
 }
 
 #[derive(Clone)]
 struct Counters {
+    delivered_batches: IntCounter,
     delivered_files: IntCounter,
     damaged: IntCounter,
     refused: IntCounter,
@@ -60,7 +71,9 @@ impl Factory for Padata {
         };
         Ok(Box::new(Self {
             config: config.clone(),
+            not_put_away: HashMap::new(),
             counters: Counters {
+                delivered_batches: counter("delivered_batches", "Batches that were delivered."),
                 delivered_files: counter(
                     "delivered_files",
                     "Files that were delivered as a whole.",
@@ -86,55 +99,94 @@ impl Receiver for Padata {
         Ok(())
     }
 
-    async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
+    async fn run(mut self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
         let delivery = Delivery::new(
             output.for_transport("file"),
             stop.clone(),
             self.config.max_in_flight,
         );
         let folder = PathBuf::from(&self.config.storage_path);
-        while !stop.is_cancelled() {
+        loop {
             let listed = in_background({
                 let folder = folder.clone();
-                move || folder::files(&folder)
+                move || {
+                    if let Err(error) = folder::remove_orphans(&folder) {
+                        tracing::debug!(folder = %folder.display(), %error, "Notes of files that are gone cannot be removed.");
+                    }
+                    folder::files(&folder)
+                }
             });
+            let mut left = 0;
             match listed.await? {
                 Ok(files) => {
+                    self.not_put_away.retain(|path, _| files.contains(path));
                     for file in files {
-                        self.deliver(&delivery, &file, &stop).await?;
+                        if stop.is_cancelled() {
+                            return Ok(());
+                        }
+                        let delivered = self.deliver(&delivery, &file, &stop).await?;
+                        left += usize::from(!delivered);
                     }
                 }
                 Err(error) => {
+                    left += 1;
                     tracing::error!(folder = %folder.display(), %error, "The folder cannot be read.");
                 }
             }
             if !self.config.follow {
-                break;
+                return self.verdict(left);
             }
             tokio::select! {
                 () = tokio::time::sleep(self.config.poll_interval.into()) => {}
-                () = stop.cancelled() => break,
+                () = stop.cancelled() => return Ok(()),
             }
         }
-        Ok(())
     }
 }
 
 impl Padata {
-    /// Delivers one file, however often that has to be tried.
-    async fn deliver(&self, delivery: &Delivery, path: &Path, stop: &Stop) -> Result<(), RunError> {
+    fn leaves(&self) -> bool {
+        self.config.when_undelivered == WhenUndelivered::Leave
+    }
+
+    fn verdict(&self, left: usize) -> Result<(), RunError> {
+        if left > 0 && self.leaves() {
+            let reason = format!("{left} files were not delivered as a whole");
+            return Err(RunError(reason));
+        }
+        Ok(())
+    }
+
+    /// Delivers one file, however often that has to be tried. True where that is done, or is
+    /// somebody else's to do.
+    async fn deliver(
+        &mut self,
+        delivery: &Delivery,
+        path: &Path,
+        stop: &Stop,
+    ) -> Result<bool, RunError> {
+        if let Some(&end) = self.not_put_away.get(path) {
+            return self.put_away(path, end).await;
+        }
         let progress = Progress::of(path);
         let mut ledger = match progress.read() {
-            Delivered::Everything => return Ok(()),
-            Delivered::Batches(number) => Ledger::starting_at(number),
+            Delivered::Everything => return Ok(true),
+            Delivered::Batches { settled, refused } => Ledger::new(settled, refused, self.leaves()),
         };
-        let mut is_damaged = None;
-        while !stop.is_cancelled() {
-            let Some(damaged) = self.pass(delivery, path, &mut ledger, &progress).await? else {
-                return Ok(());
-            };
-            if is_damaged.replace(damaged).is_none() {
-                self.counters.damaged.inc_by(damaged);
+        let taking = path.to_owned();
+        let file = match in_background(move || Owned::take(&taking)).await? {
+            Ok(Some(file)) => Arc::new(file),
+            Ok(None) => return Ok(true),
+            Err(error) => {
+                tracing::error!(path = %path.display(), %error, "A file cannot be opened.");
+                return Ok(false);
+            }
+        };
+        let mut is_first = true;
+        loop {
+            let read = self.pass(delivery, &file, &mut ledger, &progress).await?;
+            if std::mem::take(&mut is_first) {
+                self.counters.damaged.inc_by(read.damaged);
             }
             if stop.is_cancelled() {
                 let settling = tokio::time::timeout(GRACE, delivery.settle());
@@ -142,50 +194,53 @@ impl Padata {
             } else {
                 delivery.settle().await;
             }
-            if ledger.update() {
-                note(&progress, &ledger, path);
+            self.update(&mut ledger, &progress, path);
+            let undelivered = ledger.take_undelivered();
+            if stop.is_cancelled() || read.is_disk_failing {
+                return Ok(false);
             }
-            if ledger.undelivered == 0 && !stop.is_cancelled() {
-                self.counters.refused.inc_by(ledger.refused);
-                return self.put_away(path, damaged > 0, ledger.refused > 0).await;
+            if undelivered == 0 {
+                if self.has_grown(&file, &read).await? {
+                    continue;
+                }
+                return self.end(path, &read, &ledger).await;
             }
-            ledger.undelivered = 0;
+            if self.leaves() {
+                return Err(RunError(format!(
+                    "{} is left as it is, and so are the files after it: the exporters gave up on {undelivered} batches",
+                    path.display()
+                )));
+            }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                () = stop.cancelled() => {}
+                () = stop.cancelled() => return Ok(false),
             }
         }
-        Ok(())
     }
 
-    /// Goes through the file once and delivers what is not yet; how many batches could not be read.
-    /// None where somebody else has the file.
+    /// Goes through the file once and delivers what is not yet.
     async fn pass(
         &self,
         delivery: &Delivery,
-        path: &Path,
+        file: &Arc<Owned>,
         ledger: &mut Ledger,
         progress: &Progress,
-    ) -> Result<Option<u64>, RunError> {
+    ) -> Result<Pass, RunError> {
+        let path = file.path();
+        let mut read = Pass::default();
         let opening = {
-            let (path, longest) = (path.to_owned(), self.config.max_record_mib);
-            in_background(move || {
-                let opened = folder::open(&path)
-                    .map_err(|error| profcol_parca::padata::BadFile::Io { at: 0, error })?;
-                let contents = opened.map(|file| Contents::open(&path, file, longest));
-                contents.transpose()
-            })
+            let (file, longest) = (Arc::clone(file), self.config.max_record_mib);
+            in_background(move || file.read(longest))
         };
         let mut contents = match opening.await? {
-            Ok(Some(contents)) => contents,
-            Ok(None) => return Ok(None),
+            Ok(contents) => contents,
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "A file cannot be read.");
-                return Ok(Some(1));
+                read.failed(path, &error);
+                return Ok(read);
             }
         };
-        let mut damaged = 0;
-        loop {
+        // There is no use in more of what will be left.
+        while !(delivery.is_stopped() || self.leaves() && ledger.has_undelivered()) {
             let next;
             (contents, next) = in_background(move || {
                 let next = contents.next();
@@ -193,57 +248,104 @@ impl Padata {
             })
             .await?;
             match next {
-                Ok(Next::Batch { number, .. }) if ledger.is_settled(number) => {}
                 Ok(Next::Batch { number, profiles }) => {
-                    delivery.deliver(ledger, number, profiles).await;
+                    read.batches += 1;
+                    if !ledger.is_settled(number) {
+                        delivery.deliver(ledger, number, profiles).await;
+                    }
                 }
                 Ok(Next::Bad { number, at, reason }) => {
-                    damaged += 1;
+                    read.batches += 1;
+                    read.damaged += 1;
                     ledger.settle(number);
                     tracing::error!(path = %path.display(), offset = at, %reason, "Skipping a batch that cannot be read.");
                 }
-                Ok(Next::End) => return Ok(Some(damaged)),
+                Ok(Next::End) => break,
                 Err(error) => {
-                    tracing::error!(path = %path.display(), %error, "The rest of a file cannot be read.");
-                    return Ok(Some(damaged + 1));
+                    read.failed(path, &error);
+                    break;
                 }
             }
-            if ledger.update() {
-                note(progress, ledger, path);
-            }
+            self.update(ledger, progress, path);
+        }
+        Ok(read)
+    }
+
+    fn update(&self, ledger: &mut Ledger, progress: &Progress, path: &Path) {
+        let is_to_be_noted = ledger.update();
+        self.counters
+            .delivered_batches
+            .inc_by(ledger.take_delivered());
+        if !is_to_be_noted {
+            return;
+        }
+        if let Err(error) = progress.write(&ledger.progress()) {
+            tracing::warn!(path = %path.display(), %error, "How far a file was delivered cannot be noted: after a crash all of it comes again.");
         }
     }
 
-    async fn put_away(
-        &self,
-        path: &Path,
-        is_damaged: bool,
-        is_refused: bool,
-    ) -> Result<(), RunError> {
-        let end = match (is_damaged, is_refused) {
-            (false, false) => End::Delivered,
-            (_, true) => End::Refused,
-            (true, false) => End::Damaged,
+    /// Whether somebody wrote more into a file while it was delivered, as Parca Agent may, which
+    /// locks nothing.
+    async fn has_grown(&self, file: &Arc<Owned>, read: &Pass) -> Result<bool, RunError> {
+        let (file, longest) = (Arc::clone(file), self.config.max_record_mib);
+        let counting = in_background(move || file.reader(longest).map(|reader| reader.count()));
+        let count = counting.await?.unwrap_or_default();
+        Ok(read.damaged == 0 && u64::from(count) > read.batches)
+    }
+
+    async fn end(&mut self, path: &Path, read: &Pass, ledger: &Ledger) -> Result<bool, RunError> {
+        self.counters.refused.inc_by(ledger.refused());
+        if ledger.refused() > 0 && self.leaves() {
+            tracing::error!(path = %path.display(), batches = ledger.refused(), "A destination refused something of a file for ever: it is left as it is.");
+            return Ok(false);
+        }
+        let end = match (read.damaged, ledger.refused()) {
+            (0, 0) => End::Delivered,
+            (_, 0) => End::Damaged,
+            _ => End::Refused,
         };
+        if end == End::Delivered {
+            self.counters.delivered_files.inc();
+        }
+        self.put_away(path, end).await
+    }
+
+    async fn put_away(&mut self, path: &Path, end: End) -> Result<bool, RunError> {
         let (file, after) = (path.to_owned(), self.config.after);
         let move_to = PathBuf::from(&self.config.move_to);
         let putting = in_background(move || folder::put_away(&file, end, after, &move_to));
-        match putting.await? {
-            Ok(()) if end == End::Delivered => self.counters.delivered_files.inc(),
-            Ok(()) => {
-                tracing::warn!(path = %path.display(), ?end, "Not everything in a file was delivered: it is kept under another name.");
+        if let Err(error) = putting.await? {
+            if self.not_put_away.insert(path.to_owned(), end).is_none() {
+                tracing::error!(path = %path.display(), %error, "A file that was delivered cannot be put away: after a restart it may be delivered again.");
             }
-            Err(error) => {
-                tracing::error!(path = %path.display(), %error, "A file that was delivered cannot be put away: it may be delivered again.");
-            }
+            return Ok(false);
         }
-        Ok(())
+        self.not_put_away.remove(path);
+        if end != End::Delivered {
+            tracing::warn!(path = %path.display(), ?end, "Not everything in a file was delivered: it is kept under another name.");
+        }
+        Ok(end == End::Delivered)
     }
 }
 
-fn note(progress: &Progress, ledger: &Ledger, path: &Path) {
-    if let Err(error) = progress.write(Delivered::Batches(ledger.settled())) {
-        tracing::warn!(path = %path.display(), %error, "How far a file was delivered cannot be noted: after a crash all of it comes again.");
+/// What a way through a file has shown.
+#[derive(Default)]
+struct Pass {
+    batches: u64,
+    /// Batches, or ends of files, that cannot be read.
+    damaged: u64,
+    is_disk_failing: bool,
+}
+
+impl Pass {
+    fn failed(&mut self, path: &Path, error: &BadFile) {
+        if error.is_of_disk() {
+            self.is_disk_failing = true;
+            tracing::error!(path = %path.display(), %error, "Reading a file failed; it stays as it is.");
+        } else {
+            self.damaged += 1;
+            tracing::error!(path = %path.display(), %error, "The rest of a file cannot be read.");
+        }
     }
 }
 

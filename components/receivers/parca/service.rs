@@ -115,7 +115,7 @@ impl GrpcService for Service {
                 })
                 .await?
             }
-            WRITE_RAW => blocking(move || read_raw(&message.plain, longest)).await?,
+            WRITE_RAW => blocking(move || read_raw(&message.plain)).await?,
             path => return self.debuginfo.call(path, &message, deadline).await,
         };
         self.deliver(profiles).await?;
@@ -161,13 +161,9 @@ fn profiles(samples: &Samples, stacks: &Stacks) -> Result<Profiles, Status> {
 }
 
 /// The profiles of files of pprof, with the codes that a real server answers.
-fn read_raw(message: &[u8], longest: usize) -> Result<Profiles, Status> {
-    let limits = Limits {
-        model_bytes: longest,
-        ..Limits::default()
-    };
+fn read_raw(message: &[u8]) -> Result<Profiles, Status> {
     let series = raw::read(message);
-    let profiles = series.and_then(|series| raw::to_profiles(&series, limits));
+    let profiles = series.and_then(|series| raw::to_profiles(&series, Limits::default()));
     profiles.map_err(|error| {
         let code = match error {
             BadSeries::BadName { .. } | BadSeries::File(PprofError::Gzip(_)) => Code::Unknown,

@@ -54,6 +54,7 @@ pub use executables::{Executable, Executables};
 pub use jit::{GeneratedCode, JitNames, JitProcesses};
 pub use kernel_names::{KernelFrame, KernelNames};
 pub use names::Names;
+pub use opener::{OnOpened, Opened};
 pub use profcol_ebpf_common::file::number;
 pub use profcol_ebpf_common::frame::Frame;
 pub use profcol_ebpf_common::reason::EndReason;

@@ -31,6 +31,25 @@ pub struct Opener {
     pub jobs: Arc<Jobs>,
     pub stats: Arc<Stats>,
     pub places: Places,
+    pub on_opened: Option<OnOpened>,
+}
+
+/// Learns of each file that was opened, while it is.
+pub type OnOpened = Box<dyn FnMut(Opened<'_>) + Send>;
+
+/// A file that a sample met.
+#[derive(Clone, Copy, Debug)]
+pub struct Opened<'a> {
+    pub executable: &'a Executable,
+    /// A process that has it.
+    pub pid: u32,
+    pub file: &'a File,
+}
+
+/// What was opened is a file, or the kernel's.
+enum Found {
+    File(File),
+    Memory(Vec<u8>),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +78,7 @@ impl Opener {
 
     fn take_in(&mut self, announced: Announced) {
         match self.open(&announced) {
-            Ok((path, source)) => self.describe(announced, path, source),
+            Ok((path, found)) => self.describe(announced, path, found),
             Err(error) => {
                 let file = &announced.file;
                 tracing::debug!(pid = file.pid, path = %announced.path.display(), %error, "an executable cannot be opened");
@@ -71,14 +90,11 @@ impl Opener {
     }
 
     /// The file, and its path as it is shown.
-    fn open(
-        &mut self,
-        announced: &Announced,
-    ) -> Result<(String, Box<dyn unwind::Source + Send>), Unusable> {
+    fn open(&mut self, announced: &Announced) -> Result<(String, Found), Unusable> {
         let Announced { file, path } = announced;
         if file.id == file::VDSO {
             let bytes = read_vdso().map_err(Unusable::Vanished)?;
-            return Ok(("[vdso]".into(), Box::new(bytes)));
+            return Ok(("[vdso]".into(), Found::Memory(bytes)));
         }
         let link = Places::link(file);
         if let Ok(opened) = File::open(&link)
@@ -88,34 +104,33 @@ impl Opener {
                 true => display_path(path),
                 false => display_path(&fs::read_link(&link).unwrap_or_default()),
             };
-            return Ok((shown, Box::new(opened)));
+            return Ok((shown, Found::File(opened)));
         }
         let places = self.places.by_path(file, path);
         for place in &places {
             if let Ok(opened) = open_regular(place)
                 && self.identifier.is_it(&opened, file.id)?
             {
-                return Ok((display_path(path), Box::new(opened)));
+                return Ok((display_path(path), Found::File(opened)));
             }
         }
         Err(Unusable::NotFound(places.len() + 1))
     }
 
     /// Notes what the names of its frames need, and leaves the table to the builder.
-    fn describe(
-        &mut self,
-        announced: Announced,
-        path: String,
-        source: Box<dyn unwind::Source + Send>,
-    ) {
+    fn describe(&mut self, announced: Announced, path: String, found: Found) {
         let file = announced.file;
+        let source: &dyn unwind::Source = match &found {
+            Found::File(opened) => opened,
+            Found::Memory(bytes) => bytes,
+        };
         let mut executable = Executable {
             path,
             ..Executable::default()
         };
-        let elf = match unwind::Executable::read(&*source) {
+        let elf = match unwind::Executable::read(source) {
             Ok(elf) => elf,
-            Err(_) if is_memory(&executable.path) && !unwind::is_elf(&*source) => {
+            Err(_) if is_memory(&executable.path) && !unwind::is_elf(source) => {
                 self.files.executables().insert(file.number, executable);
                 self.files.publish(&file, TableRef::GENERATED);
                 return;
@@ -130,15 +145,25 @@ impl Opener {
         };
         executable.gnu_build_id = elf.build_id.as_deref().map(hex);
         executable.go_build_id = elf.go_build_id.as_deref().map(str::to_owned);
-        executable.file_id = unwind::htlhash(&*source).ok().map(|hash| hex(&hash));
+        executable.file_id = unwind::htlhash(source).ok().map(|hash| hex(&hash));
         executable.is_go = elf.is_go();
         executable.segments = elf.segments.clone();
         let path = executable.path.clone();
+        if let (Some(tell), Found::File(opened)) = (&mut self.on_opened, &found) {
+            tell(Opened {
+                executable: &executable,
+                pid: file.pid,
+                file: opened,
+            });
+        }
         self.files.executables().insert(file.number, executable);
         let job = Job {
             announced,
             path,
-            source,
+            source: match found {
+                Found::File(opened) => Box::new(opened),
+                Found::Memory(bytes) => Box::new(bytes),
+            },
             elf,
         };
         if let Err(job) = self.jobs.add(job) {

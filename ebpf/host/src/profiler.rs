@@ -18,6 +18,7 @@ use crate::files::{Announced, Files};
 use crate::finding::{self, Finding};
 use crate::identify::FileIdentifier;
 use crate::namespace::Namespace;
+use crate::opener::OnOpened;
 use crate::programs::{LoadError, Sizes};
 use crate::proof::ProofError;
 use crate::records::{self, Frames, Record};
@@ -144,7 +145,8 @@ pub struct Counts {
 }
 
 impl Profiler {
-    pub fn start(settings: &Settings) -> Result<Self, StartError> {
+    /// `on_opened` is called on a thread that others wait for.
+    pub fn start(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
         sys::keep_large_memory_apart();
         surroundings::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
@@ -189,8 +191,8 @@ impl Profiler {
             executables.clone(),
             settings.files as usize,
         );
-        let tables =
-            Tables::start(programs.arena, files, identifier).map_err(StartError::Thread)?;
+        let tables = Tables::start(programs.arena, files, identifier, on_opened)
+            .map_err(StartError::Thread)?;
         let events = Events::open(settings.event, settings.frequency, sampler)?;
         Ok(Self {
             events,

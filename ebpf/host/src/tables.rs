@@ -15,7 +15,7 @@ use crate::builder::Builder;
 use crate::files::{Announced, Files};
 use crate::identify::FileIdentifier;
 use crate::jobs::Jobs;
-use crate::opener::Opener;
+use crate::opener::{OnOpened, Opener};
 use crate::places::Places;
 
 /// Files that wait to be opened. A file that finds no room is announced again by a later sample.
@@ -57,7 +57,12 @@ pub struct TableCounts {
 }
 
 impl Tables {
-    pub fn start(arena: Arena, files: Files, identifier: FileIdentifier) -> io::Result<Self> {
+    pub fn start(
+        arena: Arena,
+        files: Files,
+        identifier: FileIdentifier,
+        on_opened: Option<OnOpened>,
+    ) -> io::Result<Self> {
         let (announced, to_open) = sync_channel(QUEUE);
         let stats = Arc::<Stats>::default();
         let jobs = Arc::<Jobs>::default();
@@ -68,6 +73,7 @@ impl Tables {
             jobs: Arc::clone(&jobs),
             stats: Arc::clone(&stats),
             places: Places::new(),
+            on_opened,
         };
         let builder = Builder {
             arena,

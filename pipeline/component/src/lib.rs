@@ -15,6 +15,7 @@ mod accumulator;
 mod answer;
 mod batch;
 mod delivery;
+mod executables;
 mod finalizer;
 mod meter;
 mod registry;
@@ -30,6 +31,7 @@ pub use batch::{Batch, Metadata};
 pub use delivery::{
     Delivery, DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings,
 };
+pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
 pub use meter::{Meter, MeterError};
 pub use prometheus::{Gauge, Histogram, IntCounter};

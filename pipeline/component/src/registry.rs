@@ -15,7 +15,8 @@ use std::sync::Arc;
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
 use crate::{
-    ComponentStatus, Exporter, Extension, Meter, Processor, Receiver, StatusBoard, Unwanted,
+    ComponentStatus, Executables, Exporter, Extension, Meter, Processor, Receiver, StatusBoard,
+    Unwanted,
 };
 
 /// A component: its name, its configuration and how to make it.
@@ -67,6 +68,8 @@ pub struct BuildContext {
     pub board: StatusBoard,
     /// What processors tell receivers of processes that they drop.
     pub unwanted: Unwanted,
+    /// What receivers tell exporters of executables that they met.
+    pub executables: Executables,
     pub extensions: Arc<HashMap<ComponentId, Handles>>,
 }
 

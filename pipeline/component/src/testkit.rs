@@ -13,8 +13,8 @@ use profcol_profile::{
 };
 
 use crate::{
-    Answer, Batch, BuildContext, Consumer, Delivered, Delivery, Exporter, Finalizer, Meter,
-    Outcome, Refusal, StatusBoard, Unwanted,
+    Answer, Batch, BuildContext, Consumer, Delivered, Delivery, Executables, Exporter, Finalizer,
+    Meter, Outcome, Refusal, StatusBoard, Unwanted,
 };
 
 /// A valid batch of `samples` samples with a stack each.
@@ -118,6 +118,7 @@ pub fn context(id: &str) -> BuildContext {
         meter: Meter::default(),
         board,
         unwanted: Unwanted::default(),
+        executables: Executables::default(),
         extensions: Arc::default(),
     }
 }

@@ -32,16 +32,20 @@ impl Tasks {
 
     /// The next task that fails; never returns while all work or have ended well.
     pub(crate) async fn next_failure(&mut self) -> Failure {
-        loop {
-            match self.set.join_next_with_id().await {
-                None => std::future::pending::<()>().await,
-                Some(ended) => {
-                    if let Some(failure) = self.failure(ended) {
-                        return failure;
-                    }
-                }
+        match self.ended().await {
+            Some(failure) => failure,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns when all have ended well, or with the next one that has not.
+    pub(crate) async fn ended(&mut self) -> Option<Failure> {
+        while let Some(ended) = self.set.join_next_with_id().await {
+            if let Some(failure) = self.failure(ended) {
+                return Some(failure);
             }
         }
+        None
     }
 
     /// Waits for all to end; those that are not done at the deadline are aborted and named.

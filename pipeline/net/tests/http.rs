@@ -87,6 +87,54 @@ async fn large_bodies_arrive_whole() {
 }
 
 #[tokio::test]
+async fn a_body_that_comes_while_it_is_sent_has_its_length_or_fails() {
+    let check = async |announced: u64, is_sent: bool| {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/file?secret", listener.local_addr().unwrap());
+        let heard = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut heard = Vec::new();
+            let mut part = [0; 4096];
+            while !heard.ends_with(b"bytes") {
+                match stream.read(&mut part).await.unwrap() {
+                    0 => break,
+                    length => heard.extend(&part[..length]),
+                }
+            }
+            if is_sent {
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+                stream.write_all(answer).await.unwrap();
+            }
+            String::from_utf8(heard).unwrap()
+        });
+        let settings = HttpClientSettings {
+            compression: Compression::Gzip,
+            ..HttpClientSettings::default()
+        };
+        let client = HttpClient::new(&settings, &url, None, "test/1").unwrap();
+        let (sender, chunks) = tokio::sync::mpsc::channel(1);
+        let sending = async {
+            for part in ["some ", "plain ", "bytes"] {
+                sender.send(Bytes::from(part)).await.unwrap();
+            }
+            drop(sender);
+        };
+        let (answer, ()) = tokio::join!(client.put(announced, chunks), sending);
+        assert_eq!(answer.is_ok(), is_sent, "{answer:?}");
+        let heard = heard.await.unwrap().to_ascii_lowercase();
+        assert!(heard.starts_with("put /file?secret http/1.1"), "{heard}");
+        assert!(
+            heard.contains(&format!("content-length: {announced}")),
+            "{heard}"
+        );
+        assert!(!is_sent || heard.ends_with("some plain bytes"), "{heard}");
+        assert!(!heard.contains("content-type"), "{heard}");
+    };
+    check(16, true).await;
+    check(17, false).await;
+}
+
+#[tokio::test]
 async fn refusals_are_answers() {
     let mut settings = http_settings();
     settings.max_request_body_size = 1000;

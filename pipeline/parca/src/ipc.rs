@@ -9,20 +9,11 @@ use arrow_buffer::Buffer;
 use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::{read_dictionary, read_record_batch};
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
-use arrow_ipc::{self as format, CompressionType, MessageHeader, MetadataVersion};
+use arrow_ipc::{self as format, MessageHeader, MetadataVersion};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 
 use crate::fatal::{Fatal, check_fatal};
 use crate::schema::relaxed;
-
-/// How the bodies of a record are compressed. A message that is compressed as a whole is a third of
-/// one whose bodies are: most of a small record is what is said of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Compression {
-    #[default]
-    None,
-    Lz4,
-}
 
 /// Why bytes are not a record.
 #[derive(Debug, thiserror::Error)]
@@ -51,21 +42,15 @@ pub enum NotEncoded {
 }
 
 /// A record; `schema` is what it says of its columns.
-pub fn write(
-    schema: &SchemaRef,
-    columns: Vec<ArrayRef>,
-    compression: Compression,
-) -> Result<Vec<u8>, NotEncoded> {
+///
+/// Its bodies are not compressed: a message that is compressed as a whole is a third of one whose
+/// bodies are, since most of a small record is what is said of them.
+pub fn write(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<Vec<u8>, NotEncoded> {
     let batch = RecordBatch::try_new(relaxed(schema), columns)?;
     check_fatal(&batch)?;
-    let compression = match compression {
-        Compression::None => None,
-        Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
-    };
     // The least that readers accept; the default makes a small record half as large again.
     const ALIGNMENT: usize = 8;
     let options = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)?;
-    let options = options.try_with_compression(compression)?;
     let mut writer = StreamWriter::try_new_with_options(Vec::new(), schema, options)?;
     writer.write(&batch)?;
     writer.finish()?;
@@ -99,8 +84,14 @@ struct Reading<'a> {
     version: MetadataVersion,
     dictionaries: HashMap<i64, ArrayRef>,
     left: usize,
+    /// How many values the columns may have: of runs and lists a few bytes can say that there are
+    /// billions.
+    values_left: usize,
     limit: usize,
 }
+
+/// There may be a value for each two bytes of the limit.
+const BYTES_OF_VALUE: usize = 2;
 
 impl<'a> Reading<'a> {
     fn begin(bytes: &'a [u8], limit: usize) -> Result<Self, BadRecord> {
@@ -112,6 +103,7 @@ impl<'a> Reading<'a> {
             version,
             dictionaries: HashMap::new(),
             left: limit,
+            values_left: limit / BYTES_OF_VALUE,
             limit,
         })
     }
@@ -182,11 +174,21 @@ impl<'a> Reading<'a> {
                 needed = needed.saturating_add(usize::try_from(length).unwrap_or(0));
             }
         }
-        let limit = self.limit;
-        self.left = self
-            .left
-            .checked_sub(needed)
-            .ok_or(BadRecord::TooLarge { limit })?;
+        let mut values = 0_usize;
+        for node in rows.nodes().into_iter().flatten() {
+            let length = usize::try_from(node.length());
+            let Ok(length) = length else {
+                return Err(BadRecord::Message {
+                    at,
+                    reason: format!("a column of {} values", node.length()),
+                });
+            };
+            values = values.saturating_add(length);
+        }
+        let too_large = || BadRecord::TooLarge { limit: self.limit };
+        self.left = self.left.checked_sub(needed).ok_or_else(too_large)?;
+        let values_left = self.values_left.checked_sub(values);
+        self.values_left = values_left.ok_or_else(too_large)?;
         Ok(())
     }
 }

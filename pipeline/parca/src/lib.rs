@@ -15,6 +15,7 @@
 
 mod arrays;
 mod columns;
+pub mod debuginfo;
 mod fatal;
 mod frames;
 pub mod ipc;

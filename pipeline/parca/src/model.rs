@@ -15,6 +15,7 @@ use crate::columns::Keyed;
 use crate::frames::GNU_BUILD_ID;
 use crate::read::{Refused, Samples, StackRefs};
 use crate::v1::Stacks;
+use crate::v2::Interning;
 
 /// A batch of the rows; of the older layout `stacks` are those that were told.
 ///
@@ -31,27 +32,60 @@ pub fn to_model(samples: &Samples, stacks: &Stacks) -> Result<Model, Refused> {
         rows: Interner::new(),
         resources: Vec::new(),
         known: HashMap::new(),
+        label_bytes: 0,
     };
-    // A stack is looked up once.
-    let mut interned: HashMap<u32, StackIdx> = HashMap::new();
+    let mut lookup = match &samples.stacks {
+        StackRefs::Inline(inline) => Lookup::Inline(inline.interning()),
+        StackRefs::Ids(ids) => Lookup::Ids {
+            ids,
+            stacks,
+            of_keys: HashMap::new(),
+            of_ids: HashMap::new(),
+        },
+    };
     for row in 0..samples.rows() {
-        let rows = &mut grouping.rows;
-        let stack = match &samples.stacks {
-            StackRefs::Inline(inline) => inline.intern(rows, row),
-            StackRefs::Ids(ids) => match (interned.get(&ids.key(row)), ids.bytes(row)) {
-                (_, None) => Idx::UNSET,
-                (Some(&known), _) => known,
-                (None, Some(id)) => {
-                    let stack = stacks.intern(rows, id);
-                    let stack = stack.ok_or_else(|| Refused::NoStack { id: hex(id) })?;
-                    interned.insert(ids.key(row), stack);
-                    stack
-                }
-            },
-        };
-        grouping.add(row, stack);
+        let stack = lookup.stack(&mut grouping.rows, row)?;
+        grouping.add(row, stack)?;
     }
     Ok(grouping.finish())
+}
+
+/// Finds the stacks of rows, each once.
+enum Lookup<'a> {
+    Inline(Interning<'a>),
+    Ids {
+        ids: &'a Keyed,
+        stacks: &'a Stacks,
+        of_keys: HashMap<u32, StackIdx>,
+        /// An id may stand under several keys.
+        of_ids: HashMap<&'a [u8], StackIdx>,
+    },
+}
+
+impl Lookup<'_> {
+    fn stack(&mut self, rows: &mut Interner, row: usize) -> Result<StackIdx, Refused> {
+        let (ids, stacks, of_keys, of_ids) = match self {
+            Self::Inline(inline) => return inline.stack(rows, row),
+            Self::Ids {
+                ids,
+                stacks,
+                of_keys,
+                of_ids,
+            } => (ids, stacks, of_keys, of_ids),
+        };
+        let (key, Some(id)) = (ids.key(row), ids.bytes(row)) else {
+            return Ok(Idx::UNSET);
+        };
+        if let Some(&known) = of_keys.get(&key) {
+            return Ok(known);
+        }
+        let known = of_ids.get(id).copied();
+        let stack = known.or_else(|| stacks.intern(rows, id));
+        let stack = stack.ok_or_else(|| Refused::NoStack { id: hex(id) })?;
+        of_ids.insert(id, stack);
+        of_keys.insert(key, stack);
+        Ok(stack)
+    }
 }
 
 fn hex(id: &[u8]) -> String {
@@ -84,16 +118,21 @@ struct Grouping<'a> {
     resources: Vec<Group>,
     /// By the keys of the labels.
     known: HashMap<Vec<u32>, usize>,
+    label_bytes: usize,
 }
+
+/// A long label stands in a record once, and in each resource that has it.
+const MOST_LABEL_BYTES: usize = 64 << 20;
 
 /// The rows of one resource.
 struct Group {
     resource: Arc<Resource>,
     profiles: Vec<Building>,
+    places: HashMap<Kind, usize>,
 }
 
 /// What the rows of one profile have in common.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     producer: u32,
     texts: [u32; 4],
@@ -116,7 +155,7 @@ type Observation = (StackIdx, Vec<AttributeIdx>);
 type Observed = (Vec<i64>, Vec<u64>);
 
 impl<'a> Grouping<'a> {
-    fn add(&mut self, row: usize, stack: StackIdx) {
+    fn add(&mut self, row: usize, stack: StackIdx) -> Result<(), Refused> {
         let samples = self.samples;
         let attributes = self.sample_attributes(row);
         let kind = Kind {
@@ -130,20 +169,19 @@ impl<'a> Grouping<'a> {
             period: samples.period.get(row).copied().unwrap_or_default(),
             duration: samples.duration.get(row).copied().unwrap_or_default(),
         };
-        let group = self.group(row);
-        let profiles = &mut self.resources[group].profiles;
-        let place = match profiles.iter().position(|profile| profile.kind == kind) {
-            Some(place) => place,
-            None => {
-                profiles.push(Building {
-                    kind,
-                    row,
-                    order: Vec::new(),
-                    observed: HashMap::new(),
-                });
-                profiles.len() - 1
-            }
-        };
+        let group = self.group(row)?;
+        let Group {
+            profiles, places, ..
+        } = &mut self.resources[group];
+        let place = *places.entry(kind).or_insert_with(|| {
+            profiles.push(Building {
+                kind,
+                row,
+                order: Vec::new(),
+                observed: HashMap::new(),
+            });
+            profiles.len() - 1
+        });
         let profile = &mut profiles[place];
         let key = (stack, attributes);
         let (values, times) = profile.observed.entry(key).or_insert_with_key(|key| {
@@ -153,23 +191,29 @@ impl<'a> Grouping<'a> {
         values.push(samples.values.get(row).copied().unwrap_or_default());
         let time = samples.timestamp.get(row).copied().unwrap_or_default();
         times.push(time.try_into().unwrap_or(0));
+        Ok(())
     }
 
-    fn group(&mut self, row: usize) -> usize {
+    fn group(&mut self, row: usize) -> Result<usize, Refused> {
         let keys: Vec<u32> = self
             .of_resource
             .iter()
             .map(|(_, texts)| texts.key(row))
             .collect();
         if let Some(&known) = self.known.get(&keys) {
-            return known;
+            return Ok(known);
         }
         let mut attributes = Vec::new();
         for (name, texts) in &self.of_resource {
             let text = texts.text(row);
             if !text.is_empty() {
+                self.label_bytes = self.label_bytes.saturating_add(text.len());
                 attributes.push(KeyValue::new(resource_key(name), &*text));
             }
+        }
+        if self.label_bytes > MOST_LABEL_BYTES {
+            let reason = format!("the labels have more than {MOST_LABEL_BYTES} bytes");
+            return Err(Refused::Shape(reason));
         }
         let group = self.resources.len();
         self.resources.push(Group {
@@ -178,9 +222,10 @@ impl<'a> Grouping<'a> {
                 ..Resource::default()
             }),
             profiles: Vec::new(),
+            places: HashMap::new(),
         });
         self.known.insert(keys, group);
-        group
+        Ok(group)
     }
 
     fn sample_attributes(&mut self, row: usize) -> Vec<AttributeIdx> {
@@ -200,26 +245,25 @@ impl<'a> Grouping<'a> {
         let mut resources = Vec::with_capacity(self.resources.len());
         for group in std::mem::take(&mut self.resources) {
             let mut scopes: Vec<ScopeProfiles> = Vec::new();
+            let mut places: HashMap<String, usize> = HashMap::new();
             for building in group.profiles {
                 let name = samples.producer.text(building.row).into_owned();
                 let profile = Arc::new(self.profile(building));
-                let of_producer = |scope: &ScopeProfiles| {
-                    scope
-                        .scope
-                        .as_deref()
-                        .is_some_and(|scope| *scope.name == *name)
+                let place = match places.get(&name) {
+                    Some(&place) => place,
+                    None => {
+                        scopes.push(ScopeProfiles {
+                            scope: Some(Arc::new(Scope {
+                                name: name.as_str().into(),
+                                ..Scope::default()
+                            })),
+                            ..ScopeProfiles::default()
+                        });
+                        places.insert(name, scopes.len() - 1);
+                        scopes.len() - 1
+                    }
                 };
-                match scopes.iter().position(of_producer) {
-                    Some(place) => scopes[place].profiles.push(profile),
-                    None => scopes.push(ScopeProfiles {
-                        scope: Some(Arc::new(Scope {
-                            name: name.as_str().into(),
-                            ..Scope::default()
-                        })),
-                        profiles: vec![profile],
-                        ..ScopeProfiles::default()
-                    }),
-                }
+                scopes[place].profiles.push(profile);
             }
             resources.push(ResourceProfiles {
                 resource: Some(group.resource),
@@ -308,9 +352,11 @@ impl FrameRow<'_> {
             let key = build_id_key(&self.build_id);
             attribute(rows, key, &Value::from(&*self.build_id))
         });
+        // What is no range says nothing, and OTLP refuses it.
+        let is_range = self.start < self.limit;
         let mapping = Mapping {
-            memory_start: self.start,
-            memory_limit: self.limit,
+            memory_start: if is_range { self.start } else { 0 },
+            memory_limit: if is_range { self.limit } else { 0 },
             file_offset: self.offset,
             filename: rows.string(&self.file),
         };

@@ -8,8 +8,12 @@
 //!
 //! All numbers are big-endian. The number of batches is written after a batch has reached the disk,
 //! so what stands behind the last one that it counts may be anything. A stack stands in a file once.
+//! A file is called after the second in which it was begun and the process that writes it:
+//! `1795255549-319.padata`, and `.padata.zst` once it is complete and compressed.
 
-use std::io::{self, ErrorKind, Read};
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::path::Path;
 
 use crate::ipc::{self, BadRecord};
 use crate::schema::Version;
@@ -19,11 +23,26 @@ pub const MAGIC: [u8; 4] = [0xa6, 0xe7, 0xcc, 0xca];
 pub const COUNT_AT: u64 = 6;
 pub const MAX_BATCHES: u16 = u16::MAX;
 const VERSION: u16 = 0;
+/// How far back a compressed file may refer, as a power of two.
+const WINDOW_LOG: u32 = 27;
 
 /// The beginning of a file without batches.
 pub fn header() -> [u8; 8] {
     let [a, b, c, d] = MAGIC;
     [a, b, c, d, 0, 0, 0, 0]
+}
+
+/// The second in which a file was begun, as its name says; 0 where it does not.
+pub fn begun(path: &Path) -> u64 {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let second = name.and_then(|name| name.split_once('-')?.0.parse().ok());
+    second.unwrap_or(0)
+}
+
+/// The process that writes a file, as its name says.
+pub fn writer(path: &Path) -> Option<u32> {
+    let (_, rest) = path.file_name()?.to_str()?.split_once('-')?;
+    rest.split_once('.')?.0.parse().ok()
 }
 
 /// A record as it stands in a file.
@@ -65,6 +84,13 @@ pub enum BadFile {
     Io { at: u64, error: io::Error },
 }
 
+impl BadFile {
+    /// Whether it is the disk that failed, and not the file that is bad.
+    pub fn is_of_disk(&self) -> bool {
+        matches!(self, Self::Io { error, .. } if error.raw_os_error().is_some())
+    }
+}
+
 /// Reads a file, one batch at a time.
 pub struct Reader<R> {
     source: R,
@@ -72,6 +98,20 @@ pub struct Reader<R> {
     count: u16,
     read: u16,
     longest: u32,
+}
+
+impl Reader<Box<dyn Read + Send>> {
+    /// Begins the file at `path`, compressed or not.
+    pub fn of_file(path: &Path, file: File, longest: u32) -> Result<Self, BadFile> {
+        let is_compressed = path.extension().is_some_and(|ending| ending == "zst");
+        if !is_compressed {
+            return Reader::new(Box::new(BufReader::new(file)), longest);
+        }
+        let bad = |error| BadFile::Io { at: 0, error };
+        let mut decoder = zstd::Decoder::new(file).map_err(bad)?;
+        decoder.window_log_max(WINDOW_LOG).map_err(bad)?;
+        Reader::new(Box::new(decoder), longest)
+    }
 }
 
 impl<R: Read> Reader<R> {

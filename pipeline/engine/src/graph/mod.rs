@@ -12,8 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_component::{
-    BuildContext, BuildError, ComponentStatus, Consumer, Entry, Extension, Handles, Kind, Meter,
-    Receiver, Status, StatusBoard, Unwanted,
+    BuildContext, BuildError, ComponentStatus, Consumer, Entry, Executables, Extension, Handles,
+    Kind, Meter, Receiver, Status, StatusBoard, Unwanted,
 };
 use profcol_config::{ComponentId, PipelineId};
 
@@ -65,6 +65,7 @@ struct Builder<'a> {
     meter: &'a Meter,
     board: &'a StatusBoard,
     unwanted: Unwanted,
+    executables: Executables,
     extensions: Arc<HashMap<ComponentId, Handles>>,
 }
 
@@ -81,6 +82,7 @@ impl Graph {
             meter,
             board,
             unwanted: Unwanted::default(),
+            executables: Executables::default(),
             extensions: Arc::default(),
         };
         let extensions = builder.extensions()?;
@@ -209,6 +211,7 @@ impl Builder<'_> {
             status: status.clone(),
             board: self.board.clone(),
             unwanted: self.unwanted.within(pipelines.iter().copied().cloned()),
+            executables: self.executables.clone(),
             extensions: Arc::clone(&self.extensions),
         };
         let entry: &Entry<C> = declared.entry;

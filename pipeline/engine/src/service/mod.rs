@@ -78,17 +78,24 @@ impl Service {
 
     /// The first component that ends although it should go on.
     pub async fn failed(&mut self) -> Failure {
-        let processors = futures_util::future::select_all(
-            self.processors
-                .iter_mut()
-                .map(|stage| Box::pin(stage.tasks.next_failure()))
-                .chain([Box::pin(self.dispatchers.tasks.next_failure())]),
-        );
         tokio::select! {
             failure = self.receivers.tasks.next_failure() => failure,
-            (failure, ..) = processors => failure,
-            failure = self.exporters.tasks.next_failure() => failure,
-            failure = self.extensions.tasks.next_failure() => failure,
+            failure = failure_of(
+                &mut self.processors,
+                [&mut self.dispatchers, &mut self.exporters, &mut self.extensions],
+            ) => failure,
+        }
+    }
+
+    /// Returns when there will be no more input, since all receivers have ended well; or with the
+    /// first component that fails before.
+    pub async fn ended(&mut self) -> Option<Failure> {
+        tokio::select! {
+            ended = self.receivers.tasks.ended() => ended,
+            failure = failure_of(
+                &mut self.processors,
+                [&mut self.dispatchers, &mut self.exporters, &mut self.extensions],
+            ) => Some(failure),
         }
     }
 
@@ -187,6 +194,12 @@ impl Service {
         );
         Ok(())
     }
+}
+
+async fn failure_of(processors: &mut [Running], others: [&mut Running; 3]) -> Failure {
+    let stages = processors.iter_mut().chain(others);
+    let failures = stages.map(|stage| Box::pin(stage.tasks.next_failure()));
+    futures_util::future::select_all(failures).await.0
 }
 
 async fn run_receiver(

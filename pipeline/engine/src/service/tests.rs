@@ -32,6 +32,7 @@ struct Script {
     fails_to_start: bool,
     panics: bool,
     ends: bool,
+    returns: bool,
     never_stops: bool,
     refuses: bool,
     queued: bool,
@@ -79,6 +80,9 @@ impl Actor {
         }
         if self.script.ends {
             return Err(RunError("gave up".to_owned()));
+        }
+        if self.script.returns {
+            return Ok(());
         }
         stop.cancelled().await;
         if self.script.never_stops {
@@ -349,6 +353,31 @@ async fn a_component_that_panics_or_ends_is_named() {
         assert_eq!(service.failed().await.to_string(), expected);
         service.stop(Duration::from_secs(5)).await;
     }
+}
+
+#[tokio::test]
+async fn has_ended_when_each_receiver_has() {
+    let _turn = TURN.lock().await;
+    let pipelines = "exporters: {target: }, service: {pipelines: {profiles: {receivers: [source, source/2], exporters: [target]}}}}";
+    for (receivers, expected) in [
+        ("{source: {returns: true}, source/2: {returns: true}}", None),
+        (
+            "{source: {returns: true}, source/2: {ends: true}}",
+            Some("receiver source/2: gave up".to_owned()),
+        ),
+    ] {
+        let yaml = format!("{{receivers: {receivers}, {pipelines}");
+        let mut service = start(&yaml).await.unwrap();
+        let ended = service.ended().await;
+        assert_eq!(ended.map(|failure| failure.to_string()), expected);
+        service.stop(Duration::from_secs(5)).await;
+    }
+    let one_goes_on = "{source: {returns: true}, source/2: }";
+    let yaml = format!("{{receivers: {one_goes_on}, {pipelines}");
+    let mut service = start(&yaml).await.unwrap();
+    let waiting = tokio::time::timeout(Duration::from_millis(20), service.ended());
+    assert!(waiting.await.is_err());
+    service.stop(Duration::from_secs(5)).await;
 }
 
 #[tokio::test(start_paused = true)]

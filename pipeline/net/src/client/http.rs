@@ -12,15 +12,16 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body::Body;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error as PoolError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use super::dial::{self, ConnectError};
 use super::endpoint::host_and_port;
+use super::outgoing::Outgoing;
 use super::proxy::{Proxies, Proxy};
 use super::settings::HttpClientSettings;
 use super::{ClientError, MAX_ANSWER};
@@ -69,7 +70,7 @@ pub enum HttpError {
 #[derive(Debug)]
 pub struct HttpClient {
     url: Uri,
-    pool: Client<Connector, Full<Bytes>>,
+    pool: Client<Connector, Outgoing>,
     user_agent: HeaderValue,
     headers: HeaderMap,
     compression: Option<(Encoding, &'static str)>,
@@ -145,8 +146,34 @@ impl HttpClient {
 
     /// Makes a request and receives its answer.
     pub async fn send(&self, call: HttpCall<'_>) -> Result<HttpReply, HttpError> {
-        let limits = [call.timeout, self.timeout];
-        let work = self.exchange(call);
+        let own_limit = call.timeout;
+        let work = async { self.exchange(self.request(call).await?).await };
+        self.within(own_limit, work).await
+    }
+
+    /// Puts there what comes in `chunks`, `length` bytes in all, as it comes: what comes is not
+    /// compressed, and has no type.
+    pub async fn put(
+        &self,
+        length: u64,
+        chunks: mpsc::Receiver<Bytes>,
+    ) -> Result<HttpReply, HttpError> {
+        let left = length;
+        let mut request = Request::new(Outgoing::Streamed { chunks, left });
+        *request.method_mut() = Method::PUT;
+        let work = async {
+            self.address(&mut request).await?;
+            self.exchange(request).await
+        };
+        self.within(None, work).await
+    }
+
+    async fn within(
+        &self,
+        own_limit: Option<Duration>,
+        work: impl Future<Output = Result<HttpReply, HttpError>>,
+    ) -> Result<HttpReply, HttpError> {
+        let limits = [own_limit, self.timeout];
         match limits.into_iter().flatten().min() {
             None => work.await,
             Some(limit) => timeout(limit, work).await.unwrap_or_else(|_| {
@@ -158,8 +185,7 @@ impl HttpClient {
         }
     }
 
-    async fn exchange(&self, call: HttpCall<'_>) -> Result<HttpReply, HttpError> {
-        let request = self.request(call).await?;
+    async fn exchange(&self, request: Request<Outgoing>) -> Result<HttpReply, HttpError> {
         let _permit = match &self.at_a_time {
             Some(at_a_time) => at_a_time.acquire().await.ok(),
             None => None,
@@ -190,14 +216,25 @@ impl HttpClient {
         })
     }
 
-    async fn request(&self, call: HttpCall<'_>) -> Result<Request<Full<Bytes>>, HttpError> {
+    async fn request(&self, call: HttpCall<'_>) -> Result<Request<Outgoing>, HttpError> {
         let (body, compressed) = self.pack(call.body).await;
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(Outgoing::Whole(Some(body)));
         *request.method_mut() = call.method;
-        *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
         *headers = call.headers;
         headers.insert(CONTENT_TYPE, call.content_type);
+        self.address(&mut request).await?;
+        if let Some(name) = compressed {
+            let headers = request.headers_mut();
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
+        }
+        Ok(request)
+    }
+
+    /// Adds what every request has.
+    async fn address(&self, request: &mut Request<Outgoing>) -> Result<(), HttpError> {
+        *request.uri_mut() = self.url.clone();
+        let headers = request.headers_mut();
         headers.insert(USER_AGENT, self.user_agent.clone());
         if let Some(authorization) = &self.proxy_authorization {
             headers.insert(PROXY_AUTHORIZATION, authorization.clone());
@@ -213,14 +250,11 @@ impl HttpClient {
                 headers.insert(name, value);
             }
         }
-        if let Some(name) = compressed {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
-        }
         // The pool fills in the host unless the settings name another.
         if headers.get(HOST).is_some_and(HeaderValue::is_empty) {
             headers.remove(HOST);
         }
-        Ok(request)
+        Ok(())
     }
 
     /// The bytes to send: as they came if they are compressed as is wanted here.
@@ -267,7 +301,7 @@ fn pool(
     settings: &HttpClientSettings,
     keepalive: &super::HttpClientKeepalive,
     connector: Connector,
-) -> Client<Connector, Full<Bytes>> {
+) -> Client<Connector, Outgoing> {
     let idle = match (
         keepalive.enabled,
         keepalive.max_idle_conns_per_host,

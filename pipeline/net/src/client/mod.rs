@@ -14,6 +14,7 @@ mod dial;
 mod endpoint;
 mod grpc;
 mod http;
+mod outgoing;
 mod proxy;
 mod settings;
 mod stream;

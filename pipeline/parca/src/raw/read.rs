@@ -194,3 +194,41 @@ fn add_to_samples(profile: &mut Profile, own: &[AttributeIdx]) {
     }
     profile.samples = samples;
 }
+
+#[cfg(test)]
+mod tests {
+    use profcol_profile::testkit;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::raw::encode;
+    use crate::{Frames, LabelRules, Table};
+
+    proptest! {
+        #[test]
+        fn whatever_is_written_is_read(model in testkit::models()) {
+            let table = Table::new(&model, &LabelRules::default());
+            let request = encode(&table, &Frames::new(&model)).expect("it is small");
+            let series = match read(&request) {
+                // A producer may be a name that a server refuses.
+                Err(BadSeries::BadName { .. }) => return Ok(()),
+                outcome => outcome.expect("it is right"),
+            };
+            let profiles = to_profiles(&series, Limits::default()).expect("it is right");
+            let sum = |model: &Model| -> i128 {
+                let samples = model.profiles().flat_map(|profile| profile.samples.iter());
+                samples.flat_map(|sample| sample.values).map(|&value| i128::from(value)).sum()
+            };
+            let expected: i128 = table.values.iter().map(|&value| i128::from(value)).sum();
+            prop_assert_eq!(sum(profiles.model()), expected);
+        }
+
+        #[test]
+        fn damaged_bytes_never_panic(mut bytes: Vec<u8>, begin in 0_usize..4) {
+            bytes.splice(0..0, [0x12, 0x40, 0x0a, 0x20].into_iter().take(begin));
+            if let Ok(series) = read(&bytes) {
+                let _ = to_profiles(&series, Limits::default());
+            }
+        }
+    }
+}

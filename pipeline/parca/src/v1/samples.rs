@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field};
 
 use crate::arrays::int64_runs;
 use crate::columns::Columns;
-use crate::ipc::{self, Compression, NotEncoded};
+use crate::ipc::{self, NotEncoded};
 use crate::read::{Refused, Samples, StackRefs, check_version};
 use crate::runs::Texts;
 use crate::schema::{LABEL_PREFIX, STACK_ID, Version, always, binary_runs, maybe, runs_of, schema};
@@ -15,11 +15,7 @@ use crate::stack_id::StackIds;
 use crate::table::Table;
 
 /// The samples of a table.
-pub fn encode_samples(
-    table: &Table,
-    ids: &mut StackIds<'_>,
-    compression: Compression,
-) -> Result<Vec<u8>, NotEncoded> {
+pub fn encode_samples(table: &Table, ids: &mut StackIds<'_>) -> Result<Vec<u8>, NotEncoded> {
     let mut fields: Vec<Field> = Vec::new();
     let mut columns: Vec<ArrayRef> = Vec::new();
     for (name, texts) in &table.labels {
@@ -54,7 +50,7 @@ pub fn encode_samples(
     ] {
         add(name, runs_of(DataType::Int64), int64_runs(numbers));
     }
-    ipc::write(&schema(Version::V1, fields), columns, compression)
+    ipc::write(&schema(Version::V1, fields), columns)
 }
 
 /// Reads a record of samples, as strictly as Parca's server.

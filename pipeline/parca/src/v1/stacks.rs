@@ -13,7 +13,7 @@ use profcol_profile::{Idx, Interner, LocationIdx, Mapping, StackIdx};
 use crate::arrays::{list, offset, structs};
 use crate::columns::{Column, Columns, Keyed};
 use crate::frames::{Frame, Frames, SourceLine};
-use crate::ipc::{self, Compression, NotEncoded};
+use crate::ipc::{self, NotEncoded};
 use crate::model::{FrameRow, LineRow};
 use crate::read::{Refused, check_version};
 use crate::runs::{Runs, Texts};
@@ -40,25 +40,22 @@ enum LineLayout {
 pub fn encode_stacks(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
-    compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
-    encode(frames, stacks, LineLayout::WithColumn, compression)
+    encode(frames, stacks, LineLayout::WithColumn)
 }
 
 /// For Parca before 0.27, which refuses lines with any but the fields that it knows.
 pub fn encode_stacks_without_columns(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
-    compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
-    encode(frames, stacks, LineLayout::WithoutColumn, compression)
+    encode(frames, stacks, LineLayout::WithoutColumn)
 }
 
 fn encode(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
     layout: LineLayout,
-    compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
     let location_type = location_type(layout);
     let mut locations = Locations::new(frames);
@@ -91,7 +88,7 @@ fn encode(
         always("is_complete", DataType::Boolean),
         always("locations", list_of(location_type)),
     ];
-    ipc::write(&schema(Version::V1, fields), columns, compression)
+    ipc::write(&schema(Version::V1, fields), columns)
 }
 
 /// A record that asks for stacks.
@@ -99,7 +96,7 @@ pub fn encode_wanted<'a>(ids: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<
     let ids: BinaryArray = ids.into_iter().map(Some).collect();
     let fields = vec![always(STACK_ID, DataType::Binary)];
     let schema = schema(Version::V1, fields);
-    ipc::write(&schema, vec![Arc::new(ids)], Compression::None)
+    ipc::write(&schema, vec![Arc::new(ids)])
 }
 
 /// The ids of a record that asks for stacks.
@@ -473,7 +470,8 @@ impl LineColumns {
     }
 
     fn line(&self, row: usize) -> LineRow<'_> {
-        let number = |numbers: &[i64]| numbers.get(row).copied().unwrap_or_default();
+        // No line is negative, and OTLP refuses one that is.
+        let number = |numbers: &[i64]| numbers.get(row).copied().unwrap_or_default().max(0);
         let column = self
             .columns
             .as_ref()

@@ -15,7 +15,7 @@ use profcol_profile::{LocationIdx, StackIdx};
 use super::{function_type, id_field, line_type, location_type};
 use crate::arrays::{int64_runs, list_view, offset, structs};
 use crate::frames::{Frames, SourceLine};
-use crate::ipc::{self, Compression, NotEncoded};
+use crate::ipc::{self, NotEncoded};
 use crate::runs::{Texts, dictionary};
 use crate::schema::{
     STACK_ID, Version, always, dictionary_of, list_view_of, maybe, nanoseconds, runs_of, schema,
@@ -29,7 +29,6 @@ pub fn encode(
     table: &Table,
     frames: &Frames<'_>,
     ids: &mut StackIds<'_>,
-    compression: Compression,
 ) -> Result<Vec<u8>, NotEncoded> {
     let label_fields = table.labels.iter();
     let label_fields = label_fields.map(|(name, _)| maybe(name, text_runs()));
@@ -74,7 +73,7 @@ pub fn encode(
         }),
         Arc::new(timestamps.with_timezone("UTC")),
     ];
-    ipc::write(&schema(Version::V2, fields), columns, compression)
+    ipc::write(&schema(Version::V2, fields), columns)
 }
 
 /// Each stack stands once, however many samples have it.

@@ -4,7 +4,7 @@ mod encode;
 mod read;
 
 pub use encode::encode;
-pub use read::{InlineStacks, read_samples};
+pub use read::{InlineStacks, Interning, read_samples};
 
 use std::collections::HashMap;
 

@@ -1,5 +1,8 @@
 //! Reads a record.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 use arrow_array::{
     Array, ArrayRef, FixedSizeBinaryArray, ListViewArray, RecordBatch, StringViewArray,
     UInt32Array, UInt64Array,
@@ -10,6 +13,10 @@ use crate::columns::{Column, Columns, Keyed};
 use crate::model::{FrameRow, LineRow};
 use crate::read::{Refused, Samples, StackRefs, check_version};
 use crate::schema::{STACK_ID, Version};
+
+/// All stacks of a record together may have so many frames, each stack counted once. They are views of
+/// one list, so that a short record can have any number of long ones.
+const MOST_FRAMES: usize = 1 << 24;
 
 /// The stacks of the rows of a record.
 pub struct InlineStacks {
@@ -63,20 +70,67 @@ pub fn read_samples(batch: &RecordBatch) -> Result<Samples, Refused> {
 }
 
 impl InlineStacks {
-    /// The row of a sample's stack in a dictionary.
-    pub fn intern(&self, rows: &mut Interner, sample: usize) -> StackIdx {
-        if sample >= self.stacks.len() || self.stacks.is_null(sample) {
-            return Idx::UNSET;
+    pub fn interning(&self) -> Interning<'_> {
+        Interning {
+            inline: self,
+            stacks: HashMap::new(),
+            locations: HashMap::new(),
+            left: MOST_FRAMES,
         }
-        let frames = range(&self.stacks, sample);
-        let locations: Vec<LocationIdx> = frames
-            .filter(|&frame| frame < self.frames.len() && self.frames.is_valid(frame))
-            .map(|frame| {
-                let location = self.frames.value(frame) as usize;
-                self.locations.intern(rows, location)
-            })
-            .collect();
-        rows.stack(&locations)
+    }
+}
+
+/// Puts the stacks of a record into a dictionary, each once.
+pub struct Interning<'a> {
+    inline: &'a InlineStacks,
+    stacks: HashMap<Range<usize>, StackIdx>,
+    locations: HashMap<usize, LocationIdx>,
+    /// Frames and lines.
+    left: usize,
+}
+
+impl Interning<'_> {
+    /// The row of a sample's stack.
+    pub fn stack(&mut self, rows: &mut Interner, sample: usize) -> Result<StackIdx, Refused> {
+        let stacks = &self.inline.stacks;
+        if sample >= stacks.len() || stacks.is_null(sample) {
+            return Ok(Idx::UNSET);
+        }
+        let view = range(stacks, sample);
+        if let Some(&known) = self.stacks.get(&view) {
+            return Ok(known);
+        }
+        self.take(view.len())?;
+        let frames = &self.inline.frames;
+        let mut locations = Vec::new();
+        for frame in view.clone() {
+            if frame < frames.len() && frames.is_valid(frame) {
+                locations.push(self.location(rows, frames.value(frame) as usize)?);
+            }
+        }
+        let stack = rows.stack(&locations);
+        self.stacks.insert(view, stack);
+        Ok(stack)
+    }
+
+    fn location(&mut self, rows: &mut Interner, row: usize) -> Result<LocationIdx, Refused> {
+        if let Some(&known) = self.locations.get(&row) {
+            return Ok(known);
+        }
+        let locations = &self.inline.locations;
+        let lines = locations.lines_of(row);
+        self.take(lines.len())?;
+        let location = locations.intern(rows, row, lines);
+        self.locations.insert(row, location);
+        Ok(location)
+    }
+
+    fn take(&mut self, frames: usize) -> Result<(), Refused> {
+        let left = self.left.checked_sub(frames);
+        self.left = left.ok_or_else(|| {
+            Refused::Shape(format!("the stacks have more than {MOST_FRAMES} frames"))
+        })?;
+        Ok(())
     }
 }
 
@@ -94,13 +148,15 @@ impl Locations {
         })
     }
 
-    fn intern(&self, rows: &mut Interner, row: usize) -> LocationIdx {
-        let has_lines = row < self.line_lists.len() && self.line_lists.is_valid(row);
-        let lines = if has_lines {
+    fn lines_of(&self, row: usize) -> Range<usize> {
+        if row < self.line_lists.len() && self.line_lists.is_valid(row) {
             range(&self.line_lists, row)
         } else {
             0..0
-        };
+        }
+    }
+
+    fn intern(&self, rows: &mut Interner, row: usize, lines: Range<usize>) -> LocationIdx {
         FrameRow {
             kind: self.kinds.text(row),
             address: number(&self.addresses, row),
@@ -159,7 +215,7 @@ fn number(numbers: &UInt64Array, row: usize) -> u64 {
 }
 
 /// The items of a list.
-fn range(lists: &ListViewArray, row: usize) -> std::ops::Range<usize> {
+fn range(lists: &ListViewArray, row: usize) -> Range<usize> {
     let start = lists.value_offset(row).max(0) as usize;
     start..start + lists.value_size(row).max(0) as usize
 }

@@ -1,0 +1,295 @@
+//! Uploads debuginfo of the executables that samples met, so that the server can name their code.
+//!
+//! ```text
+//! receiver ─► shelf: each file open ─► hottest first ─► ask ─► plan ─► begin ─► send ─► end
+//!                ▲ samples of each                       │ wanted?      │ by gRPC, or to a URL
+//! batches that were exported                             ▼              ▼
+//!                                              settled: not asked about again
+//! ```
+//!
+//! It has a connection of its own, on which nothing is compressed: a large file neither holds up
+//! profiles nor costs the host the time to compress it.
+
+mod config;
+mod pace;
+mod reading;
+mod settled;
+mod shelf;
+mod telemetry;
+mod upload;
+mod weights;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use profcol_component::{BuildContext, Executable, Stop, Subscription};
+use profcol_net::GrpcClient;
+use profcol_profile::Profiles;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+pub use self::config::DebuginfoConfig;
+use self::pace::Budget;
+use self::reading::Settings;
+use self::settled::Settled;
+use self::shelf::{File, Next, Shelf};
+use self::telemetry::Telemetry;
+use self::upload::{Broken, Ended, Uploader};
+use self::weights::weights;
+
+/// How long a server that cannot be asked is left alone: at first, and at last.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// And one that takes no debuginfo.
+const NO_SERVICE_PAUSE: Duration = Duration::from_secs(3600);
+
+pub struct Debuginfo {
+    config: DebuginfoConfig,
+    server: String,
+    telemetry: Telemetry,
+    shelf: Mutex<Shelf>,
+    /// Where both are locked, this is first.
+    settled: Mutex<Settled>,
+    offered: Subscription,
+    weighed: Notify,
+}
+
+impl Debuginfo {
+    /// None where nothing is to be uploaded.
+    pub fn new(
+        config: &DebuginfoConfig,
+        server: &str,
+        context: &BuildContext,
+    ) -> Option<Arc<Self>> {
+        if !config.upload {
+            return None;
+        }
+        let telemetry = Telemetry::new(context);
+        let most = config.max_open as usize;
+        let offered = context
+            .executables
+            .subscribe(most, telemetry.skipped("dropped"));
+        Some(Arc::new(Self {
+            shelf: Mutex::new(Shelf::new(most)),
+            settled: Mutex::new(Settled::empty()),
+            server: server.to_owned(),
+            config: config.clone(),
+            offered,
+            weighed: Notify::new(),
+            telemetry,
+        }))
+    }
+
+    /// These were exported: what they met is worth an upload, the more the oftener.
+    pub fn seen(&self, profiles: &Profiles) {
+        let settled = lock(&self.settled);
+        let mut shelf = lock(&self.shelf);
+        for executable in self.offered.take() {
+            if !settled.contains(executable.build_id.text()) && shelf.add(executable) {
+                self.telemetry.skipped("dropped").inc();
+            }
+        }
+        self.telemetry.waiting.set(shelf.len() as f64);
+        let weights = weights(profiles.model(), |build_id| {
+            if settled.contains(build_id) {
+                return false;
+            }
+            let file = shelf.file(build_id);
+            if file == File::Missing {
+                self.telemetry.skipped("no_file").inc();
+            }
+            file == File::Waits
+        });
+        if weights.is_empty() {
+            return;
+        }
+        for (build_id, samples) in weights {
+            shelf.weigh(build_id, samples);
+        }
+        drop((shelf, settled));
+        self.weighed.notify_one();
+    }
+
+    /// Uploads until `stop`; what is under way then is given up.
+    pub async fn run(&self, client: GrpcClient, stop: Stop) {
+        let (directory, server) = (self.config.state_directory.clone(), self.server.clone());
+        let opened = tokio::task::spawn_blocking(move || Settled::open(&directory, &server));
+        match opened.await {
+            Ok(opened) => *lock(&self.settled) = opened,
+            Err(error) => tracing::error!(%error, "what the server has cannot be read"),
+        }
+        let uploader = Arc::new(self.uploader(client));
+        let mut uploads = JoinSet::new();
+        let mut pause = Pause::default();
+        loop {
+            let now = Instant::now();
+            let mut due = pause.until(now);
+            due = due.or(lock(&uploader.budget).free_at(now));
+            while due.is_none() && uploads.len() < self.config.max_parallel as usize {
+                let next = lock(&self.shelf).take(now);
+                let Some(executable) = next else {
+                    due = lock(&self.shelf).next_due();
+                    break;
+                };
+                let uploader = Arc::clone(&uploader);
+                uploads.spawn(async move {
+                    let ended = uploader.upload(executable.clone()).await;
+                    (executable, ended)
+                });
+            }
+            let wake = async {
+                match due {
+                    Some(due) => sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop.cancelled() => break,
+                Some(ended) = uploads.join_next() => match ended {
+                    Ok((executable, ended)) => self.end(&executable, ended, &mut pause),
+                    Err(error) => tracing::error!(%error, "an upload of debuginfo ended early"),
+                },
+                () = self.weighed.notified() => {}
+                () = wake => {}
+            }
+        }
+        uploads.shutdown().await;
+    }
+
+    fn uploader(&self, client: GrpcClient) -> Uploader {
+        let config = &self.config;
+        let directories = config.directories.iter();
+        Uploader {
+            client,
+            settings: Settings {
+                strip: config.strip,
+                directories: directories.map(Into::into).collect(),
+                max_file_size: config.max_file_size,
+            },
+            timeout: config.timeout.into(),
+            budget: Mutex::new(Budget::new(config.rate_limit)),
+        }
+    }
+
+    /// Counts and tells what became of a try, and decides how to go on.
+    fn end(&self, executable: &Executable, ended: Ended, pause: &mut Pause) {
+        let build_id = executable.build_id.text();
+        let path = executable.path.display();
+        if !matches!(ended, Ended::Away(_) | Ended::NoService) {
+            pause.end();
+        }
+        let tries = |outcome| self.telemetry.tries(outcome).inc();
+        let next = match ended {
+            Ended::Uploaded { bytes } => {
+                tracing::info!(%path, build_id, bytes, "Uploaded debuginfo.");
+                tries("uploaded");
+                self.telemetry.bytes.inc_by(bytes);
+                self.settle(build_id, true);
+                Next::Done
+            }
+            Ended::There { reason } => {
+                tracing::debug!(%path, build_id, reason, "the server wants no debuginfo");
+                tries("there");
+                self.settle(build_id, true);
+                Next::Done
+            }
+            Ended::InProgress => {
+                tries("in_progress");
+                Next::Later
+            }
+            Ended::Refused { reason } => {
+                tracing::warn!(%path, build_id, reason, "The server refuses debuginfo.");
+                tries("refused");
+                self.settle(build_id, true);
+                Next::Done
+            }
+            Ended::Skipped(skipped) => {
+                tracing::info!(%path, build_id, reason = %skipped, "No debuginfo is uploaded.");
+                self.telemetry.skipped(skipped.reason()).inc();
+                self.settle(build_id, false);
+                Next::Done
+            }
+            Ended::Broken(broken) => {
+                tell_broken(executable, &broken);
+                tries("broken");
+                Next::Again
+            }
+            Ended::Away(status) => {
+                let pause = pause.begin(Instant::now());
+                tracing::info!(%status, ?pause, "The server takes no debuginfo for now.");
+                Next::Untried
+            }
+            Ended::NoService => {
+                pause.begin_long(Instant::now());
+                tracing::warn!(
+                    "The server has no service for debuginfo. To not ask it again, set \
+                     `debuginfo::upload` to false."
+                );
+                Next::Untried
+            }
+        };
+        let mut shelf = lock(&self.shelf);
+        let is_given_up = !shelf.put_back(build_id, next, Instant::now());
+        self.telemetry.waiting.set(shelf.len() as f64);
+        drop(shelf);
+        if is_given_up {
+            tracing::warn!(%path, build_id, "Uploads of this debuginfo are given up.");
+            self.settle(build_id, false);
+        }
+    }
+
+    fn settle(&self, build_id: &str, is_of_server: bool) {
+        lock(&self.settled).add(build_id, is_of_server);
+    }
+}
+
+fn tell_broken(executable: &Executable, broken: &Broken) {
+    let Broken {
+        size,
+        sent,
+        took,
+        reason,
+    } = broken;
+    tracing::warn!(
+        path = %executable.path.display(),
+        build_id = executable.build_id.text(),
+        size,
+        sent,
+        ?took,
+        reason,
+        "An upload of debuginfo broke off. If that is the server's time limit for a request, raise \
+         its --http-read-timeout and `debuginfo::timeout`; the server takes another one in 17 minutes."
+    );
+}
+
+/// While the server cannot be asked, nothing is.
+#[derive(Debug, Default)]
+struct Pause {
+    until: Option<Instant>,
+    last: Duration,
+}
+
+impl Pause {
+    fn until(&self, now: Instant) -> Option<Instant> {
+        self.until.filter(|until| *until > now)
+    }
+
+    fn begin(&mut self, now: Instant) -> Duration {
+        self.last = (2 * self.last).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.until = Some(now + self.last);
+        self.last
+    }
+
+    fn begin_long(&mut self, now: Instant) {
+        self.until = Some(now + NO_SERVICE_PAUSE);
+    }
+
+    fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,101 @@
+//! How fast files go out.
+//!
+//! A server cuts off what takes longer than its time limit, whoever asked for a slow upload. So an
+//! upload is made fast enough to be done in time, and what was sent too much is waited for before
+//! the next one begins.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The share of the time limit in which an upload should be done.
+const SAFE: f64 = 0.8;
+
+/// What all uploads together may send.
+#[derive(Debug)]
+pub struct Budget {
+    bytes_per_second: u64,
+    /// When all that was sent is paid for.
+    paid: Option<Instant>,
+}
+
+/// One upload's share of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    bytes_per_second: f64,
+    begin: Instant,
+}
+
+impl Budget {
+    /// 0 means that there is no limit.
+    pub fn new(bytes_per_second: u64) -> Self {
+        Self {
+            bytes_per_second,
+            paid: None,
+        }
+    }
+
+    pub fn spend(&mut self, bytes: u64, now: Instant) {
+        if self.bytes_per_second > 0 {
+            let seconds = bytes as f64 / self.bytes_per_second as f64;
+            let paid = self.paid.map_or(now, |paid| paid.max(now));
+            self.paid = Some(paid + Duration::from_secs_f64(seconds));
+        }
+    }
+
+    /// When the next upload may begin, if not now.
+    pub fn free_at(&self, now: Instant) -> Option<Instant> {
+        self.paid.filter(|paid| *paid > now)
+    }
+
+    /// For an upload of `size` bytes, in `timeout` if there is one.
+    pub fn pace(&self, size: u64, timeout: Option<Duration>, now: Instant) -> Option<Pace> {
+        if self.bytes_per_second == 0 {
+            return None;
+        }
+        let needed = timeout.map_or(0.0, |timeout| size as f64 / (SAFE * timeout.as_secs_f64()));
+        Some(Pace {
+            bytes_per_second: needed.max(self.bytes_per_second as f64),
+            begin: now,
+        })
+    }
+}
+
+impl Pace {
+    /// When so many bytes may have been sent.
+    pub fn due(&self, sent: u64) -> Instant {
+        self.begin + Duration::from_secs_f64(sent as f64 / self.bytes_per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upload_is_in_time_and_the_next_one_pays() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut budget = Budget::new(1000);
+        let check = |budget: &Budget, size, timeout: Option<u64>, seconds: f64| {
+            let timeout = timeout.map(Duration::from_secs);
+            let pace = budget.pace(size, timeout, now).unwrap();
+            let took = (pace.due(size) - now).as_secs_f64();
+            assert!((took - seconds).abs() < 1e-6, "{size}: {took}");
+        };
+        check(&budget, 500, Some(5), 0.5);
+        check(&budget, 4000, Some(5), 4.0);
+        check(&budget, 400_000, Some(5), 4.0);
+        check(&budget, 400_000, None, 400.0);
+        budget.spend(2000, now);
+        budget.spend(1000, now);
+        assert_eq!(budget.free_at(now), Some(now + 3 * second));
+        assert_eq!(budget.free_at(now + 3 * second), None);
+        budget.spend(1000, now + 10 * second);
+        assert_eq!(budget.free_at(now + 10 * second), Some(now + 11 * second));
+        let mut unlimited = Budget::new(0);
+        unlimited.spend(1 << 40, now);
+        assert_eq!(unlimited.free_at(now), None);
+        assert!(unlimited.pace(1 << 40, None, now).is_none());
+    }
+}

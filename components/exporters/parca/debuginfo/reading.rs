@@ -1,0 +1,244 @@
+//! Reads a file for its upload, on a thread of its own that yields to everything else on the host.
+//!
+//! The thread plans first, so that the size is known; then it waits until the server wants the file
+//! and reads as fast as it is told to. It holds no more than [`AHEAD`] chunks that were not sent.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::mpsc as threads;
+use std::thread::{Builder as Thread, JoinHandle};
+
+use bytes::Bytes;
+use profcol_component::Executable;
+use profcol_debuginfo::{Extraction, Places, Plan, Refused, separate};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::pace::Pace;
+
+/// A server takes messages of some megabytes; smaller ones cost it and us less memory.
+const CHUNK: usize = 256 << 10;
+const AHEAD: usize = 2;
+/// The lowest priority there is.
+const NICE: i32 = 19;
+
+/// How files are to be read.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub strip: bool,
+    pub directories: Vec<PathBuf>,
+    pub max_file_size: u64,
+}
+
+/// Why a file is not uploaded.
+#[derive(Debug, thiserror::Error)]
+pub enum Skipped {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error("{size} bytes would be uploaded, more than `max_file_size`")]
+    TooLarge { size: u64 },
+    #[error("it was changed while it was read")]
+    Changed,
+    #[error("it cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
+impl Skipped {
+    /// A short name to count by.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused(refused) => refused.reason(),
+            Self::TooLarge { .. } => "too_large",
+            Self::Changed => "changed",
+            Self::Unreadable(_) => "unreadable",
+        }
+    }
+}
+
+/// A file that is planned, and maybe read.
+pub struct Reading {
+    size: u64,
+    /// Ends the thread when it is dropped.
+    go: Option<threads::Sender<Option<Pace>>>,
+    chunks: Option<mpsc::Receiver<Bytes>>,
+    ended: Option<oneshot::Receiver<Result<(), Skipped>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The thread's ends of what [`Reading`] holds.
+struct Ends {
+    planned: oneshot::Sender<Result<u64, Skipped>>,
+    go: threads::Receiver<Option<Pace>>,
+    chunks: mpsc::Sender<Bytes>,
+    ended: oneshot::Sender<Result<(), Skipped>>,
+}
+
+impl Reading {
+    /// Returns once it is known what of the file would be uploaded.
+    pub async fn plan(executable: Executable, settings: Settings) -> Result<Self, Skipped> {
+        let (told, planned) = oneshot::channel();
+        let (go, gone) = threads::channel();
+        let (sender, chunks) = mpsc::channel(AHEAD);
+        let (done, ended) = oneshot::channel();
+        let ends = Ends {
+            planned: told,
+            go: gone,
+            chunks: sender,
+            ended: done,
+        };
+        let thread = Thread::new().name("profcol-upload".into());
+        let thread = thread.spawn(move || run(&executable, &settings, ends))?;
+        let mut reading = Self {
+            size: 0,
+            go: Some(go),
+            chunks: Some(chunks),
+            ended: Some(ended),
+            thread: Some(thread),
+        };
+        reading.size = planned.await.unwrap_or_else(|_| Err(broken()))?;
+        Ok(reading)
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Begins to read; `None` reads as fast as chunks are taken. To be called once.
+    pub fn start(&mut self, pace: Option<Pace>) -> mpsc::Receiver<Bytes> {
+        if let Some(go) = &self.go
+            && go.send(pace).is_err()
+        {
+            tracing::debug!("the thread that reads an executable is gone");
+        }
+        self.chunks.take().unwrap_or_else(|| mpsc::channel(1).1)
+    }
+
+    /// Whether everything was read, and of one file; none where it was not read to its end.
+    pub async fn end(mut self) -> Option<Result<(), Skipped>> {
+        self.go.take();
+        self.ended.take()?.await.ok()
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.go.take();
+        self.chunks.take();
+        // It looks at its channels between any two reads.
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that reads executables ended in a panic");
+        }
+    }
+}
+
+fn broken() -> Skipped {
+    io::Error::other("the thread that reads it is gone").into()
+}
+
+fn run(executable: &Executable, settings: &Settings, ends: Ends) {
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "executables are read at usual priority");
+    }
+    let extraction = match plan(executable, settings) {
+        Ok(extraction) => extraction,
+        Err(skipped) => {
+            // Nobody waits any more.
+            let _ = ends.planned.send(Err(skipped));
+            return;
+        }
+    };
+    if ends.planned.send(Ok(extraction.size())).is_err() {
+        return;
+    }
+    let Ok(pace) = ends.go.recv() else {
+        return;
+    };
+    if let Some(outcome) = read(extraction, pace, &ends.go, &ends.chunks) {
+        let _ = ends.ended.send(outcome);
+    }
+}
+
+/// What is to be uploaded of the executable, or of the file with its DWARF.
+fn plan(executable: &Executable, settings: &Settings) -> Result<Extraction, Skipped> {
+    let original = executable.file.try_clone()?;
+    let extraction = if settings.strip {
+        let plan = Plan::strip(&original);
+        let has_dwarf = plan.as_ref().is_ok_and(|plan| plan.contents().dwarf);
+        let better = (!has_dwarf).then(|| with_dwarf(executable, settings, &original));
+        match better.flatten() {
+            Some((plan, file)) => plan.extract(file)?,
+            None => plan?.extract(original)?,
+        }
+    } else {
+        Plan::whole(&original)?.extract(original)?
+    };
+    let size = extraction.size();
+    if size > settings.max_file_size {
+        return Err(Skipped::TooLarge { size });
+    }
+    Ok(extraction)
+}
+
+fn with_dwarf(
+    executable: &Executable,
+    settings: &Settings,
+    original: &File,
+) -> Option<(Plan, File)> {
+    let roots = [
+        format!("/proc/{}/root", executable.pid).into(),
+        PathBuf::from("/"),
+    ];
+    let found = separate(
+        original,
+        &Places {
+            roots: &roots,
+            executable: &executable.path,
+            directories: &settings.directories,
+        },
+    )?;
+    let plan = Plan::strip(&found.file).ok()?;
+    tracing::debug!(
+        path = %executable.path.display(),
+        debug_file = %found.path.display(),
+        "an executable has its DWARF in a file of its own"
+    );
+    plan.contents().dwarf.then_some((plan, found.file))
+}
+
+/// None where nobody takes it any more.
+fn read(
+    mut extraction: Extraction,
+    pace: Option<Pace>,
+    go: &threads::Receiver<Option<Pace>>,
+    chunks: &mpsc::Sender<Bytes>,
+) -> Option<Result<(), Skipped>> {
+    let mut sent = 0;
+    loop {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        match (&mut extraction).take(CHUNK as u64).read_to_end(&mut chunk) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Some(Err(Skipped::Changed));
+            }
+            Err(error) => return Some(Err(error.into())),
+        }
+        sent += chunk.len() as u64;
+        if let Some(pace) = &pace {
+            let wait = pace.due(sent).saturating_duration_since(Instant::now());
+            if let Err(threads::RecvTimeoutError::Disconnected) = go.recv_timeout(wait) {
+                return None;
+            }
+        }
+        chunks.blocking_send(chunk.into()).ok()?;
+    }
+    let is_one = extraction.is_unchanged();
+    Some(if is_one {
+        Ok(())
+    } else {
+        Err(Skipped::Changed)
+    })
+}

@@ -1,0 +1,205 @@
+//! What a server is not asked about again: it has it, or has refused it for good.
+//!
+//! That is remembered in a file, where there is a directory for it: a line for each build id, with
+//! the time. Losing it costs a question each, so it is neither synced nor locked.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Build ids that are remembered; the oldest are forgotten, a quarter at a time.
+const MOST: usize = 16_384;
+/// A server may lose what it had: what is older does not outlive a restart.
+const REMEMBERED_FOR: u64 = 7 * 24 * 3600;
+/// Longer files are not of our making.
+const MOST_BYTES: u64 = 8 << 20;
+
+pub struct Settled {
+    /// In seconds since 1970.
+    since: HashMap<String, u64>,
+    file: Option<PathBuf>,
+}
+
+impl Settled {
+    pub fn empty() -> Self {
+        Self {
+            since: HashMap::new(),
+            file: None,
+        }
+    }
+
+    /// `directory` is empty where nothing is to be kept.
+    pub fn open(directory: &str, server: &str) -> Self {
+        let mut settled = Self::empty();
+        if directory.is_empty() {
+            return settled;
+        }
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
+        let name: String = server
+            .chars()
+            .map(|letter| if is_plain(letter) { letter } else { '_' })
+            .collect();
+        let file = Path::new(directory).join(format!("parca-debuginfo-{name}"));
+        match fs::create_dir_all(directory).and_then(|()| read(&file)) {
+            Ok(text) => settled.load(&text),
+            Err(error) => warn(&file, &error),
+        }
+        settled.file = Some(file);
+        settled
+    }
+
+    pub fn contains(&self, build_id: &str) -> bool {
+        self.since.contains_key(build_id)
+    }
+
+    /// Only what the server itself said is written down: why a file was skipped may change with the
+    /// version of this program.
+    pub fn add(&mut self, build_id: &str, is_of_server: bool) {
+        let now = now();
+        self.since.insert(build_id.to_owned(), now);
+        let is_full = self.since.len() > MOST;
+        if is_full {
+            self.forget_oldest();
+        }
+        let Some(file) = self.file.as_ref().filter(|_| is_of_server) else {
+            return;
+        };
+        let written = if is_full {
+            self.rewrite(file)
+        } else {
+            let opened = fs::File::options().append(true).create(true).open(file);
+            opened.and_then(|mut opened| writeln!(opened, "{now} {build_id}"))
+        };
+        if let Err(error) = written {
+            warn(file, &error);
+            self.file = None;
+        }
+    }
+
+    fn load(&mut self, text: &str) {
+        let now = now();
+        for line in text.lines() {
+            let Some((since, build_id)) = line.split_once(' ') else {
+                continue;
+            };
+            // A time to come is of a clock that was wrong.
+            if let Ok(since) = since.parse::<u64>()
+                && since <= now
+                && now - since < REMEMBERED_FOR
+            {
+                self.since.insert(build_id.to_owned(), since);
+            }
+        }
+        if self.since.len() > MOST {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let mut times: Vec<u64> = self.since.values().copied().collect();
+        times.sort_unstable();
+        let kept = MOST - MOST / 4;
+        let oldest = times.get(times.len().saturating_sub(kept));
+        let oldest = oldest.copied().unwrap_or(0);
+        let mut room = kept;
+        self.since.retain(|_, since| {
+            let stays = *since >= oldest && room > 0;
+            room -= usize::from(stays);
+            stays
+        });
+    }
+
+    fn rewrite(&self, file: &Path) -> io::Result<()> {
+        let next = file.with_added_extension("next");
+        let mut lines = String::new();
+        for (build_id, since) in &self.since {
+            lines.push_str(&format!("{since} {build_id}\n"));
+        }
+        fs::write(&next, lines)?;
+        fs::rename(&next, file)
+    }
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    match fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error),
+        Ok(found) if found.len() > MOST_BYTES => Ok(String::new()),
+        Ok(_) => Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned()),
+    }
+}
+
+fn warn(file: &Path, error: &io::Error) {
+    tracing::warn!(
+        path = %file.display(),
+        %error,
+        "What the server has cannot be remembered across restarts. Check `debuginfo::state_directory`."
+    );
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or(Duration::ZERO).as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(folder: &tempfile::TempDir, server: &str) -> Settled {
+        Settled::open(folder.path().to_str().unwrap(), server)
+    }
+
+    #[test]
+    fn what_a_server_said_is_known_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settled = open(&folder, "host:7070");
+        settled.add("there", true);
+        settled.add("skipped", false);
+        assert!(settled.contains("there") && settled.contains("skipped"));
+        let again = open(&folder, "host:7070");
+        assert!(again.contains("there") && !again.contains("skipped"));
+        assert!(!open(&folder, "other:7070").contains("there"));
+        assert!(!Settled::open("", "host:7070").contains("there"));
+    }
+
+    #[test]
+    fn what_is_damaged_old_or_to_come_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = now();
+        let text = format!(
+            "{now} good\n{} old\n{} to_come\n\nnonsense\n-1 negative\n{now} last",
+            now - REMEMBERED_FOR,
+            now + 100,
+        );
+        fs::write(folder.path().join("parca-debuginfo-host"), text).unwrap();
+        let settled = open(&folder, "host");
+        let mut known: Vec<_> = settled.since.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        assert_eq!(known, ["good", "last"]);
+    }
+
+    #[test]
+    fn memory_and_file_are_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settled = open(&folder, "host");
+        let ids = (0..MOST + 1).map(|number| number.to_string());
+        for id in ids {
+            settled.since.insert(id, 1);
+        }
+        settled.add("newest", true);
+        assert!(settled.contains("newest"));
+        assert!(settled.since.len() <= MOST);
+        let text = fs::read_to_string(folder.path().join("parca-debuginfo-host")).unwrap();
+        assert_eq!(text.lines().count(), settled.since.len());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_used_is_no_reason_to_stop() {
+        let mut settled = Settled::open("/dev/null/nowhere", "host");
+        settled.add("there", true);
+        assert!(settled.contains("there"));
+    }
+}

@@ -1,0 +1,57 @@
+//! How many samples met each file.
+
+use std::collections::HashMap;
+
+use profcol_parca::Frames;
+use profcol_profile::{LocationIdx, Model, StackIdx};
+
+/// By the files' build ids, of those that matter and whose code has no names yet.
+pub fn weights(model: &Model, mut matters: impl FnMut(&str) -> bool) -> HashMap<&str, u64> {
+    let frames = Frames::new(model);
+    let dictionary = &model.dictionary;
+    let mut decided: HashMap<&str, bool> = HashMap::new();
+    let of_locations: Vec<Option<&str>> = (0..dictionary.locations.rows().len())
+        .map(|row| {
+            let frame = frames.frame(LocationIdx::new(u32::try_from(row).ok()?));
+            // What has a line is named already.
+            let is_nameless = frame.lines.is_empty() && !frame.build_id.is_empty();
+            let build_id = is_nameless.then_some(frame.build_id)?;
+            let matters = decided.entry(build_id).or_insert_with(|| matters(build_id));
+            matters.then_some(build_id)
+        })
+        .collect();
+    let mut weights = HashMap::new();
+    if of_locations.iter().all(Option::is_none) {
+        return weights;
+    }
+    let mut of_stack: Vec<&str> = Vec::new();
+    for (stack, samples) in stacks(model) {
+        let locations = dictionary.stacks.get(stack).iter();
+        let files = locations.filter_map(|location| *of_locations.get(location.row())?);
+        of_stack.clear();
+        of_stack.extend(files);
+        of_stack.sort_unstable();
+        of_stack.dedup();
+        for build_id in &of_stack {
+            let weight: &mut u64 = weights.entry(*build_id).or_default();
+            *weight = weight.saturating_add(samples);
+        }
+    }
+    weights
+}
+
+fn stacks(model: &Model) -> HashMap<StackIdx, u64> {
+    let mut stacks = HashMap::new();
+    for profile in model.profiles() {
+        for sample in profile.samples.iter() {
+            let values = sample.values.iter().map(|value| value.unsigned_abs());
+            let samples = match sample.values {
+                [] => sample.timestamps.len() as u64,
+                _ => values.fold(0, u64::saturating_add),
+            };
+            let of_stack: &mut u64 = stacks.entry(sample.stack).or_default();
+            *of_stack = of_stack.saturating_add(samples);
+        }
+    }
+    stacks
+}

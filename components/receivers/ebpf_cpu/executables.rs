@@ -1,0 +1,42 @@
+//! Offers each executable that samples met to those who want its file.
+
+use std::sync::Arc;
+
+use profcol_component::{BuildId, Executable, Executables};
+use profcol_ebpf_host::{OnOpened, Opened};
+
+/// None where nobody wants any.
+pub fn teller(executables: &Executables) -> Option<OnOpened> {
+    let executables = executables.clone();
+    executables.are_wanted().then(|| {
+        let tell = move |opened: Opened<'_>| {
+            if let Some(executable) = executable(opened) {
+                executables.offer(&executable);
+            }
+        };
+        Box::new(tell) as OnOpened
+    })
+}
+
+fn executable(opened: Opened<'_>) -> Option<Executable> {
+    let known = opened.executable;
+    let hash = known.file_id.clone()?;
+    let build_id = match &known.gnu_build_id {
+        Some(id) => BuildId::Gnu(id.clone()),
+        None => BuildId::Hash(hash.clone()),
+    };
+    let file = match opened.file.try_clone() {
+        Ok(file) => file,
+        Err(error) => {
+            tracing::debug!(path = known.path, %error, "an executable cannot be kept open");
+            return None;
+        }
+    };
+    Some(Executable {
+        build_id,
+        hash,
+        path: known.path.clone().into(),
+        pid: opened.pid,
+        file: Arc::new(file),
+    })
+}

@@ -1,0 +1,108 @@
+//! Which files are read, and what is noted of each.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use profcol_config::{Config, Problems};
+
+use super::config::{PadataConfig, WhenUndelivered};
+use super::delivery::Ledger;
+use super::folder::{Delivered, Progress, files, remove_orphans};
+
+fn batches(settled: u16, refused: &[u16]) -> Delivered {
+    Delivered::Batches {
+        settled,
+        refused: refused.iter().copied().collect(),
+    }
+}
+
+#[test]
+fn what_is_noted_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let progress = Progress::of(&folder.path().join("1-2.padata.zst"));
+    assert_eq!(progress.read(), batches(0, &[]));
+    for delivered in [
+        batches(0, &[]),
+        batches(7, &[]),
+        batches(9, &[3]),
+        batches(u16::MAX, &[0, 3, 65_534]),
+        Delivered::Everything,
+    ] {
+        progress.write(&delivered).unwrap();
+        assert_eq!(progress.read(), delivered);
+    }
+}
+
+#[test]
+fn a_refused_batch_is_noted_with_those_that_were_delivered() {
+    let mut ledger = Ledger::new(1, BTreeSet::from([0]), false);
+    ledger.refuse(2);
+    assert_eq!(ledger.progress(), batches(1, &[0, 2]));
+    ledger.settle(1);
+    assert_eq!(ledger.progress(), batches(3, &[0, 2]));
+    assert_eq!(ledger.refused(), 2);
+    assert!(ledger.is_settled(0) && !ledger.is_settled(3));
+
+    let again = Ledger::new(3, BTreeSet::from([0, 2]), true);
+    let offered: Vec<u16> = (0..5).filter(|number| !again.is_settled(*number)).collect();
+    assert_eq!(offered, [0, 2, 3, 4]);
+}
+
+#[test]
+fn leaving_is_for_those_who_end() {
+    let check = |follow: bool, when_undelivered: WhenUndelivered, is_right: bool| {
+        let config = PadataConfig {
+            storage_path: "recordings".to_owned(),
+            follow,
+            when_undelivered,
+            ..PadataConfig::default()
+        };
+        let mut problems = Problems::default();
+        config.validate(&mut problems);
+        assert_eq!(problems.is_empty(), is_right, "{problems}");
+    };
+    check(true, WhenUndelivered::Retry, true);
+    check(false, WhenUndelivered::Retry, true);
+    check(false, WhenUndelivered::Leave, true);
+    check(true, WhenUndelivered::Leave, false);
+}
+
+#[test]
+fn of_a_file_and_what_it_was_compressed_to_the_plain_one_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "20-1.padata.zst",
+        "3-1.padata",
+        "3-1.padata.zst",
+        "x.padata",
+        "4-1.padata.damaged",
+    ] {
+        fs::write(folder.path().join(name), "").unwrap();
+    }
+    let files = files(folder.path()).unwrap();
+    let names: Vec<_> = files.iter().filter_map(|file| file.file_name()).collect();
+    assert_eq!(names, ["x.padata", "3-1.padata", "20-1.padata.zst"]);
+}
+
+#[test]
+fn notes_of_files_that_are_gone_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in [
+        "1-1.padata",
+        ".1-1.padata.progress",
+        "2-1.padata.zst",
+        ".2-1.padata.progress",
+        ".3-1.padata.progress",
+        ".4-1.padata.progress",
+        ".4-1.padata.unfinished",
+        "5-1.padata.unfinished",
+        "4-1.padata.refused",
+    ] {
+        fs::write(folder.path().join(name), "").unwrap();
+    }
+    remove_orphans(folder.path()).unwrap();
+    let there = |name: &str| folder.path().join(name).exists();
+    assert!(there(".1-1.padata.progress") && there(".2-1.padata.progress"));
+    assert!(!there(".3-1.padata.progress") && !there(".4-1.padata.progress"));
+    assert!(!there(".4-1.padata.unfinished") && there("5-1.padata.unfinished"));
+}

@@ -1,0 +1,31 @@
+//! Files of records, up to where they can be read.
+
+#![no_main]
+
+mod parca_records;
+
+use libfuzzer_sys::fuzz_target;
+use parca_records::{LIMIT, check, let_arrow_panic};
+use profcol_parca::ipc;
+use profcol_parca::padata::Reader;
+use profcol_parca::v1::Stacks;
+
+fuzz_target!(init: let_arrow_panic(), |data: &[u8]| {
+    let Ok(mut file) = Reader::new(data, LIMIT as u32) else {
+        return;
+    };
+    let mut stacks = Stacks::default();
+    let mut batches = 0;
+    while let Ok(Some(batch)) = file.next_batch() {
+        batches += 1;
+        if let Some(told) = &batch.stacks
+            && let Ok(Some(told)) = ipc::read(told, LIMIT)
+        {
+            let _ = stacks.add(&told);
+        }
+        if let Ok(Some(samples)) = ipc::read(&batch.samples, LIMIT) {
+            check(&samples, &stacks);
+        }
+    }
+    assert!(batches <= file.count());
+});

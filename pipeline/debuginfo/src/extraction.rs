@@ -1,0 +1,110 @@
+//! The result of a plan, read from the file as it goes.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::time::SystemTime;
+
+use object::pod;
+
+use crate::{Plan, Source};
+
+/// What is read of a file at a time, at most.
+const MOST: usize = 256 << 10;
+
+/// What a plan comes to. Once all of it was read, [`is_unchanged`](Self::is_unchanged) tells
+/// whether it is of one file.
+pub struct Extraction<S = File> {
+    plan: Plan,
+    file: S,
+    state: Option<State>,
+    position: u64,
+}
+
+/// By what a file is known to have changed.
+#[derive(PartialEq, Eq)]
+struct State {
+    length: u64,
+    modified: SystemTime,
+}
+
+impl State {
+    fn of(file: &File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self {
+            length: found.len(),
+            modified: found.modified()?,
+        })
+    }
+}
+
+impl Extraction {
+    pub(crate) fn new(plan: Plan, file: File) -> io::Result<Self> {
+        let state = Some(State::of(&file)?);
+        Ok(Self {
+            plan,
+            file,
+            state,
+            position: 0,
+        })
+    }
+
+    pub fn is_unchanged(&self) -> bool {
+        State::of(&self.file).ok() == self.state
+    }
+}
+
+impl<S: Source> Extraction<S> {
+    /// Of what is no file, and so cannot change.
+    pub fn of(plan: Plan, source: S) -> Self {
+        Self {
+            plan,
+            file: source,
+            state: None,
+            position: 0,
+        }
+    }
+
+    pub fn size(&self) -> u64 {
+        self.plan.size()
+    }
+}
+
+impl<S: Source> Read for Extraction<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let at = self.position;
+        let most = buffer.len().min(MOST);
+        let own = |bytes: &[u8], start: u64, buffer: &mut [u8]| {
+            let start = usize::try_from(at - start).unwrap_or(usize::MAX);
+            let rest = bytes.get(start..).unwrap_or_default();
+            rest.take(most as u64).read(buffer)
+        };
+        let head = self.plan.head.len() as u64;
+        let read = if at < head {
+            own(&self.plan.head, 0, buffer)?
+        } else if at >= self.plan.sections_at {
+            let sections = pod::bytes_of_slice(&self.plan.sections);
+            own(sections, self.plan.sections_at, buffer)?
+        } else {
+            let moves = &self.plan.moves;
+            let next = moves.partition_point(|moved| moved.end() <= at);
+            let next = moves.get(next);
+            let (length, from) = match next {
+                Some(moved) if moved.to <= at => {
+                    let from = moved.from.start + (at - moved.to);
+                    (moved.from.end - from, Some(from))
+                }
+                Some(moved) => (moved.to - at, None),
+                None => (self.plan.sections_at - at, None),
+            };
+            let length = most.min(usize::try_from(length).unwrap_or(usize::MAX));
+            let buffer = buffer.get_mut(..length).unwrap_or_default();
+            match from {
+                Some(from) => self.file.read_at(buffer, from)?,
+                None => buffer.fill(0),
+            }
+            length
+        };
+        self.position += read as u64;
+        Ok(read)
+    }
+}

@@ -1,0 +1,200 @@
+//! What stays of a file, and where it goes.
+//!
+//! ```text
+//! ELF header │ program headers │ kept ranges, in the order of the file │ section headers
+//! ```
+//!
+//! The sections keep their numbers and names, so that every link between them, and every symbol's
+//! section, stays right as it is. A dropped section keeps its address *and its size*, without bytes
+//! (`NOBITS`): that is how distributions make their debug files, which debuggers, symbolizers and
+//! Parca's server (it reads such files from debuginfod) know, while with a size of 0 no tool can
+//! tell any more which section an address is in.
+//!
+//! A kept range moves by a multiple of [`ALIGNMENT`], so what was aligned stays so. Segments that
+//! are loaded keep their offset in the original file, without bytes, since tools reckon with it from
+//! addresses of a process to those of the file.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+
+use object::elf::{PT_LOAD, PT_PHDR, SHF_COMPRESSED, SHT_NOBITS, SHT_NULL};
+use object::pod;
+
+use crate::elf::{Elf, Header, LE, ProgramHeader, SectionHeader, has_data, inside};
+use crate::keep::is_kept;
+use crate::{Extraction, Refused, Source};
+
+/// As much as the tables in kept sections ask for.
+const ALIGNMENT: u64 = 8;
+/// What stands between kept sections and is not longer is kept too: it is padding, and notes that
+/// belong together stay together.
+const GAP: u64 = 64;
+
+/// What a file is good for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    pub dwarf: bool,
+    pub symbols: bool,
+    pub go_functions: bool,
+}
+
+#[derive(Debug)]
+pub struct Plan {
+    /// The header and the program headers.
+    pub(crate) head: Vec<u8>,
+    pub(crate) moves: Vec<Move>,
+    pub(crate) sections: Vec<SectionHeader>,
+    pub(crate) sections_at: u64,
+    pub(crate) contents: Contents,
+}
+
+/// A range of the file, and where it begins in the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    pub from: Range<u64>,
+    pub to: u64,
+}
+
+impl Plan {
+    /// Keeps what names code.
+    pub fn strip(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+        Self::of(Elf::read(source)?)
+    }
+
+    /// Keeps everything.
+    pub fn whole(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+        let elf = Elf::read(source)?;
+        let from = 0..elf.length;
+        let whole = Move { from, to: 0 };
+        Ok(Self {
+            head: Vec::new(),
+            sections: Vec::new(),
+            sections_at: elf.length,
+            contents: Self::of(elf)?.contents,
+            moves: vec![whole],
+        })
+    }
+
+    fn of(mut elf: Elf) -> Result<Self, Refused> {
+        let mut contents = Contents::default();
+        let mut kept = Vec::new();
+        let mut is_dropped = vec![false; elf.sections.len()];
+        for (number, section) in elf.sections.iter().enumerate() {
+            let name = elf.name(section);
+            if section.sh_type.get(LE) == SHT_NULL || !has_data(section) {
+                continue;
+            }
+            if number != elf.names_section && !is_kept(name, section, &mut contents) {
+                if let Some(is_dropped) = is_dropped.get_mut(number) {
+                    *is_dropped = true;
+                }
+                continue;
+            }
+            let (offset, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
+            kept.push(inside("a section", offset, size, elf.length)?);
+        }
+        if contents == Contents::default() {
+            return Err(Refused::NoNames);
+        }
+        let head = size_of::<Header>() + size_of_val(&elf.programs[..]);
+        let moves = lay_out(kept, head as u64);
+        let end = moves.last().map_or(head as u64, Move::end);
+        let sections_at = end.next_multiple_of(ALIGNMENT);
+
+        for program in &mut elf.programs {
+            place_segment(program, &moves);
+        }
+        for (section, is_dropped) in elf.sections.iter_mut().zip(is_dropped) {
+            place_section(section, is_dropped, head as u64, &moves);
+        }
+        elf.header.e_phoff.set(LE, size_of::<Header>() as u64);
+        elf.header.e_shoff.set(LE, sections_at);
+        let mut bytes = Vec::with_capacity(head);
+        bytes.extend_from_slice(pod::bytes_of(&elf.header));
+        bytes.extend_from_slice(pod::bytes_of_slice(&elf.programs));
+        Ok(Self {
+            head: bytes,
+            moves,
+            sections: elf.sections,
+            sections_at,
+            contents,
+        })
+    }
+
+    pub fn contents(&self) -> Contents {
+        self.contents
+    }
+
+    /// Bytes of the result.
+    pub fn size(&self) -> u64 {
+        self.sections_at + size_of_val(&self.sections[..]) as u64
+    }
+
+    /// The result. The file has to be the one that the plan was made of.
+    pub fn extract(self, file: File) -> io::Result<Extraction> {
+        Extraction::new(self, file)
+    }
+}
+
+impl Move {
+    pub fn end(&self) -> u64 {
+        self.to + (self.from.end - self.from.start)
+    }
+}
+
+/// Puts the ranges one behind the other; those that overlap or almost touch become one, so that the
+/// result is never much larger than the file.
+fn lay_out(mut kept: Vec<Range<u64>>, start: u64) -> Vec<Move> {
+    kept.sort_unstable_by_key(|range| (range.start, range.end));
+    kept.dedup_by(|next, range| {
+        let is_one = next.start <= range.end.saturating_add(GAP);
+        if is_one {
+            range.end = range.end.max(next.end);
+        }
+        is_one
+    });
+    let mut at = start;
+    let place = |from: Range<u64>| {
+        // As far behind a multiple as in the file.
+        at = at.next_multiple_of(ALIGNMENT) + from.start % ALIGNMENT;
+        let to = at;
+        at += from.end - from.start;
+        Move { from, to }
+    };
+    kept.into_iter().map(place).collect()
+}
+
+/// Where bytes of the file are in the result, if all of them are there.
+fn moved(moves: &[Move], offset: u64, size: u64) -> Option<u64> {
+    let after = moves.partition_point(|moved| moved.from.start <= offset);
+    let moved = moves.get(after.checked_sub(1)?)?;
+    let is_inside = offset.checked_add(size)? <= moved.from.end;
+    is_inside.then(|| moved.to + (offset - moved.from.start))
+}
+
+fn place_segment(program: &mut ProgramHeader, moves: &[Move]) {
+    let (offset, size) = (program.p_offset.get(LE), program.p_filesz.get(LE));
+    match program.p_type.get(LE) {
+        PT_LOAD => program.p_filesz.set(LE, 0),
+        PT_PHDR => program.p_offset.set(LE, size_of::<Header>() as u64),
+        _ => match moved(moves, offset, size) {
+            Some(to) => program.p_offset.set(LE, to),
+            None => program.p_filesz.set(LE, 0),
+        },
+    }
+}
+
+fn place_section(section: &mut SectionHeader, is_dropped: bool, head: u64, moves: &[Move]) {
+    if is_dropped {
+        section.sh_type.set(LE, SHT_NOBITS);
+        let flags = section.sh_flags.get(LE) & !u64::from(SHF_COMPRESSED);
+        section.sh_flags.set(LE, flags);
+    }
+    if section.sh_type.get(LE) == SHT_NULL {
+        return;
+    }
+    let (offset, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
+    let to = has_data(section).then(|| moved(moves, offset, size));
+    section.sh_offset.set(LE, to.flatten().unwrap_or(head));
+}

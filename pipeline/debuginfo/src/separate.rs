@@ -1,0 +1,168 @@
+//! The file in which the DWARF of a stripped executable may stand.
+//!
+//! Distributions put it under `/usr/lib/debug`, by the build id or beside the executable's own path,
+//! and the executable names it in `.gnu_debuglink`, with a checksum. A file counts only if it has
+//! the same build id or that checksum: what is found may be of another version, or be laid there by
+//! whoever made the container.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+use flate2::Crc;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+
+use crate::Source;
+use crate::elf::{Elf, build_id};
+
+const MAX_NOTES: u64 = 64 << 10;
+/// A name and a checksum.
+const MAX_LINK: u64 = 4096;
+/// What is read at a time for a checksum.
+const PIECE: usize = 256 << 10;
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub struct Places<'a> {
+    /// The roots of the process that has the executable and of this one.
+    pub roots: &'a [PathBuf],
+    /// The executable's path below its root.
+    pub executable: &'a Path,
+    /// Where debug files are below each root.
+    pub directories: &'a [PathBuf],
+}
+
+/// A file that belongs to an executable.
+#[derive(Debug)]
+pub struct Separate {
+    pub file: File,
+    pub path: PathBuf,
+}
+
+/// The file with the DWARF of this one.
+pub fn separate(source: &(impl Source + ?Sized), places: &Places<'_>) -> Option<Separate> {
+    let wanted = Identity::of(source)?;
+    for root in places.roots {
+        let Ok(root_fd) = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+            continue;
+        };
+        for path in wanted.candidates(places) {
+            if let Ok(file) = open_below(&root_fd, &path)
+                && wanted.is_of(&file)
+            {
+                return Some(Separate { file, path });
+            }
+        }
+    }
+    None
+}
+
+/// How an executable says which file is its own.
+struct Identity {
+    build_id: Option<Vec<u8>>,
+    link: Option<(String, u32)>,
+}
+
+impl Identity {
+    fn of(source: &(impl Source + ?Sized)) -> Option<Self> {
+        let elf = Elf::read(source).ok()?;
+        let content = |name: &[u8], limit| {
+            let section = elf.find(name)?;
+            elf.content(source, "a note", section, limit).ok()
+        };
+        let notes = content(b".note.gnu.build-id", MAX_NOTES);
+        let link = content(b".gnu_debuglink", MAX_LINK);
+        Some(Self {
+            build_id: notes.and_then(|notes| build_id(&notes).map(<[u8]>::to_vec)),
+            link: link.and_then(|link| debug_link(&link)),
+        })
+    }
+
+    /// The likeliest first.
+    fn candidates(&self, places: &Places<'_>) -> Vec<PathBuf> {
+        let mut candidates = Vec::new();
+        if let Some([first, rest @ ..]) = self.build_id.as_deref() {
+            let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+            let path = format!(".build-id/{first:02x}/{rest}.debug");
+            candidates.extend(places.directories.iter().map(|folder| folder.join(&path)));
+        }
+        if let Some((name, _)) = &self.link {
+            let folder = places.executable.parent().unwrap_or(Path::new("/"));
+            candidates.push(folder.join(name));
+            candidates.push(folder.join(".debug").join(name));
+            let below = folder.strip_prefix("/").unwrap_or(folder);
+            let in_folder = |directory: &PathBuf| directory.join(below).join(name);
+            candidates.extend(places.directories.iter().map(in_folder));
+        }
+        candidates
+    }
+
+    fn is_of(&self, candidate: &File) -> bool {
+        let Some(found) = Self::of(candidate) else {
+            return false;
+        };
+        if self.build_id.is_some() && found.build_id.is_some() {
+            return self.build_id == found.build_id;
+        }
+        let sum = self.link.as_ref().map(|(_, sum)| *sum);
+        sum.is_some() && checksum(candidate).ok() == sum
+    }
+}
+
+/// The name, and the checksum at the next multiple of four.
+fn debug_link(link: &[u8]) -> Option<(String, u32)> {
+    let end = link.iter().position(|&byte| byte == 0)?;
+    let name = std::str::from_utf8(link.get(..end)?).ok()?;
+    let sum = link.get((end + 1).next_multiple_of(4)..)?;
+    let sum = u32::from_le_bytes(*sum.first_chunk()?);
+    let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+    is_name.then(|| (name.to_owned(), sum))
+}
+
+fn checksum(file: &File) -> io::Result<u32> {
+    let length = file.length()?;
+    let mut sum = Crc::new();
+    let mut piece = vec![0; PIECE];
+    let mut at = 0;
+    while at < length {
+        let size = (length - at).min(PIECE as u64);
+        let piece = piece.get_mut(..size as usize).unwrap_or_default();
+        file.read_at(piece, at)?;
+        sum.update(piece);
+        at += size;
+    }
+    Ok(sum.sum())
+}
+
+/// A path in a container may lead anywhere by its links: not out of its root, and to no pipe or
+/// device, of which some act when they are opened.
+fn open_below(root: &impl std::os::fd::AsFd, path: &Path) -> io::Result<File> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let found = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
+    if !found.metadata()?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_a_name_without_a_folder() {
+        let check = |link: &[u8], expected: Option<(&str, u32)>| {
+            let expected = expected.map(|(name, sum)| (name.to_owned(), sum));
+            assert_eq!(debug_link(link), expected, "{link:?}");
+        };
+        check(b"abc\0\x01\x02\x03\x04", Some(("abc", 0x0403_0201)));
+        check(b"a\0\0\0\x01\0\0\0", Some(("a", 1)));
+        check(b"abc\0\x01\x02\x03", None);
+        check(b"abc", None);
+        check(b"\0\0\0\0\x01\0\0\0", None);
+        check(b"..\0\0\x01\0\0\0", None);
+        check(b"a/b\0\x01\0\0\0", None);
+    }
+}

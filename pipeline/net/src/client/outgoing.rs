@@ -1,0 +1,58 @@
+//! Bodies of requests: known from the start, or coming while they are sent.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
+
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    Whole(Option<Bytes>),
+    /// So many bytes are still to come.
+    Streamed {
+        chunks: mpsc::Receiver<Bytes>,
+        left: u64,
+    },
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut *self {
+            Outgoing::Whole(body) => {
+                let body = body.take().filter(|body| !body.is_empty());
+                Poll::Ready(body.map(|body| Ok(Frame::data(body))))
+            }
+            Outgoing::Streamed { chunks, left } => {
+                let Some(chunk) = ready!(chunks.poll_recv(cx)) else {
+                    let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "its source ended");
+                    return Poll::Ready((*left > 0).then(|| Err(cut())));
+                };
+                *left = left.saturating_sub(chunk.len() as u64);
+                Poll::Ready(Some(Ok(Frame::data(chunk))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Outgoing::Whole(body) => body.as_ref().is_none_or(Bytes::is_empty),
+            Outgoing::Streamed { left, .. } => *left == 0,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(match self {
+            Outgoing::Whole(body) => body.as_ref().map_or(0, Bytes::len) as u64,
+            Outgoing::Streamed { left, .. } => *left,
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Records that say more than their bytes can bear, or what cannot be.
+
+#[expect(dead_code, reason = "each test uses its part of the helpers")]
+mod records;
+
+use std::sync::Arc;
+
+use arrow_array::types::{Int32Type, UInt32Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, ListViewArray, RecordBatch, RunArray,
+    UInt32Array,
+};
+use arrow_buffer::ScalarBuffer;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{Field, Schema};
+use profcol_parca::ipc::{self, BadRecord};
+use profcol_parca::v1::Stacks;
+use profcol_parca::{Refused, read_samples, to_model};
+use profcol_profile::testkit::model_of;
+use profcol_profile::{
+    CheckOptions, Dictionary, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile,
+    Profiles, ResourceProfiles, SampleRef, Samples, ScopeProfiles, check,
+};
+use records::{LIMIT, encode_v1, encode_v2};
+
+#[test]
+fn runs_of_billions_of_rows_are_refused_before_they_are_unrolled() {
+    let ends = Int32Array::from(vec![i32::MAX]);
+    let runs = RunArray::<Int32Type>::try_new(&ends, &Int64Array::from(vec![1])).expect("a run");
+    let schema = Arc::new(Schema::new(vec![Field::new(
+        "value",
+        runs.data_type().clone(),
+        true,
+    )]));
+    let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(runs)]).expect("a batch");
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema).expect("a writer");
+    writer.write(&batch).expect("can be written");
+    let record = writer.into_inner().expect("can be written");
+    assert!(record.len() < 1000);
+    let refused = ipc::read(&record, LIMIT).expect_err("it takes gigabytes");
+    assert!(matches!(refused, BadRecord::TooLarge { .. }), "{refused}");
+}
+
+#[test]
+fn stacks_with_too_many_frames_are_refused() {
+    const FRAMES: i32 = 17_000_000;
+    let tape: Vec<u32> = (0..500_u32)
+        .map(|n| n.wrapping_mul(2_654_435_761))
+        .collect();
+    let record = encode_v2(&model_of(&tape));
+    let batch = ipc::read(&record, LIMIT).expect("is right");
+    let batch = batch.expect("has rows");
+    let rows = i32::try_from(batch.num_rows()).expect("a few");
+    assert!(rows > 3, "{rows}");
+    let place = batch.schema_ref().index_of("stacktrace").expect("is there");
+    let stacks = batch.column(place);
+    let stacks: &ListViewArray = stacks.as_any().downcast_ref().expect("views of lists");
+    let frames = stacks.values().as_any();
+    let frames: &DictionaryArray<UInt32Type> = frames.downcast_ref().expect("a dictionary");
+    let keys = UInt32Array::from(vec![0; FRAMES as usize]);
+    let frames: ArrayRef = Arc::new(
+        DictionaryArray::<UInt32Type>::try_new(keys, frames.values().clone()).expect("right keys"),
+    );
+    let field = Field::new("item", frames.data_type().clone(), true);
+    let check = |sizes: Vec<i32>| {
+        let views = ListViewArray::try_new(
+            Arc::new(field.clone()),
+            ScalarBuffer::from(vec![0; rows as usize]),
+            ScalarBuffer::from(sizes),
+            frames.clone(),
+            None,
+        );
+        let mut columns = batch.columns().to_vec();
+        columns[place] = Arc::new(views.expect("right views"));
+        let batch = RecordBatch::try_new(batch.schema(), columns).expect("as many rows");
+        to_model(&read_samples(&batch).expect("is right"), &Stacks::default())
+    };
+    // One stack of many frames is fine, however many samples have it.
+    assert!(check(vec![FRAMES / 3; rows as usize]).is_ok());
+    let refused = check(vec![FRAMES; rows as usize]).expect_err("too many");
+    let Refused::Shape(reason) = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(reason, "the stacks have more than 16777216 frames");
+}
+
+#[test]
+fn negative_lines_and_ranges_that_end_before_they_begin_are_left_out() {
+    let mut dictionary = Dictionary::default();
+    let name = dictionary.strings.push("name");
+    let mapping = dictionary.mappings.push(MappingRef {
+        mapping: Mapping {
+            memory_start: 9,
+            memory_limit: 3,
+            filename: name,
+            ..Mapping::default()
+        },
+        attributes: &[],
+    });
+    let function = dictionary.functions.push(profcol_profile::Function {
+        name,
+        ..profcol_profile::Function::default()
+    });
+    let line = Line {
+        function,
+        line: -7,
+        column: -1,
+    };
+    let location = dictionary.locations.push(LocationRef {
+        location: Location {
+            mapping,
+            address: 1,
+        },
+        lines: &[line],
+        attributes: &[],
+    });
+    let mut samples = Samples::default();
+    samples.push(SampleRef {
+        stack: dictionary.stacks.push(&[location]),
+        values: &[1],
+        ..SampleRef::default()
+    });
+    let profile = Profile {
+        samples,
+        ..Profile::default()
+    };
+    let scope = ScopeProfiles {
+        profiles: vec![Arc::new(profile)],
+        ..ScopeProfiles::default()
+    };
+    let model = Model {
+        dictionary: Arc::new(dictionary),
+        resources: vec![ResourceProfiles {
+            scopes: vec![scope],
+            ..ResourceProfiles::default()
+        }],
+    };
+    let read = |record: &[u8]| {
+        let batch = ipc::read(record, LIMIT).expect("is right");
+        batch.expect("has rows")
+    };
+    let (samples, stacks) = encode_v1(&model);
+    let mut known = Stacks::default();
+    known.add(&read(&stacks)).expect("are stacks");
+    for record in [samples, encode_v2(&model)] {
+        let samples = read_samples(&read(&record)).expect("are samples");
+        let model = to_model(&samples, &known).expect("is whole");
+        assert_eq!(model.sample_count(), 1);
+        let profiles = Profiles::from_model(model);
+        check(&profiles.to_wire(), CheckOptions::default()).expect("is as OTLP wants it");
+    }
+}

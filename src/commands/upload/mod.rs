@@ -1,0 +1,122 @@
+//! `profcol upload`: the pipeline from the receiver `padata` to the exporter `parca` as one line, which
+//! ends by itself and says what it left.
+
+mod progress;
+mod summary;
+
+use profcol_component::Meter;
+use profcol_config::Duration;
+use profcol_engine::telemetry;
+use profcol_receivers::padata::{Recording, State, survey};
+use serde_json::{Value, json};
+
+use self::progress::Progress;
+use super::run::{Until, in_runtime, serve};
+use super::{Failure, load};
+use crate::cli::{Configuration, Server, Upload};
+
+pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Failure> {
+    let before = recordings(command)?;
+    let Some(server) = command.to.as_ref().filter(|_| !command.dry_run) else {
+        return summary::tell_contents(&command.folder, &before);
+    };
+    let own = configuration_of(command, server)?.to_string();
+    // A `$` in it is no reference to anything.
+    let own = format!("yaml:{}", own.replace('$', "$$"));
+    let loaded = load::load(&Configuration {
+        uris: [&[own], &configuration.uris[..]].concat(),
+        sets: configuration.sets.clone(),
+        feature_gates: Vec::new(),
+    })?;
+    telemetry::init_logs(&loaded.document.service.telemetry.logs)
+        .map_err(|error| Failure::Configuration(error.to_string()))?;
+    let meter = Meter::default();
+    let progress = Progress::new(&meter, &before);
+    let served = in_runtime(async {
+        tokio::select! {
+            served = serve(&loaded.document, &meter, Until::InputEnds) => served,
+            never = progress.show() => match never {},
+        }
+    });
+    progress.end();
+    let after = recordings(command)?;
+    let left = summary::tell_left(&progress, &before, &after)?;
+    served?;
+    match left {
+        0 => Ok(()),
+        // It was told to stop.
+        left => Err(Failure::Runtime(format!(
+            "{left} files were not uploaded as a whole"
+        ))),
+    }
+}
+
+fn recordings(command: &Upload) -> Result<Vec<Recording>, Failure> {
+    survey(&command.folder)
+        .map_err(|error| Failure::Runtime(format!("{}: {error}", command.folder.display())))
+}
+
+/// The receiver and the exporter as the command line wants them.
+fn configuration_of(command: &Upload, server: &Server) -> Result<Value, Failure> {
+    let folder = command.folder.to_str().ok_or_else(|| {
+        Failure::Usage(format!(
+            "{} is not UTF-8, which a path in a configuration has to be",
+            command.folder.display()
+        ))
+    })?;
+    if command.insecure && server.is_plaintext == Some(false) {
+        return Err(Failure::Usage(
+            "--insecure is plaintext, and grpcs:// is not; --insecure-skip-verify trusts any certificate"
+                .to_owned(),
+        ));
+    }
+    let headers: Vec<Value> = command
+        .headers
+        .iter()
+        .map(|(name, value)| json!({ "name": name, "value": value }))
+        .collect();
+    let (pause, longest_pause) = (Duration::from_millis(500), Duration::from_millis(5000));
+    let give_up_after = match command.give_up_after {
+        never if never.is_zero() => longest_pause,
+        after => after,
+    };
+    Ok(json!({
+        "receivers": { "padata": {
+            "storage_path": folder,
+            "follow": false,
+            "when_undelivered": "leave",
+            "after": if command.keep { "keep" } else { "delete" },
+        }},
+        "exporters": { "parca": {
+            "endpoint": server.address,
+            "headers": headers,
+            "bearer_token_file": command.bearer_token_file.as_deref().unwrap_or_default(),
+            "tls": {
+                "insecure": server.is_plaintext.unwrap_or(command.insecure),
+                "insecure_skip_verify": command.insecure_skip_verify,
+                "ca_file": command.ca_file.as_deref().unwrap_or_default(),
+            },
+            "retry_on_failure": {
+                "initial_interval": pause.min(give_up_after).to_string(),
+                "max_interval": longest_pause.min(give_up_after).to_string(),
+                "max_elapsed_time": command.give_up_after.to_string(),
+            },
+        }},
+        "service": {
+            "telemetry": { "logs": { "level": "warn" }, "metrics": { "level": "none" } },
+            "pipelines": { "profiles": { "receivers": ["padata"], "exporters": ["parca"] } },
+        },
+    }))
+}
+
+/// How many batches of a file are still to be delivered.
+fn waiting(recording: &Recording) -> u64 {
+    match recording.state {
+        State::Waiting {
+            batches,
+            settled,
+            refused,
+        } => u64::from(batches.saturating_sub(settled)) + refused as u64,
+        State::Delivered | State::InUse | State::Unreadable(_) => 0,
+    }
+}

@@ -1,0 +1,116 @@
+//! How far an upload has come, while it runs: a bar on a terminal, and a line now and then elsewhere.
+
+use std::convert::Infallible;
+use std::io::{IsTerminal, Write, stderr};
+use std::time::Duration;
+
+use profcol_component::{IntCounter, Meter};
+use profcol_receivers::padata::Recording;
+
+use super::waiting;
+
+const WIDTH: u64 = 30;
+const ON_TERMINAL: Duration = Duration::from_millis(200);
+const ELSEWHERE: Duration = Duration::from_secs(10);
+
+pub struct Progress {
+    batches: IntCounter,
+    files: IntCounter,
+    all_batches: u64,
+    all_files: usize,
+    is_on_terminal: bool,
+}
+
+impl Progress {
+    /// Reads what the receiver counts.
+    pub fn new(meter: &Meter, recordings: &[Recording]) -> Self {
+        let counter = |name: &str| {
+            let name = format!("otelcol_receiver_padata_{name}");
+            meter.counter(&name, "What was delivered.", &[("receiver", "padata")])
+        };
+        Self {
+            batches: counter("delivered_batches"),
+            files: counter("delivered_files"),
+            all_batches: recordings.iter().map(waiting).sum(),
+            all_files: recordings.len(),
+            is_on_terminal: stderr().is_terminal(),
+        }
+    }
+
+    pub fn batches(&self) -> u64 {
+        self.batches.get()
+    }
+
+    pub fn files(&self) -> u64 {
+        self.files.get()
+    }
+
+    pub async fn show(&self) -> Infallible {
+        let pause = if self.is_on_terminal {
+            ON_TERMINAL
+        } else {
+            ELSEWHERE
+        };
+        loop {
+            if self.is_on_terminal {
+                self.draw();
+            }
+            tokio::time::sleep(pause).await;
+            if !self.is_on_terminal {
+                say(&format!("{}\n", self.line()));
+            }
+        }
+    }
+
+    pub fn end(&self) {
+        if self.is_on_terminal {
+            self.draw();
+            say("\n");
+        }
+    }
+
+    /// The cursor stays at the beginning, so that a line of the log takes the bar's place.
+    fn draw(&self) {
+        let bar = bar(self.batches(), self.all_batches);
+        say(&format!("\x1b[K{bar} {}\r", self.line()));
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{} of {} batches, {} of {} files",
+            self.batches(),
+            self.all_batches,
+            self.files(),
+            self.all_files
+        )
+    }
+}
+
+fn bar(done: u64, all: u64) -> String {
+    let full = (done.min(all) * WIDTH).checked_div(all).unwrap_or(WIDTH);
+    let (full, rest) = (full as usize, (WIDTH - full) as usize);
+    format!("[{}{}]", "=".repeat(full), " ".repeat(rest))
+}
+
+/// Whoever does not look at it need not have it.
+fn say(text: &str) {
+    let _ = stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_long_as_what_is_done() {
+        let check = |done, all, filled: usize| {
+            let expected = format!("[{:<30}]", "=".repeat(filled));
+            assert_eq!(bar(done, all), expected, "{done} of {all}");
+        };
+        check(0, 0, 30);
+        check(0, 7, 0);
+        check(1, 2, 15);
+        check(7, 7, 30);
+        check(9, 7, 30);
+    }
+}

@@ -1,0 +1,557 @@
+//! Debuginfo of executables that were sampled, on its way to a server.
+
+mod server;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use async_trait::async_trait;
+use profcol::REGISTRY;
+use profcol_component::{
+    Batch, BuildContext, BuildError, BuildId, Entry, Executable, Executables, Factory, Meter,
+    Output, Receiver, Registry, RunError, StatusBoard, Stop, entry,
+};
+use profcol_config::{Config, Host, Input, resolve};
+use profcol_engine::{Document, Graph, Service};
+use profcol_profile::{
+    AttributeRef, Interner, Location, LocationRef, Mapping, MappingRef, Model, Profile, Profiles,
+    ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx, Value, ValueType,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use self::server::{Fault, Server, Stage};
+use crate::backend::wait_until;
+use crate::support::skip;
+
+const ID: &str = "0123456789abcdef";
+const HASH: &str = "00112233445566778899aabbccddeeff";
+
+/// Offers executables and sends profiles that met them.
+struct Met {
+    config: MetConfig,
+    executables: Executables,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct MetConfig {
+    /// Each removed once it is open. With an empty path, no file is offered.
+    files: Vec<MetFile>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct MetFile {
+    build_id: String,
+    path: String,
+    samples: i64,
+}
+
+impl Config for MetConfig {}
+
+impl Factory for Met {
+    const NAME: &'static str = "met";
+    type Config = MetConfig;
+    type Component = dyn Receiver;
+
+    fn build(config: &MetConfig, context: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
+        Ok(Box::new(Self {
+            config: config.clone(),
+            executables: context.executables.clone(),
+        }))
+    }
+}
+
+#[async_trait]
+impl Receiver for Met {
+    async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
+        for file in &self.config.files {
+            if file.path.is_empty() {
+                continue;
+            }
+            let opened = File::open(&file.path).unwrap();
+            fs::remove_file(&file.path).unwrap();
+            self.executables.offer(&Executable {
+                build_id: BuildId::Gnu(file.build_id.clone()),
+                hash: HASH.into(),
+                path: file.path.clone().into(),
+                pid: std::process::id(),
+                file: Arc::new(opened),
+            });
+        }
+        while !stop.is_cancelled() {
+            let batch = Batch::new(profiles(&self.config.files));
+            output.push(batch).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+}
+
+fn profiles(files: &[MetFile]) -> Profiles {
+    let mut rows = Interner::new();
+    let mut samples = Samples::default();
+    let text = |rows: &mut Interner, key: &str, value: &str| {
+        let key = rows.string(key);
+        rows.attribute(AttributeRef {
+            key,
+            value: &Value::from(value),
+            unit: StringIdx::UNSET,
+        })
+    };
+    let native = text(&mut rows, "profile.frame.type", "native");
+    for file in files {
+        let id = text(&mut rows, "process.executable.build_id.gnu", &file.build_id);
+        let filename = rows.string("/bin/program");
+        let mapping = rows.mapping(MappingRef {
+            mapping: Mapping {
+                filename,
+                ..Mapping::default()
+            },
+            attributes: &[id],
+        });
+        let location = rows.location(LocationRef {
+            location: Location {
+                mapping,
+                address: 0x1234,
+            },
+            lines: &[],
+            attributes: &[native],
+        });
+        let stack = rows.stack(&[location]);
+        samples.push(SampleRef {
+            stack,
+            values: &[file.samples],
+            ..SampleRef::default()
+        });
+    }
+    let count = ValueType {
+        kind: rows.string("samples"),
+        unit: rows.string("count"),
+    };
+    let profile = Profile {
+        sample_type: Some(count),
+        period_type: Some(count),
+        samples,
+        time_unix_nano: 1_700_000_000_000_000_000,
+        duration_nano: 1_000_000_000,
+        ..Profile::default()
+    };
+    Profiles::from_model(Model {
+        dictionary: Arc::new(rows.finish()),
+        resources: vec![ResourceProfiles {
+            scopes: vec![ScopeProfiles {
+                profiles: vec![Arc::new(profile)],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }],
+    })
+}
+
+/// A service that met files and uploads them.
+struct Rig {
+    folder: TempDir,
+    files: Vec<MetFile>,
+    meter: Meter,
+    running: Option<(Runtime, Service)>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            files: Vec::new(),
+            meter: Meter::default(),
+            running: None,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn meet(&mut self, build_id: &str, path: &Path, samples: i64) {
+        self.files.push(MetFile {
+            build_id: build_id.into(),
+            path: path.to_str().unwrap().into(),
+            samples,
+        });
+    }
+
+    /// With a small executable.
+    fn usual() -> Self {
+        let mut rig = Self::new();
+        let path = rig.small("small");
+        rig.meet(ID, &path, 1);
+        rig
+    }
+
+    fn small(&self, name: &str) -> PathBuf {
+        let seed = crate::support::root().join("fuzz/seeds/debuginfo/plain.so");
+        let path = self.path(name);
+        fs::copy(seed, &path).unwrap();
+        path
+    }
+
+    /// One of some megabytes.
+    fn large(&self) -> PathBuf {
+        let path = self.path("large");
+        fs::copy(env!("CARGO_BIN_EXE_profcol"), &path).unwrap();
+        path
+    }
+
+    fn start(&mut self, server: &Server, options: &str) {
+        const RECEIVERS: &[Entry<dyn Receiver>] = &[entry::<Met>()];
+        let registry = Registry {
+            receivers: RECEIVERS,
+            ..REGISTRY
+        };
+        let files: Vec<String> = self
+            .files
+            .iter()
+            .map(|file| {
+                format!(
+                    "{{build_id: '{}', path: '{}', samples: {}}}",
+                    file.build_id, file.path, file.samples
+                )
+            })
+            .collect();
+        let config = format!(
+            "yaml:{{receivers: {{met: {{files: [{}]}}}}, exporters: {{parca: {{endpoint: '{}', tls: {{insecure: true}}, schema: v1, debuginfo: {{{options}}}}}}}, service: {{pipelines: {{profiles: {{receivers: [met], exporters: [parca]}}}}}}}}",
+            files.join(", "),
+            server.address,
+        );
+        let input = Input {
+            configs: vec![config],
+            sets: Vec::new(),
+        };
+        let resolved = resolve(&input, &Host::default()).unwrap_or_else(|error| panic!("{error}"));
+        let document = Document::read(&resolved.root, &registry)
+            .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
+        let graph = Graph::build(&document, &self.meter, &StatusBoard::default()).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let service = runtime.block_on(Service::start(graph, &self.meter));
+        self.running = Some((runtime, service.unwrap()));
+    }
+
+    fn stop(&mut self) {
+        if let Some((runtime, service)) = self.running.take() {
+            let report = runtime.block_on(service.stop(Duration::from_secs(20)));
+            assert!(report.failures.is_empty(), "{:?}", report.failures);
+        }
+    }
+
+    /// The value of a counter that has this label.
+    fn count(&self, name: &str, label: &str) -> u64 {
+        let text = String::from_utf8(self.meter.render().unwrap()).unwrap();
+        let line = text.lines().find(|line| {
+            line.starts_with(&format!("otelcol_exporter_parca_debuginfo_{name}{{"))
+                && line.contains(label)
+        });
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or(0)
+    }
+
+    fn wait_for(&self, name: &str, label: &str) {
+        wait_until(&format!("{name} {label}"), || self.count(name, label) > 0);
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_by_then_arrives_once_and_in_order() {
+    let server = Server::new();
+    let mut rig = Rig::usual();
+    let original = fs::read(rig.path("small")).unwrap();
+    rig.start(&server, "");
+    rig.wait_for("uploads", "uploaded");
+    let entry = server.uploaded(ID).unwrap();
+    assert_eq!(entry.hash, HASH);
+    assert_eq!(entry.content.len() as u64, entry.size);
+    assert!(entry.content.len() < original.len());
+    let bytes = rig.count("uploaded_bytes", "");
+    assert_eq!(bytes, entry.size);
+    std::thread::sleep(Duration::from_millis(200));
+    let expected = [
+        "ShouldInitiateUpload",
+        "InitiateUpload",
+        "Upload",
+        "MarkUploadFinished",
+    ];
+    assert_eq!(server.calls(), expected);
+    rig.stop();
+}
+
+#[test]
+fn whole_files_go_where_that_is_asked_for() {
+    let server = Server::new();
+    let mut rig = Rig::usual();
+    let original = fs::read(rig.path("small")).unwrap();
+    rig.start(&server, "strip: false");
+    rig.wait_for("uploads", "uploaded");
+    assert!(server.uploaded(ID).unwrap().content == original);
+    rig.stop();
+}
+
+#[test]
+fn the_hottest_goes_first() {
+    // So that all are known when the first one goes.
+    let server = Server::with(Fault::AwayFor(1));
+    let mut rig = Rig::new();
+    for (build_id, samples) in [("cold", 1), ("hot", 100), ("warm", 10)] {
+        let path = rig.small(build_id);
+        rig.meet(build_id, &path, samples);
+    }
+    // Pays for the first upload for a second, and so on.
+    rig.start(&server, "rate_limit: 10000");
+    wait_until("all to arrive", || server.state().files.len() == 3);
+    let mut order: Vec<_> = server
+        .state()
+        .files
+        .iter()
+        .map(|(build_id, entry)| (entry.upload_id.clone(), build_id.clone()))
+        .collect();
+    order.sort();
+    let order: Vec<_> = order.into_iter().map(|(_, build_id)| build_id).collect();
+    assert_eq!(order, ["hot", "warm", "cold"]);
+    rig.stop();
+}
+
+#[test]
+fn what_a_server_has_is_not_asked_for_again_even_after_a_restart() {
+    let server = Server::new();
+    server.state().add(ID, Stage::Uploaded);
+    let mut rig = Rig::usual();
+    let state = format!("state_directory: '{}'", rig.path("state").display());
+    rig.start(&server, &state);
+    rig.wait_for("uploads", "there");
+    rig.stop();
+    assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
+    rig.small("small");
+    let other = rig.small("other");
+    rig.meet("other", &other, 1);
+    rig.start(&server, &state);
+    wait_until("the other", || server.uploaded("other").is_some());
+    rig.stop();
+    let asked = server.calls();
+    let asked = asked.iter().filter(|call| *call == "ShouldInitiateUpload");
+    assert_eq!(asked.count(), 2, "one for each");
+}
+
+#[test]
+fn somebody_elses_upload_is_left_alone() {
+    let server = Server::new();
+    server.state().add(ID, Stage::Uploading);
+    let mut rig = Rig::usual();
+    rig.start(&server, "");
+    rig.wait_for("uploads", "in_progress");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
+    assert_eq!(rig.count("waiting", ""), 1);
+    rig.stop();
+}
+
+#[test]
+fn what_cannot_be_uploaded_is_counted_by_its_reason() {
+    let server = Server::new();
+    let mut rig = Rig::new();
+    let script = rig.path("script");
+    fs::write(&script, "#!/bin/sh".repeat(100)).unwrap();
+    rig.meet("script", &script, 1);
+    let large = rig.large();
+    rig.meet("large", &large, 1);
+    rig.meet("elsewhere", Path::new(""), 1);
+    let short = rig.small("short");
+    rig.meet("ab", &short, 1);
+    rig.start(&server, "max_file_size: 100000");
+    rig.wait_for("skipped", "unsupported");
+    rig.wait_for("skipped", "too_large");
+    rig.wait_for("skipped", "no_file");
+    rig.wait_for("uploads", "refused");
+    assert_eq!(rig.count("skipped", "no_file"), 1);
+    assert_eq!(server.calls(), ["ShouldInitiateUpload"; 2]);
+    rig.stop();
+}
+
+#[test]
+fn a_server_that_was_away_gets_it_when_it_is_back() {
+    let server = Server::with(Fault::AwayFor(1));
+    let mut rig = Rig::usual();
+    rig.start(&server, "");
+    wait_until("it to arrive", || server.uploaded(ID).is_some());
+    assert_eq!(server.calls().len(), 5);
+    rig.stop();
+}
+
+#[test]
+fn a_server_without_the_service_is_asked_once() {
+    let server = Server::with(Fault::NoService);
+    let mut rig = Rig::usual();
+    rig.start(&server, "");
+    wait_until("it to be asked", || !server.calls().is_empty());
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
+    rig.stop();
+}
+
+#[test]
+fn an_upload_that_is_cut_off_or_stands_still_is_never_said_to_be_finished() {
+    for fault in [Fault::CutsOff(2), Fault::StandsStill(2)] {
+        let server = Server::with(fault);
+        let mut rig = Rig::new();
+        let large = rig.large();
+        rig.meet(ID, &large, 1);
+        rig.start(&server, "timeout: 1s, strip: false");
+        rig.wait_for("uploads", "broken");
+        assert_eq!(server.calls().last().unwrap(), "Upload", "{fault:?}");
+        assert_eq!(rig.count("waiting", ""), 1, "it waits to be stale");
+        rig.stop();
+    }
+}
+
+#[test]
+fn a_signed_url_gets_the_same_bytes() {
+    let server = Server::with_signed_url(StatusCode::OK);
+    let mut rig = Rig::usual();
+    rig.start(&server, "");
+    rig.wait_for("uploads", "uploaded");
+    let entry = server.uploaded(ID).unwrap();
+    assert_eq!(entry.content.len() as u64, entry.size);
+    let expected = [
+        "ShouldInitiateUpload",
+        "InitiateUpload",
+        "PUT",
+        "MarkUploadFinished",
+    ];
+    assert_eq!(server.calls(), expected);
+    rig.stop();
+}
+
+#[test]
+fn a_signed_url_that_expired_is_no_success() {
+    let server = Server::with_signed_url(StatusCode::FORBIDDEN);
+    let mut rig = Rig::usual();
+    rig.start(&server, "");
+    rig.wait_for("uploads", "broken");
+    assert_eq!(server.calls().last().unwrap(), "PUT");
+    rig.stop();
+}
+
+const PROGRAM: &str = r#"
+#include <cstdio>
+#include <cstdlib>
+
+static inline __attribute__((always_inline)) unsigned inlined(unsigned x) {
+    return x * 2654435761u ^ (x >> 7);
+}
+
+__attribute__((noinline)) unsigned busy(unsigned rounds) {
+    unsigned x = 1;
+    for (unsigned i = 0; i < rounds; i++) x = inlined(x + i);
+    return x;
+}
+
+int main() {
+    volatile unsigned x = 0;
+    for (int i = 0; i < 300; i++) x ^= busy(10000000);
+    return x == 42;
+}
+"#;
+
+#[test]
+fn a_profiled_program_is_named_by_its_upload_alone_after_it_ended() {
+    let is_root = fs::read_to_string("/proc/self/status")
+        .is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")));
+    if !is_root || !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        skip("this is not root, or the kernel has no type information (BTF)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("busy.cpp"), folder.path().join("busy"));
+    fs::write(&source, PROGRAM).unwrap();
+    let mut building = Command::new("g++");
+    building.args(["-O2", "-g", "-Wl,--build-id", "-o"]);
+    if !building
+        .arg(&program)
+        .arg(&source)
+        .status()
+        .is_ok_and(|built| built.success())
+    {
+        skip("there is no g++");
+        return;
+    }
+    let kept = folder.path().join("kept");
+    fs::copy(&program, &kept).unwrap();
+    let notes = said("readelf", &["-n", kept.to_str().unwrap()]).unwrap();
+    let id = notes.split("Build ID: ").nth(1).unwrap();
+    let id = id.split_whitespace().next().unwrap();
+
+    // It is away until the program has ended.
+    let server = Server::with(Fault::AwayFor(usize::MAX));
+    let config = format!(
+        "\
+receivers:
+  ebpf_cpu: {{frequency: 199, interval: 300ms, include: [{{executable: '{}'}}]}}
+exporters:
+  parca: {{endpoint: \"{}\", tls: {{insecure: true}}, schema: v1}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [ebpf_cpu], exporters: [parca]}}
+",
+        program.display(),
+        server.address
+    );
+    let mut profcol = crate::peers::profcol(&config);
+    profcol.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    let mut running = Command::new(&program).spawn().unwrap();
+    wait_until("it to be offered", || !server.calls().is_empty());
+    running.kill().unwrap();
+    running.wait().unwrap();
+    fs::remove_file(&program).unwrap();
+    server.state().fault = None;
+    wait_until("the upload", || server.uploaded(id).is_some());
+    let uploaded = folder.path().join("uploaded");
+    fs::write(&uploaded, server.uploaded(id).unwrap().content).unwrap();
+
+    let symbols = said("nm", &[kept.to_str().unwrap()]).unwrap();
+    let busy = symbols.lines().find(|line| line.contains("busy")).unwrap();
+    let start = u64::from_str_radix(busy.split(' ').next().unwrap(), 16).unwrap();
+    // Distributions have its version in its name.
+    let symbolizers = ["llvm-symbolizer", "llvm-symbolizer-22"];
+    let works = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    let symbolizer = symbolizers.into_iter().find(works);
+    let symbolizer = symbolizer.unwrap_or("llvm-symbolizer");
+    let names = |file: &Path| {
+        let at: Vec<String> = (0..64).map(|step| format!("{:#x}", start + step)).collect();
+        let mut arguments = vec!["--obj", file.to_str().unwrap()];
+        arguments.extend(at.iter().map(String::as_str));
+        said(symbolizer, &arguments)
+    };
+    let (Some(expected), Some(found)) = (names(&kept), names(&uploaded)) else {
+        return;
+    };
+    assert!(expected.contains("inlined\n"), "{expected}");
+    assert_eq!(found, expected);
+}
+
+fn said(program: &str, arguments: &[&str]) -> Option<String> {
+    match Command::new(program).args(arguments).output() {
+        Ok(output) if output.status.success() => Some(String::from_utf8(output.stdout).unwrap()),
+        outcome => {
+            skip(&format!("{program} does not work: {outcome:?}"));
+            None
+        }
+    }
+}

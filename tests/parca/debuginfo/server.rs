@@ -1,0 +1,393 @@
+//! A server that holds to Parca's rules about debuginfo, and misbehaves as told.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use ::http::request::Parts;
+use ::http::{HeaderMap, Method, Response, StatusCode};
+use bytes::Bytes;
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{
+    GrpcConversation, GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, HttpRequest,
+    HttpServer, HttpServerSettings, HttpService,
+};
+use profcol_parca::debuginfo::{
+    IN_PROGRESS, INITIATE_UPLOAD, MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, UPLOAD,
+};
+use profcol_parca::service::WRITE;
+use profcol_profile::proto::{Reader, Writer, tag};
+use tokio::runtime::Runtime;
+
+const LARGEST: u64 = 1_000_000_000;
+
+/// Dropped, it is gone with all its connections.
+pub struct Server {
+    pub address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    runtime: Option<Runtime>,
+}
+
+#[derive(Default)]
+pub struct State {
+    /// By build id.
+    pub files: HashMap<String, Entry>,
+    /// What was asked, in order.
+    pub calls: Vec<String>,
+    pub fault: Option<Fault>,
+    /// Uploads go there, and are answered so.
+    signed_url: Option<(String, StatusCode)>,
+    uploads: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub stage: Stage,
+    pub hash: String,
+    pub size: u64,
+    pub content: Vec<u8>,
+    pub upload_id: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Uploading,
+    Uploaded,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Answers the next so many questions with `Unavailable`.
+    AwayFor(usize),
+    /// Has no service for debuginfo.
+    NoService,
+    /// Reads so many messages of an upload and then no more.
+    StandsStill(usize),
+    /// Ends an upload after so many messages, as when the time is over.
+    CutsOff(usize),
+}
+
+impl Server {
+    pub fn new() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let settings = GrpcServerSettings {
+            endpoint: "127.0.0.1:0".into(),
+            ..GrpcServerSettings::default()
+        };
+        let state = Arc::<Mutex<State>>::default();
+        let server = {
+            let _inside = runtime.enter();
+            GrpcServer::bind(&settings, None).unwrap()
+        };
+        let address = server.local_addr().to_string().parse().unwrap();
+        let service = Service(Arc::clone(&state));
+        runtime.spawn(server.serve(service, std::future::pending()));
+        Self {
+            address,
+            state,
+            runtime: Some(runtime),
+        }
+    }
+
+    pub fn with(fault: Fault) -> Self {
+        let server = Self::new();
+        server.state().fault = Some(fault);
+        server
+    }
+
+    /// Has files put to a URL, which answers so.
+    pub fn with_signed_url(status: StatusCode) -> Self {
+        let server = Self::new();
+        let runtime = server.runtime.as_ref().unwrap();
+        let settings = HttpServerSettings {
+            endpoint: "127.0.0.1:0".into(),
+            ..HttpServerSettings::default()
+        };
+        let store = {
+            let _inside = runtime.enter();
+            HttpServer::bind(&settings, None).unwrap()
+        };
+        let url = format!("http://{}/bucket?signature=secret", store.local_addr());
+        runtime.spawn(store.serve(Store(Arc::clone(&server.state)), std::future::pending()));
+        server.state().signed_url = Some((url, status));
+        server
+    }
+
+    pub fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// The calls about debuginfo, without the services' names.
+    pub fn calls(&self) -> Vec<String> {
+        self.state().calls.clone()
+    }
+
+    pub fn uploaded(&self, build_id: &str) -> Option<Entry> {
+        let state = self.state();
+        let entry = state.files.get(build_id)?;
+        (entry.stage == Stage::Uploaded).then(|| entry.clone())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl State {
+    pub fn add(&mut self, build_id: &str, stage: Stage) {
+        let entry = Entry {
+            stage,
+            hash: "known".into(),
+            size: 1,
+            content: Vec::new(),
+            upload_id: "somebody's".into(),
+        };
+        self.files.insert(build_id.into(), entry);
+    }
+
+    fn decide(&self, build_id: &str) -> (bool, &'static str) {
+        match self.files.get(build_id).map(|entry| entry.stage) {
+            None => (
+                true,
+                "First time we see this Build ID, and it does not exist in debuginfod, therefore please upload!",
+            ),
+            Some(Stage::Uploading) => (false, IN_PROGRESS),
+            Some(Stage::Uploaded) => (
+                false,
+                "Debuginfo already exists and is not marked as invalid, therefore no new upload is needed.",
+            ),
+        }
+    }
+}
+
+/// The fields of a message that has texts and numbers.
+#[derive(Default)]
+struct Fields {
+    texts: HashMap<u32, Vec<u8>>,
+    numbers: HashMap<u32, u64>,
+}
+
+impl Fields {
+    fn read(message: &[u8]) -> Self {
+        let mut fields = Self::default();
+        let mut reader = Reader::new(message);
+        while let Some(found) = reader.tag().unwrap() {
+            let field = tag::field(found);
+            if found == tag::len(field) {
+                fields.texts.insert(field, reader.bytes().unwrap().to_vec());
+            } else {
+                fields.numbers.insert(field, reader.varint().unwrap());
+            }
+        }
+        fields
+    }
+
+    fn text(&self, field: u32) -> String {
+        let text = self.texts.get(&field).cloned().unwrap_or_default();
+        String::from_utf8(text).unwrap()
+    }
+
+    fn number(&self, field: u32) -> u64 {
+        self.numbers.get(&field).copied().unwrap_or(0)
+    }
+}
+
+fn invalid<T>(message: impl Into<String>) -> Result<T, Status> {
+    Err(Status::new(Code::InvalidArgument, message))
+}
+
+struct Service(Arc<Mutex<State>>);
+
+impl Service {
+    fn should(&self, asked: &Fields) -> Result<Bytes, Status> {
+        if asked.text(1).len() <= 2 {
+            return invalid("unexpectedly short input");
+        }
+        let (wants_it, reason) = self.0.lock().unwrap().decide(&asked.text(1));
+        let mut answer = Writer::default();
+        answer.uint(tag::varint(1), wants_it.into());
+        answer.bytes(tag::len(2), reason.as_bytes());
+        Ok(answer.into_vec().into())
+    }
+
+    fn initiate(&self, asked: &Fields) -> Result<Bytes, Status> {
+        let (build_id, size, hash) = (asked.text(1), asked.number(2), asked.text(3));
+        if hash.is_empty() {
+            return invalid("hash must be set");
+        }
+        if size == 0 {
+            return invalid("size must be set");
+        }
+        if size > LARGEST {
+            return invalid(format!(
+                "upload size {size} exceeds maximum allowed size {LARGEST}"
+            ));
+        }
+        let mut state = self.0.lock().unwrap();
+        let (wants_it, reason) = state.decide(&build_id);
+        if !wants_it {
+            return Err(Status::new(Code::FailedPrecondition, reason));
+        }
+        state.uploads += 1;
+        let upload_id = format!("upload-{}", state.uploads);
+        let mut instructions = Writer::default();
+        instructions.bytes(tag::len(1), build_id.as_bytes());
+        instructions.bytes(tag::len(2), upload_id.as_bytes());
+        match &state.signed_url {
+            None => instructions.uint(tag::varint(3), 1),
+            Some((url, _)) => {
+                instructions.uint(tag::varint(3), 2);
+                instructions.bytes(tag::len(4), format!("{url}&id={build_id}").as_bytes());
+            }
+        }
+        let entry = Entry {
+            stage: Stage::Uploading,
+            hash,
+            size,
+            content: Vec::new(),
+            upload_id,
+        };
+        state.files.insert(build_id, entry);
+        let mut answer = Writer::default();
+        answer.bytes(tag::len(1), &instructions.into_vec());
+        Ok(answer.into_vec().into())
+    }
+
+    fn finish(&self, asked: &Fields) -> Result<Bytes, Status> {
+        let mut state = self.0.lock().unwrap();
+        let Some(entry) = state.files.get_mut(&asked.text(1)) else {
+            return Err(Status::new(Code::NotFound, "no debuginfo metadata found"));
+        };
+        if entry.upload_id != asked.text(2) {
+            return invalid("upload id mismatch");
+        }
+        entry.stage = Stage::Uploaded;
+        Ok(Bytes::new())
+    }
+
+    async fn upload(&self, call: &mut GrpcConversation) -> Result<(), Status> {
+        let first = Fields::read(&call.receive().await?.unwrap_or_default());
+        let Some(info) = first.texts.get(&1).map(|info| Fields::read(info)) else {
+            return invalid("upload info must be set");
+        };
+        let (build_id, upload_id) = (info.text(1), info.text(2));
+        let expected = {
+            let state = self.0.lock().unwrap();
+            let entry = state.files.get(&build_id);
+            entry.map(|entry| entry.upload_id.clone())
+        };
+        match expected {
+            None => return Err(Status::new(Code::FailedPrecondition, "not initiated")),
+            Some(expected) if expected != upload_id => return invalid("upload id mismatch"),
+            Some(_) => {}
+        }
+        let fault = self.0.lock().unwrap().fault;
+        let mut content = Vec::new();
+        for message in 1.. {
+            match fault {
+                Some(Fault::StandsStill(after)) if message > after => {
+                    std::future::pending::<()>().await;
+                }
+                Some(Fault::CutsOff(after)) if message > after => {
+                    return Err(Status::new(Code::Unavailable, "i/o timeout"));
+                }
+                _ => {}
+            }
+            let Some(message) = call.receive().await? else {
+                break;
+            };
+            match Fields::read(&message).texts.remove(&2) {
+                Some(data) if !data.is_empty() && data.len() <= 1 << 20 => content.extend(data),
+                _ => return Err(Status::new(Code::Internal, "the reader breaks")),
+            }
+        }
+        let mut answer = Writer::default();
+        answer.bytes(tag::len(1), build_id.as_bytes());
+        answer.uint(tag::varint(2), content.len() as u64);
+        if let Some(entry) = self.0.lock().unwrap().files.get_mut(&build_id) {
+            entry.content = content;
+        }
+        call.send(answer.into_vec().into()).await
+    }
+}
+
+impl GrpcService for Service {
+    fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
+        if path == WRITE {
+            return Ok(());
+        }
+        let mut state = self.0.lock().unwrap();
+        let method = path.rsplit('/').next().unwrap();
+        state.calls.push(method.to_owned());
+        match state.fault {
+            Some(Fault::NoService) => Err(profcol_net::unknown_method(path)),
+            Some(Fault::AwayFor(calls)) if calls > 0 => {
+                state.fault = Some(Fault::AwayFor(calls - 1));
+                Err(Status::new(Code::Unavailable, "away"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
+        let asked = Fields::read(&request.message.plain);
+        match request.path.as_str() {
+            SHOULD_INITIATE_UPLOAD => self.should(&asked),
+            INITIATE_UPLOAD => self.initiate(&asked),
+            MARK_UPLOAD_FINISHED => self.finish(&asked),
+            path => Err(profcol_net::unknown_method(path)),
+        }
+    }
+
+    fn is_conversation(&self, path: &str) -> bool {
+        path == WRITE || path == UPLOAD
+    }
+
+    async fn converse(&self, mut call: GrpcConversation) -> Result<(), Status> {
+        if call.path == UPLOAD {
+            return self.upload(&mut call).await;
+        }
+        // It asks for no stacks.
+        call.receive().await.map(|_| ())
+    }
+}
+
+/// Where signed URLs lead.
+struct Store(Arc<Mutex<State>>);
+
+impl HttpService for Store {
+    fn admit(&self, request: &Parts) -> Result<(), Response<Bytes>> {
+        assert_eq!(request.method, Method::PUT);
+        assert!(!request.headers.contains_key("content-type"));
+        assert!(!request.headers.contains_key("content-encoding"));
+        Ok(())
+    }
+
+    async fn call(&self, request: HttpRequest) -> Response<Bytes> {
+        let length = request.headers["content-length"].to_str().unwrap();
+        let mut state = self.0.lock().unwrap();
+        state.calls.push("PUT".into());
+        let status = state.signed_url.as_ref().unwrap().1;
+        for entry in state.files.values_mut() {
+            assert_eq!(length, entry.size.to_string());
+            entry.content = request.body.plain.to_vec();
+        }
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = status;
+        response
+    }
+
+    fn refusal(&self, _: &HeaderMap, http: StatusCode, _: &Status) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = http;
+        response
+    }
+}

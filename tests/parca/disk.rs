@@ -1,0 +1,337 @@
+//! What goes wrong with folders of recordings: disks that are full, read-only or gone, several processes, bad files.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use profcol_component::testkit::profiles;
+use profcol_net::grpc::Code;
+
+use crate::backend::{Destination, Mode, wait_until};
+use crate::files::{names, recorded, recorder, uploader};
+use crate::support::{SmallDisk, path, run, skip};
+use crate::total;
+
+/// How many samples the recordings of a folder have, all of which have to be whole.
+fn samples_in(folder: &Path) -> usize {
+    let told = run(&["upload", path(folder), "--dry-run"]);
+    assert!(!told.stdout.contains("damaged"), "{told:?}");
+    let last = told.stdout.lines().last().unwrap_or_default();
+    let (before, _) = last.split_once(" samples").unwrap();
+    before.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+fn ballast(disk: &SmallDisk) -> PathBuf {
+    let ballast = disk.path().join("ballast");
+    // Ends when there is no room left.
+    let _ = fs::write(&ballast, vec![0; 8 << 20]);
+    ballast
+}
+
+/// A folder that nobody can write to, for as long as this lives; what is open for writing stays so.
+struct ReadOnly(PathBuf);
+
+impl ReadOnly {
+    fn new(folder: &Path) -> Self {
+        let mount = Command::new("mount")
+            .args(["--bind", "-o", "ro"])
+            .args([folder, folder])
+            .status();
+        assert!(mount.is_ok_and(|status| status.success()));
+        Self(folder.to_owned())
+    }
+}
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        // What is left if this fails is a temporary folder.
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+fn is_root() -> bool {
+    let user = Command::new("id").arg("-u").output();
+    user.is_ok_and(|user| user.stdout == b"0\n") || skip("only root can mount a folder read-only")
+}
+
+#[test]
+fn a_full_disk_is_told_and_recording_goes_on_when_there_is_room() {
+    let Some(disk) = SmallDisk::mount("size=2m") else {
+        return;
+    };
+    let folder = disk.path().join("recordings");
+    let (_recorder, client) = recorder(&folder, "when_full: stop");
+    client.send(&profiles(10)).unwrap();
+    let ballast = ballast(&disk);
+    let refused = client.send(&profiles(500)).unwrap_err();
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(refused.message.contains("No space left"), "{refused}");
+    fs::remove_file(ballast).unwrap();
+    client.send(&profiles(20)).unwrap();
+    assert!(
+        names(&folder)
+            .iter()
+            .all(|name| !name.contains("unfinished"))
+    );
+    drop(_recorder);
+    assert_eq!(samples_in(&folder), 10 + 20);
+}
+
+#[test]
+fn on_a_full_disk_old_recordings_make_room_where_they_may() {
+    let Some(disk) = SmallDisk::mount("size=2m") else {
+        return;
+    };
+    let folder = disk.path().join("recordings");
+    let (_recorder, client) = recorder(&folder, "max_file_bytes: 1");
+    for _ in 0..5 {
+        client.send(&profiles(2000)).unwrap();
+    }
+    let before = names(&folder).len();
+    let _ballast = ballast(&disk);
+    let sent = (0..20).find(|_| client.send(&profiles(100)).is_ok());
+    assert!(sent.is_some_and(|tries| tries > 0), "{sent:?}");
+    assert!(names(&folder).len() < before + 2, "{:?}", names(&folder));
+}
+
+#[test]
+fn a_disk_that_is_read_only_for_a_while_loses_nothing() {
+    if !is_root() {
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("recordings");
+    let (_recorder, client) = recorder(&folder, "max_file_bytes: 1");
+    client.send(&profiles(10)).unwrap();
+    // A file that is open for writing would be in the way.
+    wait_until("the file to be complete", || {
+        names(&folder).iter().any(|name| name.ends_with(".zst"))
+            && names(&folder).iter().all(|name| !name.ends_with(".padata"))
+    });
+    let read_only = ReadOnly::new(&folder);
+    let refused = client.send(&profiles(5)).unwrap_err();
+    drop(read_only);
+    assert_eq!(refused.code, Code::Unavailable, "{refused}");
+    assert!(refused.message.contains("Read-only"), "{refused}");
+    client.send(&profiles(20)).unwrap();
+    drop(_recorder);
+    assert_eq!(samples_in(&folder), 10 + 20);
+}
+
+#[test]
+fn a_folder_that_vanishes_is_made_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("recordings");
+    let (mut recorder, client) = recorder(&folder, "");
+    client.send(&profiles(10)).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    client.send(&profiles(20)).unwrap();
+    recorder.wait_for_output("to tell of it", |said| said.contains("was taken away"));
+    drop(recorder);
+    assert_eq!(samples_in(&folder), 20);
+}
+
+#[test]
+fn two_recorders_do_not_share_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_first, client) = recorder(folder.path(), "");
+    client.send(&profiles(10)).unwrap();
+    let config = format!(
+        "yaml:{{receivers: {{otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}}}, \
+         exporters: {{padata: {{storage_path: \"{}\"}}}}, \
+         service: {{telemetry: {{metrics: {{level: none}}}}, \
+         pipelines: {{profiles: {{receivers: [otlp], exporters: [padata]}}}}}}}}",
+        folder.path().display()
+    );
+    let second = run(&["--config", &config]);
+    assert_eq!(second.code, Some(1), "{second:?}");
+    assert!(
+        second
+            .stderr
+            .contains("somebody records there already: give each recorder a folder of its own"),
+        "{second:?}"
+    );
+    client.send(&profiles(10)).unwrap();
+}
+
+#[test]
+fn two_uploaders_share_a_folder_and_deliver_nothing_twice() {
+    let Some(folder) = recorded("parca/offline-v2") else {
+        return;
+    };
+    let destination = Destination::new(Mode::Slow(Duration::from_millis(50)));
+    let _first = uploader(folder.path(), &destination, "max_in_flight: 1");
+    let _second = uploader(folder.path(), &destination, "max_in_flight: 1");
+    let torn = "1795255519-23212-torn.padata.damaged";
+    wait_until("the files to be gone", || names(folder.path()) == [torn]);
+    assert_eq!(total(&destination), 40 + 61 + 10 + 48 + 63 + 40);
+}
+
+#[test]
+fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
+    let Some(folder) = recorded("parca/offline-v1") else {
+        return;
+    };
+    let good = fs::read(folder.path().join("1795255569-319.padata")).unwrap();
+    for name in names(folder.path()) {
+        if name != "1795255569-319.padata" {
+            fs::remove_file(folder.path().join(name)).unwrap();
+        }
+    }
+    let first_frame = u32::from_be_bytes(good[8..12].try_into().unwrap()) as usize;
+    let mut hostile = good.clone();
+    // The record that comes first says that it has other bytes than it has.
+    hostile[12 + 16..12 + 48].fill(0xff);
+    let changed = |at: usize, bytes: &[u8]| {
+        let mut changed = good.clone();
+        changed[at..at + bytes.len()].copy_from_slice(bytes);
+        changed
+    };
+    let bad = [
+        (
+            "1-1.padata",
+            b"#!/bin/sh\nexit 0\n".to_vec(),
+            "this is no file of profiles",
+        ),
+        ("2-1.padata", Vec::new(), "this is no file of profiles"),
+        ("3-1.padata", good[..5].to_vec(), "the file ends at byte 5"),
+        (
+            "4-1.padata",
+            changed(4, &[0, 9]),
+            "version 9 of the format is not known",
+        ),
+        (
+            "5-1.padata",
+            changed(8, &[0xff; 4]),
+            "the frame at byte 8 is 4294967295 bytes long",
+        ),
+        (
+            "6-1.padata",
+            good[..first_frame].to_vec(),
+            "the file ends at byte",
+        ),
+        (
+            "7-1.padata.zst",
+            b"no zstd at all".to_vec(),
+            "reading failed at byte 0",
+        ),
+        ("8-1.padata", hostile, "the record at byte 8"),
+    ];
+    for (name, bytes, _) in &bad {
+        fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let destination = Destination::new(Mode::Take);
+    let uploader = uploader(folder.path(), &destination, "");
+    let mut expected: Vec<String> = bad
+        .iter()
+        .map(|(name, ..)| format!("{name}.damaged"))
+        .collect();
+    expected.sort();
+    wait_until("only the bad ones to be there", || {
+        names(folder.path()) == expected
+    });
+    assert_eq!(total(&destination), 59 + 65);
+    let said = uploader.output();
+    for (name, _, reason) in bad {
+        let told = said
+            .lines()
+            .any(|line| line.contains(name) && line.contains(reason));
+        assert!(told, "{name}: {reason}: {said}");
+    }
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_delivered_is_delivered_as_a_whole() {
+    let Some(folder) = recorded("parca/offline-v2") else {
+        return;
+    };
+    let name = "1795255519-23212.padata";
+    for other in names(folder.path()) {
+        if other != name {
+            fs::remove_file(folder.path().join(other)).unwrap();
+        }
+    }
+    let file = folder.path().join(name);
+    let bytes = fs::read(&file).unwrap();
+    let first = 12 + u32::from_be_bytes(bytes[8..12].try_into().unwrap()) as usize;
+    fs::write(&file, &bytes[..first]).unwrap();
+    let growing = OpenOptions::new().append(true).open(&file).unwrap();
+    let counting = OpenOptions::new().write(true).open(&file).unwrap();
+    counting.write_all_at(&[0, 1], 6).unwrap();
+    let destination = Destination::new(Mode::Slow(Duration::from_millis(500)));
+    let _uploader = uploader(folder.path(), &destination, "");
+    destination.wait_until_asked(1);
+    (&growing).write_all(&bytes[first..]).unwrap();
+    counting.write_all_at(&[0, 2], 6).unwrap();
+    wait_until("the file to be gone", || names(folder.path()).is_empty());
+    assert_eq!(total(&destination), 40 + 61);
+}
+
+#[test]
+fn a_file_that_its_writer_has_open_is_left_alone() {
+    let Some(folder) = recorded("parca/offline-v2") else {
+        return;
+    };
+    let done = "1795255519-23212.padata";
+    for other in names(folder.path()) {
+        if other != done {
+            fs::remove_file(folder.path().join(other)).unwrap();
+        }
+    }
+    // As Parca Agent has it: open, and not locked.
+    let open = folder
+        .path()
+        .join(format!("9999999999-{}.padata", std::process::id()));
+    fs::copy(folder.path().join(done), &open).unwrap();
+    let writer = OpenOptions::new().write(true).open(&open).unwrap();
+    let destination = Destination::new(Mode::Take);
+    let _uploader = uploader(folder.path(), &destination, "");
+    wait_until("the other to be gone", || names(folder.path()).len() == 1);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(total(&destination), 40 + 61);
+    drop(writer);
+    wait_until("it to be gone", || names(folder.path()).is_empty());
+    assert_eq!(total(&destination), 2 * (40 + 61));
+}
+
+#[test]
+fn what_a_crash_leaves_of_compressing_is_delivered_once() {
+    let Some(folder) = recorded("parca/offline-v2") else {
+        return;
+    };
+    let plain = "1795255519-23212.padata";
+    for other in names(folder.path()) {
+        if other != plain {
+            fs::remove_file(folder.path().join(other)).unwrap();
+        }
+    }
+    // Parca Agent writes it under its last name from the beginning.
+    fs::write(folder.path().join(format!("{plain}.zst")), b"torn").unwrap();
+    let destination = Destination::new(Mode::Take);
+    let _uploader = uploader(folder.path(), &destination, "");
+    wait_until("both to be gone", || names(folder.path()).is_empty());
+    assert_eq!(total(&destination), 40 + 61);
+}
+
+#[test]
+fn what_was_delivered_and_cannot_be_removed_is_not_delivered_again() {
+    let Some(folder) = recorded("parca/offline-v1") else {
+        return;
+    };
+    if !is_root() {
+        return;
+    }
+    let read_only = ReadOnly::new(folder.path());
+    let destination = Destination::new(Mode::Take);
+    let rows = 57 + 59 + 65 + 59;
+    {
+        let _uploader = uploader(folder.path(), &destination, "");
+        wait_until("all to arrive", || total(&destination) >= rows);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    drop(read_only);
+    assert_eq!(total(&destination), rows);
+}

@@ -1,0 +1,178 @@
+//! A recorder and an uploader that are killed at every step that changes a file: nothing that was answered is lost, and
+//! little comes twice.
+//!
+//! The kills come from a library that is loaded into the program as it is (`kill.c`), call by call until it is not met any
+//! more.
+
+use profcol_component::testkit::profiles;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Client, Destination, Mode, endpoint_in, wait_until};
+use crate::files::{names, recorder, uploader_config};
+use crate::peers::Process;
+use crate::support::skip;
+
+/// Far more than there are; what is never reached is a mistake.
+const MOST_STEPS: usize = 200;
+
+/// Far beyond what delivering takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How many samples the batches have: each has another number, by which it is known.
+const BATCHES: [usize; 3] = [1, 2, 3];
+
+struct Killer {
+    library: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Killer {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("kill.so");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/parca/kill.c");
+        let built = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", source, "-o"])
+            .arg(&library)
+            .output();
+        match built {
+            Ok(built) => assert!(built.status.success(), "{built:?}"),
+            Err(_) => {
+                skip("there is no C compiler for the library that kills");
+                return None;
+            }
+        }
+        Some(Self {
+            library,
+            _folder: folder,
+        })
+    }
+
+    /// A profcol that is killed before the `step`-th change of a file.
+    fn start(&self, step: usize, config: &str) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_profcol"));
+        command
+            .env("LD_PRELOAD", &self.library)
+            .env("KILL_AT", step.to_string());
+        Process::start_as(&mut command, &[], config)
+    }
+}
+
+/// How often each batch was delivered, by its number of samples.
+fn delivered(destination: &Destination) -> BTreeMap<usize, usize> {
+    let mut delivered = BTreeMap::new();
+    for taken in destination.taken() {
+        *delivered.entry(taken.sample_count()).or_default() += 1;
+    }
+    delivered
+}
+
+/// Delivers what is in a folder and waits until nothing is left.
+fn deliver(folder: &Path, destination: &Destination) {
+    let config = uploader_config(folder, destination, "");
+    let _uploader = crate::peers::profcol(&config);
+    let give_up = Instant::now() + PATIENCE;
+    while !is_empty(folder) {
+        assert!(Instant::now() < give_up, "still there: {:?}", names(folder));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether no recordings are left, nor notes of them; what never became a recording is not counted.
+fn is_empty(folder: &Path) -> bool {
+    let of_recorder = |name: &String| name.ends_with(".unfinished") && !name.starts_with('.');
+    names(folder).iter().all(of_recorder)
+}
+
+#[test]
+fn a_recorder_killed_at_any_step_loses_nothing_that_it_answered() {
+    let Some(killer) = Killer::new() else {
+        return;
+    };
+    for step in 1..MOST_STEPS {
+        let folder = tempfile::tempdir().unwrap();
+        // Each file is complete, and compressed, after two batches.
+        let config = crate::files::recorder_config(folder.path(), "max_file_bytes: 6000");
+        let mut killed = killer.start(step, &config);
+        killed.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        let client = Client::new(endpoint_in(&killed.output(), "grpc"));
+        let answered = |samples: &&usize| client.send(&profiles(**samples)).is_ok();
+        let answered: Vec<usize> = BATCHES.iter().take_while(answered).copied().collect();
+        if answered.len() == BATCHES.len() {
+            // The last file is not compressed before it is complete.
+            let (status, said) = killed.stop();
+            if status.success() {
+                assert!(step > 12, "only {step} steps: {said}");
+                return;
+            }
+        } else {
+            wait_until("it to be killed", || killed.has_ended());
+        }
+        // Half of the times it is the next recorder that finds what is left, and then the uploader.
+        if step % 2 == 0 {
+            let (next, client) = recorder(folder.path(), "max_file_bytes: 6000");
+            client.send(&profiles(50)).unwrap();
+            drop(next);
+        }
+        let destination = Destination::new(Mode::Take);
+        deliver(folder.path(), &destination);
+        let delivered = delivered(&destination);
+        for samples in BATCHES {
+            let times = delivered.get(&samples).copied().unwrap_or(0);
+            // What was on its way may be there, and may not.
+            let expected = usize::from(answered.contains(&samples));
+            let on_its_way = BATCHES.get(answered.len()) == Some(&samples);
+            assert!(
+                times == expected || (on_its_way && times == 1),
+                "killed at step {step}: {samples} came {times} times, {answered:?} were answered"
+            );
+        }
+        assert_eq!(
+            delivered.get(&50).copied().unwrap_or(0),
+            usize::from(step % 2 == 0)
+        );
+    }
+    panic!("not done after {MOST_STEPS} steps");
+}
+
+#[test]
+fn an_uploader_killed_at_any_step_delivers_everything_and_little_twice() {
+    let Some(killer) = Killer::new() else {
+        return;
+    };
+    const MAX_IN_FLIGHT: usize = 2;
+    for step in 1..MOST_STEPS {
+        let folder = tempfile::tempdir().unwrap();
+        let (recorded, client) = recorder(folder.path(), "max_file_bytes: 6000");
+        for samples in BATCHES {
+            client.send(&profiles(samples)).unwrap();
+        }
+        drop(recorded);
+        let destination = Destination::new(Mode::Take);
+        let options = format!("max_in_flight: {MAX_IN_FLIGHT}");
+        let config = uploader_config(folder.path(), &destination, &options);
+        let mut killed = killer.start(step, &config);
+        wait_until("it to be killed, or done", || {
+            killed.has_ended() || is_empty(folder.path())
+        });
+        let is_done = !killed.has_ended();
+        drop(killed);
+        deliver(folder.path(), &destination);
+        let delivered = delivered(&destination);
+        assert_eq!(delivered.keys().copied().collect::<Vec<_>>(), BATCHES);
+        let times: usize = delivered.values().sum();
+        let bound = if is_done { 0 } else { MAX_IN_FLIGHT };
+        assert!(
+            times <= BATCHES.len() + bound,
+            "killed at step {step}: {delivered:?}"
+        );
+        if is_done {
+            assert!(step > 6, "only {step} steps");
+            return;
+        }
+    }
+    panic!("not done after {MOST_STEPS} steps");
+}

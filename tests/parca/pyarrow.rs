@@ -1,0 +1,61 @@
+//! What we record is read by Arrow's own library, which is not ours.
+
+use std::process::Command;
+
+use crate::files::{names, recorder};
+use crate::profiles;
+use crate::support::{root, skip};
+
+/// `PYTHON` may name one that has pyarrow.
+fn python() -> Option<Command> {
+    let name = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let found = Command::new(&name).args(["-c", "import pyarrow"]).output();
+    if !found.is_ok_and(|found| found.status.success()) {
+        skip("there is no Python with pyarrow");
+        return None;
+    }
+    Some(Command::new(name))
+}
+
+#[test]
+fn every_record_that_is_written_is_read_by_pyarrow() {
+    let Some(profiles) = profiles() else {
+        return;
+    };
+    let model = profiles.model();
+    let samples = model.profiles().flat_map(|profile| profile.samples.iter());
+    let each: i64 = samples
+        .map(|sample| match sample.values {
+            [] => sample.timestamps.len() as i64,
+            values => values.iter().sum(),
+        })
+        .sum();
+    for schema in ["v1", "v2"] {
+        // One file of several batches that is not compressed yet, and complete ones.
+        for (options, batches) in [("max_file_bytes: 67108864", 3), ("max_file_bytes: 1", 1)] {
+            let Some(mut python) = python() else {
+                return;
+            };
+            let folder = tempfile::tempdir().unwrap();
+            let (recorder, client) =
+                recorder(folder.path(), &format!("schema: {schema}, {options}"));
+            for _ in 0..3 {
+                client.send(&profiles).unwrap();
+            }
+            let (status, said) = recorder.stop();
+            assert!(status.success(), "{said}");
+            let names = names(folder.path());
+            let output = python
+                .arg(root().join("tests/parca/read.py"))
+                .args(names.iter().map(|name| folder.path().join(name)))
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{schema}, {options}: {output:?}");
+            let expected = format!("{batches} {}\n", batches * each).repeat(names.len());
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+            assert_eq!(names.len() as i64 * batches, 3);
+            let is_compressed = names.iter().any(|name| name.ends_with(".zst"));
+            assert_eq!(is_compressed, batches == 1, "{names:?}");
+        }
+    }
+}
