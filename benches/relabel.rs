@@ -21,6 +21,7 @@ struct Case {
     rules: Vec<RuleSpec>,
 }
 
+#[expect(clippy::print_stdout, reason = "the figures are what it is for")]
 fn main() -> Result<()> {
     let labels = labels();
     let cases = cases();

@@ -12,18 +12,20 @@ use profcol_profile::{KeyValue, Value};
 
 use super::service::{self, VARIABLES};
 use super::{Attributes, Described, PID, ProcessConfig, find, text_of};
-use crate::shared::attributes::add_missing;
+use crate::shared::attributes::{add_missing, heap_size};
 use crate::shared::generations::Generations;
 
-/// Processes and executables that are remembered.
-const MOST: usize = 8192;
+/// About how much memory is spent on processes: some thousands of them.
+const BYTES: usize = 16 << 20;
+/// Executables that are remembered.
+const EXECUTABLES: usize = 4096;
 /// After that a process is looked at again: an exec made it something else.
 const FRESH: Duration = Duration::from_secs(60);
 /// Two sources tell of one start as far apart as that, in milliseconds.
 const SAME_START: i64 = 1000;
 
 /// A process that a profile speaks of, surely one of this host's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
     pid: u32,
     /// When it was created, in milliseconds, where the profile says it.
@@ -110,8 +112,8 @@ impl Library {
                 environment,
             },
             variables: config.environment_variables.clone(),
-            processes: Mutex::new(Generations::new(MOST)),
-            executables: Mutex::new(Generations::new(MOST)),
+            processes: Mutex::new(Generations::new(BYTES)),
+            executables: Mutex::new(Generations::new(EXECUTABLES)),
         }
     }
 
@@ -146,8 +148,10 @@ impl Library {
         if !asked.is_about(&known) {
             return None;
         }
+        let service = known.service.as_ref().map_or(0, String::len);
+        let weight = size_of::<Known>() + heap_size(&known.attributes) + service;
         let entry = (Instant::now(), Arc::clone(&known));
-        lock(&self.processes).insert(asked.pid, entry, 1);
+        lock(&self.processes).insert(asked.pid, entry, weight);
         Some(known)
     }
 

@@ -9,6 +9,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -65,14 +66,14 @@ impl ProcessProcessor {
     }
 
     /// What has to be asked of the processes of a batch; each once.
-    fn unknown(&self, batch: &mut Batch) -> Vec<Asked> {
-        let mut unknown: Vec<Asked> = Vec::new();
+    fn unknown(&self, batch: &mut Batch) -> HashSet<Asked> {
+        let mut unknown = HashSet::new();
         batch.profiles.update_resources(|resource| {
             let asked = self.asked(&resource.attributes);
             if let Some(asked) = asked.filter(|asked| !unknown.contains(asked))
                 && self.library.find(&asked).is_none()
             {
-                unknown.push(asked);
+                unknown.insert(asked);
             }
             false
         });
@@ -83,14 +84,19 @@ impl ProcessProcessor {
         Asked::of(attributes, self.library.host(), self.config.assume_local)
     }
 
-    async fn read(&self, unknown: Vec<Asked>) {
+    async fn read(&self, unknown: HashSet<Asked>) {
         let library = Arc::clone(&self.library);
         let read = tokio::task::spawn_blocking(move || {
             let read = unknown.iter().map(|asked| library.read(asked));
             read.collect::<Vec<_>>()
         });
-        // It ends early where the runtime is shutting down.
-        for known in read.await.unwrap_or_default() {
+        let read = match read.await {
+            Ok(read) => read,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down.
+            Err(_) => Vec::new(),
+        };
+        for known in read {
             match known {
                 Some(known) => {
                     self.read.inc();

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use profcol_labels::{Changes, Leftovers, Rows, Rule, drop_is_final};
-use profcol_profile::{Attributes, KeyValue, Value};
+use profcol_profile::Attributes;
 
+use crate::shared::attributes::heap_size;
 use crate::shared::generations::Generations;
 
 /// About how much memory is spent on it.
@@ -67,19 +68,5 @@ fn weight(attributes: &Attributes, verdict: &Verdict) -> usize {
         Verdict::Keep(changes) => changes.heap_size(),
         Verdict::Drop { .. } => 0,
     };
-    size_of::<(Attributes, Verdict)>() + attributes.iter().map(size).sum::<usize>() + changes
-}
-
-fn size(KeyValue { key, value }: &KeyValue) -> usize {
-    size_of::<KeyValue>() + key.len() + text_size(value)
-}
-
-fn text_size(value: &Value) -> usize {
-    match value {
-        Value::Str(text) => text.len(),
-        Value::Bytes(bytes) => bytes.len(),
-        Value::Array(items) => items.iter().map(|it| size_of_val(it) + text_size(it)).sum(),
-        Value::Map(entries) => entries.iter().map(size).sum(),
-        Value::Empty | Value::Bool(_) | Value::Int(_) | Value::Double(_) => 0,
-    }
+    size_of::<(Attributes, Verdict)>() + heap_size(attributes) + changes
 }

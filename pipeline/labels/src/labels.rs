@@ -102,11 +102,16 @@ impl<'a> Labels<'a> {
         if value.is_empty() {
             return self.remove(&name);
         }
-        if let Some(Place::Set(set)) = self.place(&name) {
+        let row = self.rows.find(&name);
+        let known = match row {
+            Some(row) => self.state(row).set(),
+            None => self.position(&name),
+        };
+        if let Some(set) = known {
             self.set[set].value = value;
             return;
         }
-        let name = match self.rows.find(&name) {
+        let name = match row {
             Some(row) => {
                 self.note(row, State::Set(self.set.len()));
                 Named::Row(row)
@@ -117,11 +122,16 @@ impl<'a> Labels<'a> {
     }
 
     pub(crate) fn remove(&mut self, name: &str) {
-        if let Some(Place::Set(set)) = self.place(name) {
+        let known = match self.rows.find(name) {
+            Some(row) => {
+                let known = self.state(row).set();
+                self.note(row, State::Removed);
+                known
+            }
+            None => self.position(name),
+        };
+        if let Some(set) = known {
             self.set[set].value = Cow::Borrowed("");
-        }
-        if let Some(row) = self.rows.find(name) {
-            self.note(row, State::Removed);
         }
     }
 
@@ -169,10 +179,15 @@ impl<'a> Labels<'a> {
                 State::Removed => None,
             };
         }
+        self.position(name).map(Place::Set)
+    }
+
+    /// Of a label that was made from nothing.
+    fn position(&self, name: &str) -> Option<usize> {
         let is_it = |set: &Set<'_>| {
             matches!(&set.name, Named::New(new) if new == name) && !set.value.is_empty()
         };
-        self.set.iter().position(is_it).map(Place::Set)
+        self.set.iter().position(is_it)
     }
 
     fn state(&self, row: usize) -> State {
@@ -184,6 +199,15 @@ impl<'a> Labels<'a> {
             self.states.resize(self.rows.len(), State::Given);
         }
         self.states[row] = state;
+    }
+}
+
+impl State {
+    fn set(self) -> Option<usize> {
+        match self {
+            State::Set(set) => Some(set),
+            State::Given | State::Removed => None,
+        }
     }
 }
 
