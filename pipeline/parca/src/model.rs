@@ -1,7 +1,7 @@
 //! From the rows of a record to the model.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use profcol_labels::{Place, attribute_of};
@@ -204,9 +204,11 @@ impl<'a> Grouping<'a> {
             return Ok(known);
         }
         let mut attributes = Vec::new();
+        // Two columns may have the same name, or names of one attribute: the first says it.
+        let mut said = HashSet::new();
         for (name, texts) in &self.of_resource {
             let text = texts.text(row);
-            if !text.is_empty() {
+            if !text.is_empty() && said.insert(resource_key(name)) {
                 self.label_bytes = self.label_bytes.saturating_add(text.len());
                 attributes.push(KeyValue::new(resource_key(name), &*text));
             }
@@ -230,9 +232,14 @@ impl<'a> Grouping<'a> {
 
     fn sample_attributes(&mut self, row: usize) -> Vec<AttributeIdx> {
         let mut attributes = Vec::with_capacity(self.of_sample.len());
+        // There are few keys, so that this stays short.
+        let mut said = Vec::new();
         for (name, texts) in &self.of_sample {
             let text = texts.text(row);
-            if let (Some(key), false) = (sample_key(name), text.is_empty()) {
+            if let (Some(key), false) = (sample_key(name), text.is_empty())
+                && !said.contains(&key)
+            {
+                said.push(key);
                 let value = sample_value(key, &text);
                 attributes.push(attribute(&mut self.rows, key, &value));
             }

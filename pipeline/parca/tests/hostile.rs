@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use arrow_array::types::{Int32Type, UInt32Type};
 use arrow_array::{
-    Array, ArrayRef, DictionaryArray, Int32Array, Int64Array, ListViewArray, RecordBatch, RunArray,
-    UInt32Array,
+    Array, ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, ListViewArray,
+    RecordBatch, RunArray, UInt32Array,
 };
 use arrow_buffer::ScalarBuffer;
 use arrow_ipc::writer::StreamWriter;
@@ -22,6 +22,16 @@ use profcol_profile::{
     Profiles, ResourceProfiles, SampleRef, Samples, ScopeProfiles, check,
 };
 use records::{LIMIT, encode_v1, encode_v2};
+
+fn read(record: &[u8]) -> RecordBatch {
+    let batch = ipc::read(record, LIMIT).expect("is right");
+    batch.expect("has rows")
+}
+
+fn model() -> Model {
+    let tape = (0..500_u32).map(|n| n.wrapping_mul(2_654_435_761));
+    model_of(&tape.collect::<Vec<_>>())
+}
 
 #[test]
 fn runs_of_billions_of_rows_are_refused_before_they_are_unrolled() {
@@ -44,12 +54,7 @@ fn runs_of_billions_of_rows_are_refused_before_they_are_unrolled() {
 #[test]
 fn stacks_with_too_many_frames_are_refused() {
     const FRAMES: i32 = 17_000_000;
-    let tape: Vec<u32> = (0..500_u32)
-        .map(|n| n.wrapping_mul(2_654_435_761))
-        .collect();
-    let record = encode_v2(&model_of(&tape));
-    let batch = ipc::read(&record, LIMIT).expect("is right");
-    let batch = batch.expect("has rows");
+    let batch = read(&encode_v2(&model()));
     let rows = i32::try_from(batch.num_rows()).expect("a few");
     assert!(rows > 3, "{rows}");
     let place = batch.schema_ref().index_of("stacktrace").expect("is there");
@@ -82,6 +87,48 @@ fn stacks_with_too_many_frames_are_refused() {
         panic!("{refused}");
     };
     assert_eq!(reason, "the stacks have more than 16777216 frames");
+}
+
+#[test]
+fn of_labels_with_one_name_the_first_counts() {
+    let mut known = Stacks::default();
+    let (samples, stacks) = encode_v1(&model());
+    known.add(&read(&stacks)).expect("are stacks");
+    let batch = read(&samples);
+    let schema = batch.schema();
+    let mut fields = schema.fields().to_vec();
+    let mut columns = batch.columns().to_vec();
+    let rows = batch.num_rows();
+    let labels = [
+        ("labels.node", "a"),
+        ("labels.node", "b"),
+        ("labels.host.name", "c"),
+        ("labels.thread_id", "1"),
+        ("labels.thread_id", "2"),
+    ];
+    for (name, text) in labels {
+        let texts = BinaryArray::from(vec![text.as_bytes()]);
+        let keys = UInt32Array::from(vec![0]);
+        let texts = DictionaryArray::<UInt32Type>::try_new(keys, Arc::new(texts));
+        let ends = Int32Array::from(vec![i32::try_from(rows).expect("a few")]);
+        let runs = RunArray::<Int32Type>::try_new(&ends, &texts.expect("a key"));
+        let runs = runs.expect("a run");
+        fields.push(Arc::new(Field::new(name, runs.data_type().clone(), true)));
+        columns.push(Arc::new(runs));
+    }
+    let schema = Schema::new_with_metadata(fields, schema.metadata().clone());
+    let batch = RecordBatch::try_new(Arc::new(schema), columns).expect("as many rows");
+    let samples = read_samples(&batch).expect("are samples");
+    let model = to_model(&samples, &known).expect("is whole");
+    let resource = model.resources[0].resource.as_ref().expect("has labels");
+    let names = resource
+        .attributes
+        .iter()
+        .filter(|found| &*found.key == "host.name");
+    let names: Vec<_> = names.map(|found| found.value.as_str()).collect();
+    assert_eq!(names, [Some("a")]);
+    let profiles = Profiles::from_model(model);
+    check(&profiles.to_wire(), CheckOptions::default()).expect("is as OTLP wants it");
 }
 
 #[test]
@@ -134,10 +181,6 @@ fn negative_lines_and_ranges_that_end_before_they_begin_are_left_out() {
             scopes: vec![scope],
             ..ResourceProfiles::default()
         }],
-    };
-    let read = |record: &[u8]| {
-        let batch = ipc::read(record, LIMIT).expect("is right");
-        batch.expect("has rows")
     };
     let (samples, stacks) = encode_v1(&model);
     let mut known = Stacks::default();
