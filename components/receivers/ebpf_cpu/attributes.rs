@@ -31,6 +31,8 @@ attributes! {
     pid: "process.pid", true;
     /// The last part of the executable's path, or the kernel's name of the process where there is none.
     executable_name: "process.executable.name", true;
+    /// The kernel's name of the process, which it may have chosen itself.
+    comm: "process.comm", true;
     /// The executable's path in the process's mount namespace.
     executable_path: "process.executable.path", true;
     /// The executable's GNU build id.

@@ -167,6 +167,8 @@ impl<'a> Rendering<'a> {
                 key::executable_name,
                 Some(name.into()),
             );
+            let comm = Some(known.name.as_str()).filter(|name| !name.is_empty());
+            add(switches.comm, key::comm, comm.map(Value::from));
             add(
                 switches.executable_path,
                 key::executable_path,
