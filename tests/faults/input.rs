@@ -174,7 +174,7 @@ fn ten_thousand_idle_connections_leave_room_for_one_that_works() {
 /// From an address of its own, so that the crowd takes no port away from the listeners of other tests.
 fn connected(to: SocketAddr) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("there is TCP");
-    let from = SocketAddr::from(([127, 0, 0, 2], 0));
+    let from = SocketAddr::from(([127, 0, 0, 100], 0));
     socket.bind(&from.into()).expect("all of 127/8 is loopback");
     socket.connect(&to.into()).expect("it takes connections");
     socket
