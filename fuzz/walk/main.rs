@@ -32,6 +32,7 @@ mod remembered;
 mod scratch;
 mod stage;
 mod tables;
+#[expect(dead_code, reason = "executables are looked up elsewhere")]
 #[path = "../../ebpf/programs/src/unwind.rs"]
 mod unwind;
 
