@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use profcol_processes::{Executable, FileId, Host, Wanted, milliseconds, runtime, timestamp};
-use profcol_profile::{KeyValue, Value};
+use profcol_profile::{KeyValue, Value, attributes_size};
 
 use super::service::{self, VARIABLES};
 use super::{Attributes, Described, PID, ProcessConfig, find, text_of};
-use crate::shared::attributes::{add_missing, heap_size};
+use crate::shared::attributes::add_missing;
 use crate::shared::generations::Generations;
 
 /// About how much memory is spent on processes: some thousands of them.
@@ -149,7 +149,7 @@ impl Library {
             return None;
         }
         let service = known.service.as_ref().map_or(0, String::len);
-        let weight = size_of::<Known>() + heap_size(&known.attributes) + service;
+        let weight = size_of::<Known>() + attributes_size(&known.attributes) + service;
         let entry = (Instant::now(), Arc::clone(&known));
         lock(&self.processes).insert(asked.pid, entry, weight);
         Some(known)

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use profcol_labels::{Changes, Leftovers, Rows, Rule, drop_is_final};
-use profcol_profile::Attributes;
+use profcol_profile::{Attributes, attributes_size};
 
-use crate::shared::attributes::heap_size;
 use crate::shared::generations::Generations;
 
 /// About how much memory is spent on it.
@@ -68,5 +67,5 @@ fn weight(attributes: &Attributes, verdict: &Verdict) -> usize {
         Verdict::Keep(changes) => changes.heap_size(),
         Verdict::Drop { .. } => 0,
     };
-    size_of::<(Attributes, Verdict)>() + heap_size(attributes) + changes
+    size_of::<(Attributes, Verdict)>() + attributes_size(attributes) + changes
 }

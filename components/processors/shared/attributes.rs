@@ -34,25 +34,3 @@ pub(crate) fn add_missing<'a>(
     }
     attributes.len() > before
 }
-
-/// About how much memory they hold.
-pub(crate) fn heap_size(attributes: &Attributes) -> usize {
-    attributes.iter().map(size).sum()
-}
-
-fn size(KeyValue { key, value }: &KeyValue) -> usize {
-    size_of::<KeyValue>() + key.len() + content_size(value)
-}
-
-fn content_size(value: &Value) -> usize {
-    match value {
-        Value::Str(text) => text.len(),
-        Value::Bytes(bytes) => bytes.len(),
-        Value::Array(items) => items
-            .iter()
-            .map(|it| size_of_val(it) + content_size(it))
-            .sum(),
-        Value::Map(entries) => entries.iter().map(size).sum(),
-        Value::Empty | Value::Bool(_) | Value::Int(_) | Value::Double(_) => 0,
-    }
-}

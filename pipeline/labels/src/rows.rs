@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
-use profcol_profile::{Attributes, KeyValue, Value};
+use profcol_profile::{Attributes, KeyValue, Value, attributes_size};
 
 use crate::labels::Labels;
 use crate::names::{ALIASES, Alias, Place, attribute_of, sanitized, text};
@@ -258,12 +258,8 @@ impl Changes {
 
     /// About how much memory it holds.
     pub fn heap_size(&self) -> usize {
-        let set = self
-            .set
-            .iter()
-            .map(|it| it.key.len() + it.value.as_str().map_or(0, str::len) + size_of::<KeyValue>());
         let removed = self.removed.iter().map(|it| it.len() + size_of_val(it));
-        set.sum::<usize>() + removed.sum::<usize>()
+        attributes_size(&self.set) + removed.sum::<usize>()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Shared parts count fully for each holder: queues would rather hold too little than too much.
 
-use crate::{Dictionary, KeyValue, Line, Location, Mapping, Model, Samples, Value};
+use crate::{Attributes, Dictionary, KeyValue, Line, Location, Mapping, Model, Samples, Value};
 
 pub(crate) fn model_size(model: &Model) -> usize {
     let resources: usize = model
@@ -10,12 +10,7 @@ pub(crate) fn model_size(model: &Model) -> usize {
         .iter()
         .map(|row| {
             let attributes = row.resource.as_deref().map(|resource| &resource.attributes);
-            size_of_val(row)
-                + attributes
-                    .into_iter()
-                    .flatten()
-                    .map(pair_size)
-                    .sum::<usize>()
+            size_of_val(row) + attributes.map_or(0, attributes_size)
         })
         .sum();
     let profiles: usize = model
@@ -28,6 +23,11 @@ pub(crate) fn model_size(model: &Model) -> usize {
         })
         .sum();
     resources + profiles + dictionary_size(&model.dictionary)
+}
+
+/// About how much memory attributes hold.
+pub fn attributes_size(attributes: &Attributes) -> usize {
+    attributes.iter().map(pair_size).sum()
 }
 
 fn samples_size(samples: &Samples) -> usize {

@@ -47,6 +47,7 @@ pub use dictionary::{
     Mapping, MappingRef, Mappings, Stack, Stacks, Table,
 };
 pub use gc::gc;
+pub use heap::attributes_size;
 pub use index::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, MappingIdx, StackIdx, StringIdx,
 };
