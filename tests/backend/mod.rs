@@ -59,7 +59,12 @@ impl Nobody {
 pub struct Destination {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
-    /// Serves until it is dropped, which cuts all connections.
+    _serving: Serving,
+}
+
+/// A gRPC server. Dropped, it is gone with all its connections.
+pub struct Serving {
+    pub address: SocketAddr,
     runtime: Option<Runtime>,
 }
 
@@ -92,30 +97,16 @@ impl Destination {
     }
 
     pub fn on(address: SocketAddr, mode: Mode) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("threads can be started");
-        let settings = GrpcServerSettings {
-            endpoint: address.to_string(),
-            ..GrpcServerSettings::default()
-        };
         let state = Arc::new(Mutex::new(State {
             mode,
             taken: Vec::new(),
             asked: 0,
         }));
-        let server = {
-            let _inside = runtime.enter();
-            GrpcServer::bind(&settings, None).expect("the port is free")
-        };
-        let address = server.local_addr().to_string();
-        runtime.spawn(server.serve(Service(state.clone()), std::future::pending()));
+        let serving = Serving::on(address, Service(state.clone()));
         Self {
-            address: address.parse().expect("a TCP address"),
+            address: serving.address,
             state,
-            runtime: Some(runtime),
+            _serving: serving,
         }
     }
 
@@ -149,7 +140,40 @@ impl Destination {
     }
 }
 
-impl Drop for Destination {
+impl Serving {
+    pub fn new(service: impl GrpcService) -> Self {
+        Self::on("127.0.0.1:0".parse().expect("an address"), service)
+    }
+
+    pub fn on(address: SocketAddr, service: impl GrpcService) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("threads can be started");
+        let settings = GrpcServerSettings {
+            endpoint: address.to_string(),
+            ..GrpcServerSettings::default()
+        };
+        let server = {
+            let _inside = runtime.enter();
+            GrpcServer::bind(&settings, None).expect("the port is free")
+        };
+        let address = server.local_addr().to_string();
+        runtime.spawn(server.serve(service, std::future::pending()));
+        Self {
+            address: address.parse().expect("a TCP address"),
+            runtime: Some(runtime),
+        }
+    }
+
+    /// For what is served beside it.
+    pub fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("it is there until the drop")
+    }
+}
+
+impl Drop for Serving {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

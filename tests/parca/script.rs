@@ -1,23 +1,20 @@
 //! A Parca server that does as it is told, and remembers what it was sent.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
 use ::http::HeaderMap;
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{
-    GrpcConversation, GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, unknown_method,
-};
+use profcol_net::{GrpcConversation, GrpcRequest, GrpcService, unknown_method};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, record, request};
 use profcol_parca::v1::{self, Stacks, encode_wanted};
 use profcol_parca::{Samples, StackRefs, ipc, raw, to_model, v2};
 use profcol_profile::Profiles;
 use profcol_profile::pprof::Limits;
-use tokio::runtime::Runtime;
 
-use crate::backend::wait_until;
+use crate::backend::{Serving, wait_until};
 
 /// What it does with a call.
 #[derive(Clone, Debug)]
@@ -44,7 +41,7 @@ pub enum Answer {
 pub struct Script {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
-    runtime: Option<Runtime>,
+    _serving: Serving,
 }
 
 struct State {
@@ -63,15 +60,6 @@ impl Script {
     }
 
     pub fn on(address: SocketAddr) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let settings = GrpcServerSettings {
-            endpoint: address.to_string(),
-            ..GrpcServerSettings::default()
-        };
         let state = Arc::new(Mutex::new(State {
             answers: VecDeque::new(),
             methods: None,
@@ -81,25 +69,13 @@ impl Script {
             has_columns: Vec::new(),
             heard: Vec::new(),
         }));
-        let server = {
-            let _inside = runtime.enter();
-            let mut bound = GrpcServer::bind(&settings, None).ok();
-            // One that was there before may take a moment to go.
-            wait_until("the port to be free", || {
-                bound = bound
-                    .take()
-                    .or_else(|| GrpcServer::bind(&settings, None).ok());
-                bound.is_some()
-            });
-            bound.unwrap()
-        };
-        let address = server.local_addr().to_string().parse().unwrap();
-        let service = Service(Arc::clone(&state));
-        runtime.spawn(server.serve(service, std::future::pending()));
+        // One that was there before may take a moment to go.
+        wait_until("the port to be free", || TcpListener::bind(address).is_ok());
+        let serving = Serving::on(address, Service(Arc::clone(&state)));
         Self {
-            address,
+            address: serving.address,
             state,
-            runtime: Some(runtime),
+            _serving: serving,
         }
     }
 
@@ -142,14 +118,6 @@ impl Script {
     /// The messages of the last call that was answered with [`Answer::Say`].
     pub fn heard(&self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.state.lock().unwrap().heard)
-    }
-}
-
-impl Drop for Script {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

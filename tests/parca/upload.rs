@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use ::http::HeaderMap;
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService};
+use profcol_net::{GrpcRequest, GrpcService};
 
 use crate::Server;
-use crate::backend::Nobody;
+use crate::backend::{Nobody, Serving};
 use crate::files::{names, recorded};
 use crate::support::{Ended, path, profcol, run};
 
@@ -142,22 +142,8 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
         return;
     };
     let before = names(folder.path());
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let settings = GrpcServerSettings {
-        endpoint: "127.0.0.1:0".into(),
-        ..GrpcServerSettings::default()
-    };
-    let closed = {
-        let _inside = runtime.enter();
-        GrpcServer::bind(&settings, None).unwrap()
-    };
-    let address = closed.local_addr().to_string().parse().unwrap();
     let seen = Closed::default();
-    runtime.spawn(closed.serve(seen.clone(), std::future::pending()));
+    let closed = Serving::new(seen.clone());
     let token = folder.path().join("token");
     fs::write(&token, "${secret}\n").unwrap();
     let headers = [
@@ -166,7 +152,7 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
         "--header",
         "x-tenant=$HOME",
     ];
-    let ended = upload(folder.path(), address, &headers);
+    let ended = upload(folder.path(), closed.address, &headers);
     fs::remove_file(&token).unwrap();
     let seen = seen.0.lock().unwrap().clone();
     assert_eq!(seen["authorization"], "Bearer ${secret}");
@@ -181,7 +167,7 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
             "2 files were not delivered as a whole",
         ],
     );
-    runtime.shutdown_background();
+    drop(closed);
     let left = names(folder.path()).into_iter();
     let left: Vec<String> = left.filter(|name| !name.starts_with('.')).collect();
     assert_eq!(left, before);

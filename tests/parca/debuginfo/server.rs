@@ -9,15 +9,16 @@ use ::http::{HeaderMap, Method, Response, StatusCode};
 use bytes::Bytes;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{
-    GrpcConversation, GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, HttpRequest,
-    HttpServer, HttpServerSettings, HttpService,
+    GrpcConversation, GrpcRequest, GrpcService, HttpRequest, HttpServer, HttpServerSettings,
+    HttpService,
 };
 use profcol_parca::debuginfo::{
     IN_PROGRESS, INITIATE_UPLOAD, MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, UPLOAD,
 };
 use profcol_parca::service::WRITE;
 use profcol_profile::proto::{Reader, Writer, tag};
-use tokio::runtime::Runtime;
+
+use crate::backend::Serving;
 
 const LARGEST: u64 = 1_000_000_000;
 
@@ -25,7 +26,7 @@ const LARGEST: u64 = 1_000_000_000;
 pub struct Server {
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
-    runtime: Option<Runtime>,
+    serving: Serving,
 }
 
 #[derive(Default)]
@@ -69,27 +70,12 @@ pub enum Fault {
 
 impl Server {
     pub fn new() -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let settings = GrpcServerSettings {
-            endpoint: "127.0.0.1:0".into(),
-            ..GrpcServerSettings::default()
-        };
         let state = Arc::<Mutex<State>>::default();
-        let server = {
-            let _inside = runtime.enter();
-            GrpcServer::bind(&settings, None).unwrap()
-        };
-        let address = server.local_addr().to_string().parse().unwrap();
-        let service = Service(Arc::clone(&state));
-        runtime.spawn(server.serve(service, std::future::pending()));
+        let serving = Serving::new(Service(Arc::clone(&state)));
         Self {
-            address,
+            address: serving.address,
             state,
-            runtime: Some(runtime),
+            serving,
         }
     }
 
@@ -102,7 +88,7 @@ impl Server {
     /// Has files put to a URL, which answers so.
     pub fn with_signed_url(status: StatusCode) -> Self {
         let server = Self::new();
-        let runtime = server.runtime.as_ref().unwrap();
+        let runtime = server.serving.runtime();
         let settings = HttpServerSettings {
             endpoint: "127.0.0.1:0".into(),
             ..HttpServerSettings::default()
@@ -130,14 +116,6 @@ impl Server {
         let state = self.state();
         let entry = state.files.get(build_id)?;
         (entry.stage == Stage::Uploaded).then(|| entry.clone())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
