@@ -364,7 +364,7 @@ fn decide(
         Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
         _ if process.executable == number::REPLACED => None,
         // It is not opened yet.
-        _ => processes::executable_path(process.process.pid),
+        _ => profcol_processes::executable_path(process.process.pid),
     };
     let facts = Facts {
         comm: known.map_or("", |known| known.name.as_str()),

@@ -4,16 +4,15 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use jiff::Timestamp;
 use profcol_ebpf_host::{Names, Process, ProcessKey, number};
-use profcol_processes::container;
+use profcol_processes::{Users, container, executable_path, timestamp};
 
 use super::interval::Interval;
 
 pub struct Processes {
     known: HashMap<ProcessKey, Known>,
     limit: usize,
-    users: HashMap<u32, String>,
+    users: Users,
     intervals: u64,
 }
 
@@ -41,7 +40,7 @@ impl Processes {
         Self {
             known: HashMap::new(),
             limit,
-            users: users(),
+            users: Users::read(),
             intervals: 0,
         }
     }
@@ -55,16 +54,13 @@ impl Processes {
         let known = Known {
             name: text(&process.name),
             parent: process.parent,
-            owner: match self.users.get(&process.user) {
-                Some(name) => name.clone(),
-                None => process.user.to_string(),
-            },
+            owner: self.users.name(process.user),
             executable: process.executable,
             container: container(&cgroup).map(|container| container.id.to_owned()),
             cgroup,
             own_pid: process.own_pid,
-            created: timestamp(created),
-            arguments: split(arguments),
+            created: creation_time(created),
+            arguments: profcol_processes::arguments(arguments),
             seen: self.intervals,
         };
         self.known.insert(process.process, known);
@@ -140,12 +136,6 @@ pub fn text(name: &[u8; 16]) -> String {
     String::from_utf8_lossy(name.get(..end).unwrap_or(name)).into_owned()
 }
 
-pub fn executable_path(pid: u32) -> Option<String> {
-    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let path = path.to_string_lossy();
-    Some(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
-}
-
 /// The process's path in the unified hierarchy, or else in that of the first controller.
 fn cgroup(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
@@ -159,33 +149,10 @@ fn cgroup(pid: u32) -> Option<String> {
         .or_else(|| text.lines().filter_map(path).find(|path| path != "/"))
 }
 
-/// What stands behind the last zero byte was cut off, and is shown as far as it goes.
-fn split(arguments: &[u8]) -> Vec<String> {
-    let whole = arguments.strip_suffix(b"\0").unwrap_or(arguments);
-    if whole.is_empty() {
-        return Vec::new();
-    }
-    let argument = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    whole.split(|&byte| byte == 0).map(argument).collect()
-}
-
 /// To the millisecond: what it is computed from is not known better.
-fn timestamp(unix_nanoseconds: u64) -> String {
+fn creation_time(unix_nanoseconds: u64) -> String {
     let milliseconds = i64::try_from(unix_nanoseconds / 1_000_000).unwrap_or(i64::MAX);
-    Timestamp::from_millisecond(milliseconds)
-        .map(|time| format!("{time:.3}"))
-        .unwrap_or_default()
-}
-
-/// The names of this host's users.
-fn users() -> HashMap<u32, String> {
-    let text = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let user = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((fields.nth(1)?.parse().ok()?, name.to_owned()))
-    };
-    text.lines().filter_map(user).collect()
+    timestamp(milliseconds).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -193,21 +160,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_arguments_as_the_process_has_them() {
-        for (bytes, expected) in [
-            ("", &[][..]),
-            ("true\0", &["true"]),
-            ("sh\0-c\0\0", &["sh", "-c", ""]),
-            ("cut\0of", &["cut", "of"]),
-        ] {
-            assert_eq!(split(bytes.as_bytes()), expected, "{bytes:?}");
-        }
-    }
-
-    #[test]
     fn writes_times_as_the_conventions_do() {
         assert_eq!(
-            timestamp(1_700_558_734_853_999_999),
+            creation_time(1_700_558_734_853_999_999),
             "2023-11-21T09:25:34.853Z"
         );
     }

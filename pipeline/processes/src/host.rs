@@ -12,7 +12,7 @@ pub struct Host {
     pub name: String,
     /// `/etc/machine-id`.
     pub id: Option<String>,
-    users: HashMap<u32, String>,
+    users: Users,
     /// In milliseconds since 1970; taken once, so that one process is always as old.
     started: Option<i64>,
 }
@@ -26,23 +26,47 @@ impl Host {
         Self {
             name: line("/proc/sys/kernel/hostname").unwrap_or_default(),
             id: line("/etc/machine-id"),
-            users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
+            users: Users::read(),
             started: started(),
         }
     }
 
     /// The name of a user, or the number where there is no name.
     pub fn user(&self, number: u32) -> String {
-        match self.users.get(&number) {
-            Some(name) => name.clone(),
-            None => number.to_string(),
-        }
+        self.users.name(number)
     }
 
     /// The milliseconds since 1970 of a time in ticks since the start of the host.
     pub(crate) fn time_of(&self, ticks: u64) -> Option<i64> {
         let since = i64::try_from(ticks.checked_mul(1000 / TICKS)?).ok()?;
         self.started?.checked_add(since)
+    }
+}
+
+/// The users that this host has names for.
+#[derive(Clone, Debug, Default)]
+pub struct Users(HashMap<u32, String>);
+
+impl Users {
+    pub fn read() -> Self {
+        Self::of(&fs::read_to_string("/etc/passwd").unwrap_or_default())
+    }
+
+    /// The name of a user, or the number where there is no name.
+    pub fn name(&self, number: u32) -> String {
+        match self.0.get(&number) {
+            Some(name) => name.clone(),
+            None => number.to_string(),
+        }
+    }
+
+    fn of(passwd: &str) -> Self {
+        let user = |line: &str| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            Some((fields.nth(1)?.parse().ok()?, name.to_owned()))
+        };
+        Self(passwd.lines().filter_map(user).collect())
     }
 }
 
@@ -56,27 +80,15 @@ fn started() -> Option<i64> {
     i64::try_from(now.checked_sub(uptime)?.as_millis()).ok()
 }
 
-fn users(passwd: &str) -> HashMap<u32, String> {
-    let user = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        Some((fields.nth(1)?.parse().ok()?, name.to_owned()))
-    };
-    passwd.lines().filter_map(user).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn users_go_by_their_names_or_numbers() {
-        let host = Host {
-            users: users("root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:33::/:\n"),
-            ..Host::default()
-        };
+        let users = Users::of("root:x:0:0:root:/root:/bin/sh\nbroken\nweb:x:33:33::/:\n");
         for (number, expected) in [(0, "root"), (33, "web"), (7, "7")] {
-            assert_eq!(host.user(number), expected);
+            assert_eq!(users.name(number), expected);
         }
     }
 }

@@ -14,7 +14,9 @@ mod toolchain;
 
 pub use container::{Container, container};
 pub use executable::{Executable, FileId};
-pub use host::Host;
-pub use process::{Described, Wanted, cgroup_in, milliseconds, pids, timestamp};
+pub use host::{Host, Users};
+pub use process::{
+    Described, Wanted, arguments, cgroup_in, executable_path, milliseconds, pids, timestamp,
+};
 pub use systemd::Units;
 pub use toolchain::runtime;

@@ -192,9 +192,7 @@ impl Files {
 
     fn link(&mut self, name: &str) -> Option<String> {
         let path = fs::read_link(self.folder.join(name));
-        let path = self.counted(path)?;
-        let path = path.to_string_lossy();
-        Some(path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned())
+        Some(without_mark(&self.counted(path)?))
     }
 
     fn counted<T>(&mut self, read: io::Result<T>) -> Option<T> {
@@ -207,12 +205,26 @@ impl Files {
     }
 }
 
+/// The path of a process's executable, in its mount namespace.
+pub fn executable_path(pid: u32) -> Option<String> {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    Some(without_mark(&path))
+}
+
+/// Files that are gone are marked.
+fn without_mark(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
+}
+
 fn field<'a>(status: &'a str, name: &str) -> Option<std::str::SplitAsciiWhitespace<'a>> {
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_ascii_whitespace())
 }
 
-fn arguments(bytes: &[u8]) -> Vec<String> {
+/// Arguments as the kernel has them, each ended by a zero byte. What stands behind the last of these
+/// was cut off, and is shown as far as it goes.
+pub fn arguments(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.get(..ARGUMENTS).unwrap_or(bytes);
     let whole = bytes.strip_suffix(b"\0").unwrap_or(bytes);
     if whole.is_empty() {
@@ -312,6 +324,18 @@ mod tests {
         for broken in ["", "7 (a", "7 (a) S x", "7 (a) S 3"] {
             let broken = process(&[("stat", broken.as_bytes())], &everything);
             assert_eq!(broken, None);
+        }
+    }
+
+    #[test]
+    fn splits_arguments_as_the_process_has_them() {
+        for (bytes, expected) in [
+            ("", &[][..]),
+            ("true\0", &["true"]),
+            ("sh\0-c\0\0", &["sh", "-c", ""]),
+            ("cut\0of", &["cut", "of"]),
+        ] {
+            assert_eq!(arguments(bytes.as_bytes()), expected, "{bytes:?}");
         }
     }
 
