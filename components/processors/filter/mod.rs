@@ -60,12 +60,11 @@ impl FilterProcessor {
     }
 
     /// Whether resources alone decide that all of it passes: samples are not decoded for that.
-    fn keeps_all(&self, profiles: &mut Profiles) -> bool {
+    fn keeps_all(&self, profiles: &Profiles) -> bool {
         let mut keeps_all = true;
-        profiles.update_resources(|resource| {
+        profiles.look_at_resources(|resource| {
             let open = self.rules.of_resource(&resource.attributes);
             keeps_all &= open.resource_verdict() == Verdict::Keep;
-            false
         });
         keeps_all
     }
@@ -95,8 +94,8 @@ impl FilterProcessor {
 
 #[async_trait]
 impl Processor for FilterProcessor {
-    async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        if self.keeps_all(&mut batch.profiles) {
+    async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer {
+        if self.keeps_all(&batch.profiles) {
             return next.consume(batch).await;
         }
         let (left, dropped) = self.sift(&batch.profiles);

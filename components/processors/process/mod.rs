@@ -66,16 +66,15 @@ impl ProcessProcessor {
     }
 
     /// What has to be asked of the processes of a batch; each once.
-    fn unknown(&self, batch: &mut Batch) -> HashSet<Asked> {
+    fn unknown(&self, batch: &Batch) -> HashSet<Asked> {
         let mut unknown = HashSet::new();
-        batch.profiles.update_resources(|resource| {
+        batch.profiles.look_at_resources(|resource| {
             let asked = self.asked(&resource.attributes);
             if let Some(asked) = asked.filter(|asked| !unknown.contains(asked))
                 && self.library.find(&asked).is_none()
             {
                 unknown.insert(asked);
             }
-            false
         });
         unknown
     }
@@ -131,7 +130,7 @@ impl Processor for ProcessProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let unknown = self.unknown(&mut batch);
+        let unknown = self.unknown(&batch);
         if !unknown.is_empty() {
             self.read(unknown).await;
         }

@@ -24,6 +24,20 @@ pub(super) enum Verdict {
     },
 }
 
+impl Verdict {
+    pub fn is_drop(&self) -> bool {
+        matches!(self, Self::Drop { .. })
+    }
+
+    /// Whether it changed anything.
+    pub fn apply(&self, attributes: &mut Attributes) -> bool {
+        match self {
+            Self::Keep(changes) => changes.apply(attributes),
+            Self::Drop { .. } => false,
+        }
+    }
+}
+
 impl Memory {
     pub fn new(leftovers: Leftovers) -> Self {
         Self {

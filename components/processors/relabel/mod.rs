@@ -84,30 +84,22 @@ impl RelabelProcessor {
             .verdict(rules, attributes, || self.applied.inc())
     }
 
-    fn drops_any(&self, profiles: &mut Profiles) -> bool {
-        let mut drops = false;
-        profiles.update_resources(|resource| {
-            drops |= matches!(self.verdict(&resource.attributes), Verdict::Drop { .. });
-            false
-        });
-        drops
+    /// Of each resource, in their order.
+    fn verdicts(&self, profiles: &Profiles) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        profiles.look_at_resources(|resource| verdicts.push(self.verdict(&resource.attributes)));
+        verdicts
     }
+}
 
-    fn change(&self, profiles: &mut Profiles) {
-        profiles.update_resources(|resource| match self.verdict(&resource.attributes) {
-            Verdict::Keep(changes) => changes.apply(&mut resource.attributes),
-            Verdict::Drop { .. } => false,
-        });
-    }
-
-    fn sift(&self, profiles: &Profiles) -> Sifted {
-        let mut sifted = Sifted::default();
-        for row in &profiles.model().resources {
-            let resource = row.resource.as_deref().cloned();
-            let mut resource = resource.unwrap_or_default();
-            match self.verdict(&resource.attributes) {
+impl Sifted {
+    fn new(profiles: &Profiles, verdicts: Vec<Verdict>) -> Self {
+        let mut sifted = Self::default();
+        for (row, verdict) in profiles.model().resources.iter().zip(verdicts) {
+            match verdict {
                 Verdict::Keep(changes) => {
                     let mut row = row.clone();
+                    let mut resource = row.resource.as_deref().cloned().unwrap_or_default();
                     if changes.apply(&mut resource.attributes) {
                         row.resource = Some(Arc::new(resource));
                     }
@@ -135,15 +127,21 @@ impl Processor for RelabelProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        let profiles = &mut batch.profiles;
         let Some(unwanted) = &self.unwanted else {
-            self.change(&mut batch.profiles);
+            profiles.update_resources(|it| self.verdict(&it.attributes).apply(&mut it.attributes));
             return next.consume(batch).await;
         };
-        if !self.drops_any(&mut batch.profiles) {
-            self.change(&mut batch.profiles);
+        let verdicts = self.verdicts(profiles);
+        if !verdicts.iter().any(Verdict::is_drop) {
+            let mut verdicts = verdicts.iter();
+            profiles.update_resources(|resource| {
+                let verdict = verdicts.next();
+                verdict.is_some_and(|verdict| verdict.apply(&mut resource.attributes))
+            });
             return next.consume(batch).await;
         }
-        let sifted = self.sift(&batch.profiles);
+        let sifted = Sifted::new(&batch.profiles, verdicts);
         for &process in &sifted.processes {
             unwanted.drops(process);
         }

@@ -133,6 +133,18 @@ impl Profiles {
         std::mem::take(self.model_mut())
     }
 
+    /// Shows each resource, in their order. Samples and tables are not decoded for it.
+    pub fn look_at_resources(&self, mut look: impl FnMut(&Resource)) {
+        if let Some(wire) = self.came() {
+            return wire::look_at_resources(wire, look)
+                .expect("validation has read the same bytes");
+        }
+        let none = Resource::default();
+        for row in &self.model().resources {
+            look(row.resource.as_deref().unwrap_or(&none));
+        }
+    }
+
     /// Lets `edit` change each resource; it says whether it did. Samples and tables are neither
     /// decoded nor encoded for it. A batch none of whose resources changed stays as it is.
     pub fn update_resources(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) {

@@ -1,4 +1,4 @@
-//! Changing the attributes of resources without reading samples or tables: new resources are
+//! Reading and changing resources without reading samples or tables: new resources are
 //! written in front of the slices that stay.
 
 use bytes::Bytes;
@@ -24,10 +24,7 @@ pub(crate) fn update_resources(
     // Room for a few more attributes than there were.
     let mut out = Writer::with_capacity(wire.len() + wire.len() / 16 + 256);
     for message in &request.resources {
-        let mut new = match fields(message, resource_profiles::RESOURCE).next() {
-            Some(message) => resource(message?, &strings)?,
-            None => Resource::default(),
-        };
+        let mut new = resource_of(message, &strings)?;
         if edit(&mut new) {
             changed = true;
             let others = other_fields(message)?;
@@ -41,6 +38,26 @@ pub(crate) fn update_resources(
     }
     out.bytes(request::DICTIONARY, &request.dictionary);
     Ok(changed.then(|| out.into_vec().into()))
+}
+
+/// Shows each resource, in their order.
+pub(crate) fn look_at_resources(
+    wire: &[u8],
+    mut look: impl FnMut(&Resource),
+) -> Result<(), WireError> {
+    let request = Request::read(wire)?;
+    let strings = string_table(&request)?;
+    for message in &request.resources {
+        look(&resource_of(message, &strings)?);
+    }
+    Ok(())
+}
+
+fn resource_of(message: &[u8], strings: &StringTable) -> Result<Resource, WireError> {
+    match fields(message, resource_profiles::RESOURCE).next() {
+        Some(message) => resource(message?, strings),
+        None => Ok(Resource::default()),
+    }
 }
 
 /// The fields of a `ResourceProfiles` as they stand, without its resource.

@@ -200,6 +200,14 @@ fn changes_resources_and_leaves_the_rest_alone() {
             decompress: |_, _, _| None,
         });
 
+        let mut shown = Vec::new();
+        profiles.look_at_resources(|resource| shown.push(resource.clone()));
+        let rows = profiles.model().resources.iter();
+        let rows: Vec<_> = rows
+            .map(|row| row.resource.as_deref().cloned().unwrap_or_default())
+            .collect();
+        assert_eq!(shown, rows);
+
         profiles.update_resources(|_| false);
         assert_eq!(profiles.compressed().map(|c| &c.bytes), Some(&compressed));
 
