@@ -3,6 +3,8 @@
 mod batch;
 pub mod container;
 mod filter;
+#[cfg(feature = "k8s_attributes")]
+mod k8s_attributes;
 mod memory_limiter;
 pub mod process;
 pub mod relabel;
@@ -17,6 +19,8 @@ pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<batch::BatchProcessor>(),
     entry::<container::ContainerProcessor>(),
     entry::<filter::FilterProcessor>(),
+    #[cfg(feature = "k8s_attributes")]
+    entry::<k8s_attributes::K8sAttributes>(),
     entry::<memory_limiter::MemoryLimiter>(),
     entry::<process::ProcessProcessor>(),
     entry::<relabel::RelabelProcessor>(),
