@@ -13,14 +13,15 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Outcome, Processor,
-    Reporter, Sighting, Stability, StartError,
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
+    Sighting, Stability, StartError,
 };
 use profcol_labels::{Leftovers, Rule};
-use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
+use profcol_profile::{Profiles, ResourceProfiles};
 
 pub use self::config::{RelabelConfig, RuleConfig};
 use self::memory::{Memory, Verdict};
+use crate::shared::left::pass_left;
 use crate::shared::sightings::sightings;
 
 pub struct RelabelProcessor {
@@ -145,19 +146,7 @@ impl Processor for RelabelProcessor {
         for &process in &sifted.processes {
             unwanted.drops(process);
         }
-        if sifted.resources.is_empty() {
-            self.dropped_samples.inc_by(sifted.dropped_samples as u64);
-            batch.finalizers.settle(Outcome::Delivered);
-            return Ok(());
-        }
-        let left = gc(&Model {
-            dictionary: batch.profiles.model().dictionary.clone(),
-            resources: sifted.resources,
-        });
-        let answer = next
-            .consume(batch.with_profiles(Profiles::from_model(left)))
-            .await;
-        // What is refused comes again, with what is dropped of it.
+        let answer = pass_left(batch, sifted.resources, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(sifted.dropped_samples as u64);
         }

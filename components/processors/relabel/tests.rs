@@ -1,22 +1,10 @@
 use profcol_component::testkit::{Sink, batch, context, load, watched_batch};
-use profcol_component::{Refusal, Sighting};
+use profcol_component::{Outcome, Refusal};
 use profcol_config::PipelineId;
 use profcol_profile::{KeyValue, Validation, Value};
 
 use super::*;
-
-/// Keeps what it is given.
-#[derive(Default)]
-struct Keep(std::sync::Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch.profiles);
-        batch.finalizers.settle(Outcome::Delivered);
-        Ok(())
-    }
-}
+use crate::shared::testkit::Keep;
 
 async fn started(options: &str, context: &BuildContext) -> RelabelProcessor {
     let processor = RelabelProcessor::new(&load(options).unwrap(), context);
@@ -72,7 +60,7 @@ async fn relabelled(options: &str, profiles: Profiles) -> Vec<Profiles> {
     let batch = batch.with_profiles(profiles);
     processor.process(batch, &keep).await.unwrap();
     assert_eq!(outcomes.seen(), [Outcome::Delivered], "{options}");
-    keep.0.into_inner().unwrap()
+    keep.into_inner()
 }
 
 #[tokio::test]
@@ -179,7 +167,7 @@ async fn hands_back_what_is_dropped_for_good() {
         let told: Vec<i64> = follower
             .take()
             .iter()
-            .map(|Sighting { pid, .. }| *pid)
+            .map(|dropped| dropped.sighting.pid)
             .collect();
         assert_eq!(told, expected, "{options}");
     };
