@@ -3,7 +3,6 @@
 //! Many samples have the same list of attributes: each list is changed once a batch.
 
 mod config;
-mod lists;
 #[cfg(test)]
 mod tests;
 
@@ -16,8 +15,8 @@ use profcol_component::{
 use profcol_profile::{Model, Profile, Profiles, ResourceProfiles, Samples, gc};
 
 pub use self::config::{AttributesConfig, Context};
-use self::lists::Lists;
 use crate::shared::actions::Changes;
+use crate::shared::lists::Lists;
 use crate::shared::rules::{Met, Open, Rules, Verdict};
 
 pub struct AttributesProcessor {
@@ -127,7 +126,7 @@ impl<F: FnMut(&mut profcol_profile::Attributes) -> bool> Edit<'_, F> {
     }
 
     fn profile(&mut self, profile: &mut Arc<Profile>, open: &Open<'_>) {
-        let open = open.of_profile(&profile.attributes, self.lists.dictionary());
+        let open = open.of_profile(&profile.attributes, self.lists.rows.before);
         let verdict = open.profile_verdict();
         if verdict == Verdict::Drop {
             return;

@@ -13,7 +13,7 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
     Stability,
 };
-use profcol_profile::{Profiles, ResourceProfiles};
+use profcol_profile::{Model, Profiles};
 
 pub use self::config::FilterConfig;
 use self::sieve::{Dropped, Sieve};
@@ -70,12 +70,16 @@ impl FilterProcessor {
     }
 
     /// What is left, and what is not.
-    fn sift(&self, profiles: &Profiles) -> (Vec<ResourceProfiles>, Dropped) {
+    fn sift(&self, profiles: &Profiles) -> (Model, Dropped) {
         let model = profiles.model();
         let mut sieve = Sieve::new(&self.rules, &model.dictionary);
         let resources = model.resources.iter();
         let resources = resources.filter_map(|row| sieve.resource(row)).collect();
-        (resources, sieve.dropped)
+        let left = Model {
+            dictionary: model.dictionary.clone(),
+            resources,
+        };
+        (left, sieve.dropped)
     }
 
     fn count(&self, dropped: &Dropped) {

@@ -4,7 +4,6 @@ mod config;
 mod groups;
 #[cfg(test)]
 mod tests;
-mod together;
 
 use async_trait::async_trait;
 use profcol_component::{
@@ -14,7 +13,7 @@ use profcol_profile::{Model, Profiles, gc};
 
 pub use self::config::GroupByAttrsConfig;
 use self::groups::Groups;
-use self::together::Together;
+use crate::shared::together::Together;
 
 pub struct GroupByAttrs {
     /// In the order in which they are added to resources; each once.

@@ -15,7 +15,7 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
     Sighting, Stability, Until,
 };
-use profcol_profile::{Profile, Profiles, ResourceProfiles, ScopeProfiles};
+use profcol_profile::{Model, Profile, Profiles, ResourceProfiles, ScopeProfiles};
 use ring::rand::{SecureRandom, SystemRandom};
 
 pub use self::config::ProbabilisticSamplerConfig;
@@ -126,7 +126,11 @@ impl Processor for ProbabilisticSampler {
         if left.dropped_samples == 0 && left.processes.is_empty() {
             return next.consume(batch).await;
         }
-        let answer = pass_left(batch, left.resources, next).await;
+        let resources = Model {
+            dictionary: batch.profiles.model().dictionary.clone(),
+            resources: left.resources,
+        };
+        let answer = pass_left(batch, resources, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(left.dropped_samples as u64);
         }

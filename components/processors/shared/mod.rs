@@ -4,7 +4,9 @@ pub(crate) mod actions;
 pub(crate) mod attributes;
 pub(crate) mod generations;
 pub(crate) mod left;
+pub(crate) mod lists;
 pub(crate) mod rules;
 pub(crate) mod sightings;
 #[cfg(test)]
 pub(crate) mod testkit;
+pub(crate) mod together;

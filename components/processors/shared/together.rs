@@ -10,7 +10,7 @@ type ScopeKey = (usize, Option<Arc<Scope>>, Arc<str>);
 
 /// Resources in the order in which they were met, each with its scopes in theirs.
 #[derive(Default)]
-pub(super) struct Together {
+pub(crate) struct Together {
     pub resources: Vec<ResourceProfiles>,
     places: HashMap<ResourceKey, usize>,
     scopes: HashMap<ScopeKey, usize>,
