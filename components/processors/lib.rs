@@ -7,6 +7,7 @@ mod memory_limiter;
 pub mod process;
 pub mod relabel;
 mod resource;
+mod resource_detection;
 mod shared;
 pub mod systemd;
 mod values;
@@ -21,5 +22,6 @@ pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<process::ProcessProcessor>(),
     entry::<relabel::RelabelProcessor>(),
     entry::<resource::ResourceProcessor>(),
+    entry::<resource_detection::ResourceDetectionProcessor>(),
     entry::<systemd::SystemdProcessor>(),
 ];
