@@ -10,6 +10,7 @@ mod probabilistic_sampler;
 pub mod process;
 pub mod relabel;
 mod resource;
+mod resource_detection;
 mod shared;
 pub mod systemd;
 mod values;
@@ -27,5 +28,6 @@ pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<process::ProcessProcessor>(),
     entry::<relabel::RelabelProcessor>(),
     entry::<resource::ResourceProcessor>(),
+    entry::<resource_detection::ResourceDetectionProcessor>(),
     entry::<systemd::SystemdProcessor>(),
 ];

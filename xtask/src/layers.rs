@@ -53,6 +53,7 @@ const BELOW_PROCESSORS: &[&str] = &[
     "profcol-config",
     "profcol-component",
     "profcol-labels",
+    "profcol-net",
     "profcol-processes",
 ];
 
