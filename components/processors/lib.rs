@@ -8,6 +8,7 @@ pub mod process;
 pub mod relabel;
 mod resource;
 mod shared;
+mod symbolize;
 pub mod systemd;
 mod values;
 
@@ -21,5 +22,6 @@ pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<process::ProcessProcessor>(),
     entry::<relabel::RelabelProcessor>(),
     entry::<resource::ResourceProcessor>(),
+    entry::<symbolize::SymbolizeProcessor>(),
     entry::<systemd::SystemdProcessor>(),
 ];
