@@ -12,6 +12,7 @@ pub mod relabel;
 mod resource;
 mod resource_detection;
 mod shared;
+mod symbolize;
 pub mod systemd;
 mod values;
 
@@ -29,5 +30,6 @@ pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<relabel::RelabelProcessor>(),
     entry::<resource::ResourceProcessor>(),
     entry::<resource_detection::ResourceDetectionProcessor>(),
+    entry::<symbolize::SymbolizeProcessor>(),
     entry::<systemd::SystemdProcessor>(),
 ];
