@@ -58,6 +58,11 @@ pub fn separate(source: &(impl Source + ?Sized), places: &Places<'_>) -> Option<
     None
 }
 
+/// The build id that a linker left in the file.
+pub fn gnu_build_id(source: &(impl Source + ?Sized)) -> Option<Vec<u8>> {
+    Identity::of(source)?.build_id
+}
+
 /// How an executable says which file is its own.
 struct Identity {
     build_id: Option<Vec<u8>>,
@@ -133,6 +138,12 @@ fn checksum(file: &File) -> io::Result<u32> {
         at += size;
     }
     Ok(sum.sum())
+}
+
+/// A file below a root: see [`separate`] for why neither its path nor what it is can be trusted.
+pub fn open_regular(root: &Path, path: &Path) -> io::Result<File> {
+    let root = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    open_below(&root, path)
 }
 
 /// A path in a container may lead anywhere by its links: not out of its root, and to no pipe or
