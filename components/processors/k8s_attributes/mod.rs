@@ -28,6 +28,7 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
     Stability, StartError, Stop,
 };
+use profcol_profile::Resource;
 use regex::Regex;
 
 use self::api::{Query, Server};
@@ -202,8 +203,16 @@ impl Processor for K8sAttributes {
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let (mut found, mut unknown) = (0, 0);
+        let peer = batch.peer;
+        if self.config.passthrough {
+            let note = |resource: &mut Resource| {
+                self.directory.note_address(&mut resource.attributes, peer)
+            };
+            batch.profiles.update_resources(note);
+            return next.consume(batch).await;
+        }
         batch.profiles.update_resources(|resource| {
-            match self.directory.fill(&mut resource.attributes, None) {
+            match self.directory.fill(&mut resource.attributes, peer) {
                 Found::Known { is_changed } => {
                     found += 1;
                     is_changed
