@@ -350,6 +350,45 @@ async fn the_sender_counts_where_nothing_else_is_said() {
 }
 
 #[tokio::test]
+async fn asks_a_kubelet_when_a_pod_is_not_known() {
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let shown_pods = Arc::clone(&served);
+    let server = Server::start(move |asked| match asked.path.as_str() {
+        "/pods" => Answer::Json(200, recorded::page(&shown_pods.lock().unwrap(), "")),
+        _ => Answer::Json(404, String::new()),
+    })
+    .await;
+    served
+        .lock()
+        .unwrap()
+        .push(pod("web-5d4f8c7b9-abcde").to_string());
+    let options = format!(
+        "{{source: kubelet, kubelet: {{endpoint: 'http://127.0.0.1:{}', poll_interval: 300ms}}, auth_type: none}}",
+        server.port
+    );
+    let running = Running::start(&options).await;
+    let web = container("web-5d4f8c7b9-abcde", "main");
+    assert_eq!(
+        running
+            .learns(("container.id", &web), "k8s.deployment.name")
+            .await,
+        "web"
+    );
+    // Who asks for what is known does not make it ask again.
+    let before = server.asked().len();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    running.filled(&[("container.id", &web)]).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(server.asked().len() <= before + 1);
+    served.lock().unwrap().push(pod("st-0").to_string());
+    let id = container("st-0", "main");
+    assert_eq!(
+        running.learns(("container.id", &id), "k8s.pod.name").await,
+        "st-0"
+    );
+}
+
+#[tokio::test]
 async fn asks_for_no_more_than_is_needed() {
     let check = async |options: &str, expected: &[&str]| {
         let server = Server::start(recorded::answer).await;
