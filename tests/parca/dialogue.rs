@@ -189,6 +189,24 @@ fn refuses_what_a_real_server_refuses() {
     wait_until("the good one to arrive", || server.total() > 0);
 }
 
+#[test]
+fn a_record_that_the_library_panics_at_is_refused_and_no_panic_is_told_of() {
+    let server = Server::new();
+    let runtime = runtime();
+    let client = runtime.block_on(async { client(&server) });
+    let seed = crate::support::root().join("fuzz/seeds/parca/samples-v1-lz4");
+    let mut record = std::fs::read(seed).unwrap();
+    // Where a buffer begins: no longer at a multiple of its values' size.
+    assert_eq!(std::mem::replace(&mut record[2512], 127), 24);
+    let sent = runtime.block_on(unary(&client, WRITE_ARROW, &request(&record)));
+    let refused = sent.unwrap_err();
+    assert_eq!(refused.code, Code::InvalidArgument);
+    let says = "contradicts itself: assertion failed";
+    assert!(refused.message.contains(says), "{refused}");
+    let said = server.process.output();
+    assert!(!said.contains("panicked"), "{said}");
+}
+
 /// A profcol that sends to `parca`.
 fn agent(to: std::net::SocketAddr, options: &str) -> (crate::peers::Process, Client) {
     let mut process = profcol(&format!(
