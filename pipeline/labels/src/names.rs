@@ -93,6 +93,8 @@ pub const ALIASES: &[Alias] = &[
         "__meta_process_executable_stripped",
     ),
     of_resource("process.environment_variable.*", "__meta_env_var_*"),
+    of_resource("os.kernel.release", "__meta_system_kernel_release"),
+    of_resource("os.kernel.machine", "__meta_system_kernel_machine"),
     of_resource("k8s.namespace.name", "__meta_kubernetes_namespace"),
     of_resource("k8s.pod.name", "__meta_kubernetes_pod_name"),
     of_resource("k8s.pod.uid", "__meta_kubernetes_pod_uid"),
