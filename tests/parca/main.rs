@@ -8,6 +8,7 @@
 
 #[path = "../backend/mod.rs"]
 mod backend;
+mod deadly;
 mod debuginfo;
 mod dialogue;
 mod disk;
