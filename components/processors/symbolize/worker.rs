@@ -25,6 +25,9 @@ const NICE: i32 = 19;
 const MISSING: Duration = Duration::from_secs(60);
 /// Files of which that is remembered.
 const MAX_MISSING: usize = 4096;
+/// What one executable may take of the worker before others have their turn; the next batch asks for the
+/// rest again.
+const TURN: Duration = Duration::from_secs(5);
 /// Places that are looked up between two looks at how much is held.
 const PLACES: usize = 64;
 
@@ -88,9 +91,11 @@ impl Worker {
 impl Library {
     fn work(&mut self, job: &Job) {
         let build_id = &job.module.build_id;
+        let started = Instant::now();
         for places in job.places.chunks(PLACES) {
             for &place in places {
-                if self.worker.stopping.is_set() {
+                if self.worker.stopping.is_set() || started.elapsed() > TURN {
+                    self.shrink(build_id);
                     return;
                 }
                 let key = (Arc::clone(build_id), place);
