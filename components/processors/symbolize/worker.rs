@@ -64,6 +64,8 @@ struct Library {
     held: HashMap<Arc<str>, Held>,
     missing: HashMap<Arc<str>, (Instant, Reason)>,
     clock: u64,
+    /// What was last said of how much is held.
+    told: f64,
 }
 
 impl Worker {
@@ -77,6 +79,7 @@ impl Worker {
             held: HashMap::new(),
             missing: HashMap::new(),
             clock: 0,
+            told: 0.0,
             worker: self,
         };
         while let Ok(job) = library.worker.jobs.recv() {
@@ -221,6 +224,7 @@ impl Library {
                 self.worker.telemetry.evicted_files.inc();
             }
         }
-        self.worker.telemetry.memory.set(total as f64);
+        self.worker.telemetry.memory.add(total as f64 - self.told);
+        self.told = total as f64;
     }
 }

@@ -1,7 +1,11 @@
 //! `llvm-symbolizer` names the same addresses as we do, of executables of this machine and of programs
 //! that are compiled here by each compiler that there is.
 
-#![allow(clippy::unwrap_used, reason = "a failure in a test is to panic")]
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test tells what differs and what it skipped, and its failures are panics"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::File;
