@@ -84,6 +84,7 @@ impl Follower {
         loop {
             match self.list(&mut on).await {
                 Ok(()) => {
+                    self.pause = SHORTEST_PAUSE;
                     sleep(interval).await;
                     questions.notified().await;
                 }
@@ -110,7 +111,7 @@ impl Follower {
             if next.is_empty() {
                 on(Change::Complete);
                 self.version = Some(page.metadata.resource_version);
-                self.recover();
+                self.health.is_well(self.query.kind);
                 return Ok(());
             }
         }
@@ -128,7 +129,7 @@ impl Follower {
             .await
             .map_err(|_| Failure::Other("the watch did not begin in time".to_owned()))??;
         let mut events = std::pin::pin!(watch);
-        self.recover();
+        self.health.is_well(self.query.kind);
         loop {
             let event = timeout(WATCH_PATIENCE, events.next()).await;
             let Some(event) =
@@ -136,7 +137,11 @@ impl Follower {
             else {
                 return Ok(());
             };
-            let version = match event? {
+            let event = event?;
+            if !matches!(event, WatchEvent::Error(_)) {
+                self.pause = SHORTEST_PAUSE;
+            }
+            let version = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     let version = object.meta().resource_version.clone();
                     on(Change::Put(object));
@@ -156,19 +161,13 @@ impl Follower {
         }
     }
 
-    fn recover(&mut self) {
-        self.pause = SHORTEST_PAUSE;
-        self.health.is_well(self.query.kind);
-    }
-
     /// Tells what is wrong, and waits.
     async fn endure(&mut self, failure: Failure) {
         self.failures.inc();
         let asked = match failure {
             Failure::Expired => {
-                // Nothing is wrong: it went on without us for too long.
                 self.version = None;
-                return sleep(SHORTEST_PAUSE).await;
+                None
             }
             Failure::Unauthorized(_) => {
                 self.server.forget_client();
@@ -177,7 +176,10 @@ impl Follower {
             Failure::Busy(_, wait) => wait.map(|wait| wait.min(LONGEST_ASKED_PAUSE)),
             Failure::Forbidden(_) | Failure::Other(_) => None,
         };
-        self.health.fails(self.query.kind, self.explain(&failure));
+        // That a server went on without us for too long is nothing wrong.
+        if !matches!(failure, Failure::Expired) {
+            self.health.fails(self.query.kind, self.explain(&failure));
+        }
         let pause = asked.unwrap_or_default().max(self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         sleep(pause).await;
