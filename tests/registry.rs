@@ -28,6 +28,7 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("receivers", "otlp_file", "include=[FOLDER/*.jsonl]"),
     ("receivers", "padata", "storage_path=FOLDER"),
     ("receivers", "parca", "endpoint=127.0.0.1:0"),
+    ("processors", "k8s_attributes", "passthrough=true"),
     (
         "processors",
         "probabilistic_sampler",

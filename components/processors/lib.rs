@@ -5,6 +5,8 @@ mod batch;
 pub mod container;
 mod filter;
 mod groupbyattrs;
+#[cfg(feature = "k8s_attributes")]
+mod k8s_attributes;
 mod memory_limiter;
 mod probabilistic_sampler;
 pub mod process;
@@ -24,6 +26,8 @@ pub const ALL: &[Entry<dyn Processor>] = &[
     entry::<container::ContainerProcessor>(),
     entry::<filter::FilterProcessor>(),
     entry::<groupbyattrs::GroupByAttrs>(),
+    #[cfg(feature = "k8s_attributes")]
+    entry::<k8s_attributes::K8sAttributes>(),
     entry::<memory_limiter::MemoryLimiter>(),
     entry::<probabilistic_sampler::ProbabilisticSampler>(),
     entry::<process::ProcessProcessor>(),

@@ -16,6 +16,8 @@ mod files;
 mod names;
 mod pace;
 mod telemetry;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::collections::{HashMap, HashSet};

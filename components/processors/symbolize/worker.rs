@@ -25,6 +25,9 @@ const NICE: i32 = 19;
 const MISSING: Duration = Duration::from_secs(60);
 /// Files of which that is remembered.
 const MAX_MISSING: usize = 4096;
+/// What one executable may take of the worker before others have their turn; the next batch asks for the
+/// rest again.
+const TURN: Duration = Duration::from_secs(5);
 /// Places that are looked up between two looks at how much is held.
 const PLACES: usize = 64;
 
@@ -61,6 +64,8 @@ struct Library {
     held: HashMap<Arc<str>, Held>,
     missing: HashMap<Arc<str>, (Instant, Reason)>,
     clock: u64,
+    /// What was last said of how much is held.
+    told: f64,
 }
 
 impl Worker {
@@ -74,6 +79,7 @@ impl Worker {
             held: HashMap::new(),
             missing: HashMap::new(),
             clock: 0,
+            told: 0.0,
             worker: self,
         };
         while let Ok(job) = library.worker.jobs.recv() {
@@ -88,9 +94,11 @@ impl Worker {
 impl Library {
     fn work(&mut self, job: &Job) {
         let build_id = &job.module.build_id;
+        let started = Instant::now();
         for places in job.places.chunks(PLACES) {
             for &place in places {
-                if self.worker.stopping.is_set() {
+                if self.worker.stopping.is_set() || started.elapsed() > TURN {
+                    self.shrink(build_id);
                     return;
                 }
                 let key = (Arc::clone(build_id), place);
@@ -216,6 +224,7 @@ impl Library {
                 self.worker.telemetry.evicted_files.inc();
             }
         }
-        self.worker.telemetry.memory.set(total as f64);
+        self.worker.telemetry.memory.add(total as f64 - self.told);
+        self.told = total as f64;
     }
 }

@@ -22,7 +22,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(frames) => {
                 for frame in frames {
                     let name = demangle(&frame.name, Style::Full).unwrap_or(frame.name);
-                    println!("{name}\n{}:{}:{}", frame.file, frame.line, frame.column);
+                    let file = if frame.file.is_empty() {
+                        "??"
+                    } else {
+                        &frame.file
+                    };
+                    println!("{name}\n{file}:{}:{}", frame.line, frame.column);
                 }
             }
             Err(_) => println!("??\n??:0:0"),

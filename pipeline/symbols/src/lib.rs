@@ -14,6 +14,8 @@ mod dwarf;
 mod image;
 mod symbols;
 mod table;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use demangle::{Style, demangle};

@@ -19,7 +19,7 @@ type Entry = Sym64<LittleEndian>;
 /// Symbols that are read at once.
 const PIECE: usize = 1024;
 /// The largest browsers have a million and a half.
-const MAX_SYMBOLS: usize = 8 << 20;
+const MAX_SYMBOLS: usize = 4 << 20;
 /// Reads that one table may take; a piece is one.
 const READS: u64 = 1 << 20;
 

@@ -34,6 +34,16 @@ impl Fuel {
         self.0.get()
     }
 
+    /// Lets `work` take no more than so many of them.
+    pub fn limited<T>(&self, reads: u64, work: impl FnOnce() -> T) -> T {
+        let before = self.left();
+        let limit = before.min(reads);
+        self.fill(limit);
+        let done = work();
+        self.fill(before - (limit - self.left()));
+        done
+    }
+
     #[inline(always)]
     fn burn(&self, reads: u64) -> Option<()> {
         let left = self.0.get().checked_sub(reads);
@@ -179,9 +189,8 @@ impl View {
         view.read_null_terminated_slice().ok()?.text()
     }
 
-    /// How many more reads there may be.
-    pub fn fuel(&self) -> u64 {
-        self.section.fuel.left()
+    pub fn fuel(&self) -> &Fuel {
+        &self.section.fuel
     }
 
     fn eof(&self) -> Error {

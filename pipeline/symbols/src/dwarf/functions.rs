@@ -6,7 +6,7 @@ use super::ranges::Bounds;
 use crate::view::View;
 
 /// Of one unit; whole programs that were optimised when they were linked have a few hundred thousand.
-const MAX_FUNCTIONS: usize = 8 << 20;
+const MAX_FUNCTIONS: usize = 2 << 20;
 
 /// Ranges by address, each with the place of its function's entry in the unit.
 #[derive(Default)]

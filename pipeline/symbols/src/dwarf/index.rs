@@ -1,12 +1,18 @@
 //! Which unit an address is in.
 
-use gimli::{AttributeValue, DebugAddrBase, DebugInfoOffset, DebugRngListsBase, Dwarf, UnitHeader};
+use gimli::{
+    AttributeValue, DebugAddrBase, DebugInfoOffset, DebugRngListsBase, Dwarf, Section as _,
+    UnitHeader,
+};
 
 use super::ranges::{Bounds, Ranges};
+use super::unit::HEADER_READS;
 use crate::view::View;
 
 /// A browser has some fifty thousand.
 const MAX_UNITS: usize = 1 << 20;
+/// Of all units together.
+const MAX_RANGES: usize = 2 << 20;
 
 pub struct Index {
     /// Where each unit begins in `.debug_info`, in that order.
@@ -29,8 +35,13 @@ impl Index {
             }
             let number = units.len() as u32;
             units.push(offset.0);
-            add_ranges(dwarf, header, |begin, end| {
-                ranges.push((begin, end, number))
+            let fuel = dwarf.debug_info.reader().fuel();
+            fuel.limited(HEADER_READS, || {
+                add_ranges(dwarf, header, |begin, end| {
+                    if ranges.len() < MAX_RANGES {
+                        ranges.push((begin, end, number));
+                    }
+                });
             });
         }
         Self {

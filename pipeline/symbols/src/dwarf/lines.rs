@@ -7,7 +7,7 @@ use gimli::{AttributeValue, ColumnType, Dwarf, LineProgramHeader, Unit};
 use crate::view::View;
 
 /// Rows of one unit: those of whole programs that were optimised when they were linked.
-const MAX_ROWS: usize = 16 << 20;
+const MAX_ROWS: usize = 4 << 20;
 /// Files of one unit.
 const MAX_FILES: u64 = 1 << 16;
 
@@ -173,6 +173,8 @@ fn files(
         };
         let directory = usize::try_from(file.directory_index()).ok();
         let directory = directory.and_then(|it| directories.get(it)?.as_deref());
+        // The first is where the unit was compiled, once more.
+        let directory = directory.filter(|directory| *directory != base);
         let name = text(file.path_name()).unwrap_or_default();
         files.push(join(&base, directory.unwrap_or_default(), &name).into());
     }

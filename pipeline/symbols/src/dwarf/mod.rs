@@ -26,8 +26,11 @@ use crate::view::{Fuel, Section, View};
 
 /// Reads that the index of all units may take: those of a browser take some ten million.
 const INDEX_READS: u64 = 400_000_000;
-/// Reads that one address may take: a unit of half a gigabyte, as link-time optimisation makes them.
-const LOOKUP_READS: u64 = 400_000_000;
+/// Reads that may be saved up for one address: a unit of half a gigabyte, as link-time optimisation
+/// makes them.
+const MOST_READS: u64 = 400_000_000;
+/// And those that each address is good for: a usual unit, some milliseconds.
+const READS: u64 = 4_000_000;
 /// Frames at one address.
 const MAX_FRAMES: usize = 256;
 
@@ -37,6 +40,8 @@ pub struct DebugInfo {
     fuel: Fuel,
     index: Index,
     units: Units,
+    /// Reads that were saved up.
+    credit: u64,
 }
 
 impl DebugInfo {
@@ -68,12 +73,24 @@ impl DebugInfo {
             fuel: image.fuel.clone(),
             index,
             units: Units::default(),
+            credit: MOST_READS,
         }))
     }
 
     /// Adds the frames at an address, the innermost first; false where nothing is known of it.
     pub fn find(&mut self, address: u64, frames: &mut Vec<Frame>) -> bool {
-        self.fuel.fill(LOOKUP_READS);
+        self.credit = MOST_READS.min(self.credit + READS);
+        self.fuel.fill(self.credit);
+        let is_found = self.look_up(address, frames);
+        self.credit = self.fuel.left();
+        if self.is_exhausted() {
+            // Tables that are not complete would say that nothing is there.
+            self.units.forget_all();
+        }
+        is_found
+    }
+
+    fn look_up(&mut self, address: u64, frames: &mut Vec<Frame>) -> bool {
         let candidates: Vec<u32> = self.index.at(address).collect();
         let mut only_line = None;
         for number in candidates {

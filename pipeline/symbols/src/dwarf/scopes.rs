@@ -10,7 +10,7 @@ use gimli::{AttributeValue, Dwarf, Unit, UnitOffset};
 use super::ranges::Bounds;
 use crate::view::View;
 
-/// Of one function.
+/// Of one function, and ranges of all of them.
 const MAX_SCOPES: usize = 1 << 20;
 
 #[derive(Default)]
@@ -118,12 +118,14 @@ impl Scopes {
             around.push((depth, number));
             let depth = around.len() as u32;
             bounds.each(dwarf, unit, |begin, end| {
-                nested.push(Nested {
-                    begin,
-                    end,
-                    depth,
-                    scope: number,
-                });
+                if nested.len() < MAX_SCOPES {
+                    nested.push(Nested {
+                        begin,
+                        end,
+                        depth,
+                        scope: number,
+                    });
+                }
             });
         }
         Ok(())

@@ -15,6 +15,10 @@ use crate::view::View;
 /// What an abbreviation, which is most of what a unit holds, has in memory for each byte in the file.
 const BYTES_PER_READ: u64 = 12;
 
+/// Reads that the abbreviations of a unit and the header of its lines may take: they become memory.
+/// The longest seen take a hundred thousand.
+pub const HEADER_READS: u64 = 2_000_000;
+
 #[derive(Default)]
 pub struct Units {
     held: HashMap<u32, Rc<Unit>>,
@@ -38,11 +42,13 @@ impl Units {
             unit.asked.set(self.clock);
             return Some(Rc::clone(unit));
         }
-        let section = dwarf.debug_info.reader();
-        let before = section.fuel();
-        let header = dwarf.unit_header(index.offset(number)?).ok()?;
-        let unit = dwarf.unit(header).ok()?;
-        let reads = before.saturating_sub(section.fuel());
+        let fuel = dwarf.debug_info.reader().fuel();
+        let before = fuel.left();
+        let unit = fuel.limited(HEADER_READS, || {
+            let header = dwarf.unit_header(index.offset(number)?).ok()?;
+            dwarf.unit(header).ok()
+        })?;
+        let reads = before.saturating_sub(fuel.left());
         let unit = Rc::new(Unit {
             unit,
             functions: OnceCell::new(),
@@ -57,6 +63,10 @@ impl Units {
 
     pub fn weight(&self) -> usize {
         self.held.values().map(|unit| unit.weight()).sum()
+    }
+
+    pub fn forget_all(&mut self) {
+        self.held.clear();
     }
 
     pub fn forget_oldest(&mut self) -> bool {
