@@ -2,4 +2,5 @@
 
 pub(crate) mod attributes;
 pub(crate) mod generations;
+pub(crate) mod patience;
 pub(crate) mod sightings;

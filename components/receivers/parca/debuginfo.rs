@@ -84,7 +84,7 @@ impl Debuginfo {
             let message = "the call ended before its first message";
             return Err(Status::new(Code::InvalidArgument, message));
         }
-        let mut stream = upstream.stream(UPLOAD, None).await?;
+        let mut stream = upstream.stream(UPLOAD, HeaderMap::new(), None).await?;
         while let Some(message) = held {
             held = patiently(conversation.receive()).await?;
             let sent = pass(&mut stream, message, held.is_none()).await;
