@@ -3,7 +3,7 @@
 //! ```text
 //! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
-//! debuginfo ◄─ exporters
+//! debuginfo ◄─ exporters, symbols ◄─ processors
 //! ```
 //!
 //! The engine names no component crate and no component crate names the engine or another kind: they meet in the binary
@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
     ("profcol-debuginfo", &[]),
+    ("profcol-symbols", &["profcol-debuginfo"]),
     ("profcol-labels", &["profcol-profile"]),
     ("profcol-parca", &["profcol-labels", "profcol-profile"]),
     ("profcol-processes", &[]),
@@ -52,9 +53,11 @@ const BELOW_PROCESSORS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-debuginfo",
     "profcol-labels",
     "profcol-net",
     "profcol-processes",
+    "profcol-symbols",
 ];
 
 const BELOW_EXPORTERS: &[&str] = &[

@@ -36,12 +36,14 @@ impl<K: Eq + Hash, V: Clone> Generations<K, V> {
         Some(value)
     }
 
-    /// What weighs more than half of the limit is not kept.
-    pub fn insert(&mut self, key: K, value: V, weight: usize) {
+    /// What weighs more than half of the limit is not kept. Says how many were forgotten.
+    pub fn insert(&mut self, key: K, value: V, weight: usize) -> usize {
         if weight > self.limit {
-            return;
+            return 1;
         }
+        let mut forgotten = 0;
         if self.weight + weight > self.limit {
+            forgotten = self.old.len();
             self.old = std::mem::take(&mut self.young);
             self.weight = 0;
         }
@@ -49,6 +51,7 @@ impl<K: Eq + Hash, V: Clone> Generations<K, V> {
         if let Some((_, replaced)) = self.young.insert(key, (value, weight)) {
             self.weight -= replaced;
         }
+        forgotten
     }
 }
 

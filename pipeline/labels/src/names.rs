@@ -101,7 +101,24 @@ pub const ALIASES: &[Alias] = &[
     of_resource("k8s.pod.ip", "__meta_kubernetes_pod_ip"),
     of_resource("k8s.node.name", "__meta_kubernetes_node_name"),
     of_resource("k8s.node.name", "__meta_kubernetes_pod_node_name"),
+    of_resource("k8s.pod.host_ip", "__meta_kubernetes_pod_host_ip"),
+    of_resource("k8s.pod.phase", "__meta_kubernetes_pod_phase"),
+    of_resource("k8s.pod.ready", "__meta_kubernetes_pod_ready"),
+    of_resource(
+        "k8s.pod.controller.kind",
+        "__meta_kubernetes_pod_controller_kind",
+    ),
+    of_resource(
+        "k8s.pod.controller.name",
+        "__meta_kubernetes_pod_controller_name",
+    ),
     of_resource("k8s.container.name", "__meta_kubernetes_pod_container_name"),
+    of_resource("k8s.container.init", "__meta_kubernetes_pod_container_init"),
+    of_resource(
+        "k8s.container.image",
+        "__meta_kubernetes_pod_container_image",
+    ),
+    of_resource("container.id", "__meta_kubernetes_pod_container_id"),
     of_resource("k8s.pod.label.*", "__meta_kubernetes_pod_label_*"),
     presence("k8s.pod.label.*", "__meta_kubernetes_pod_labelpresent_*"),
     of_resource("k8s.pod.annotation.*", "__meta_kubernetes_pod_annotation_*"),
@@ -111,6 +128,14 @@ pub const ALIASES: &[Alias] = &[
     ),
     of_resource("k8s.node.label.*", "__meta_kubernetes_node_label_*"),
     presence("k8s.node.label.*", "__meta_kubernetes_node_labelpresent_*"),
+    of_resource(
+        "k8s.node.annotation.*",
+        "__meta_kubernetes_node_annotation_*",
+    ),
+    presence(
+        "k8s.node.annotation.*",
+        "__meta_kubernetes_node_annotationpresent_*",
+    ),
     of_container("container.id", "__meta_docker_container_id", "docker"),
     of_container("container.name", "__meta_docker_container_name", "docker"),
     of_container(

@@ -25,6 +25,7 @@ mod heap;
 mod index;
 mod intern;
 pub mod json;
+mod lines;
 mod lists;
 mod merge;
 mod model;
@@ -52,6 +53,7 @@ pub use index::{
     AttributeIdx, FunctionIdx, Idx, LinkIdx, LocationIdx, MappingIdx, StackIdx, StringIdx,
 };
 pub use intern::Interner;
+pub use lines::NamedLine;
 pub use lists::Lists;
 pub use merge::{Merger, merge};
 pub use model::{

@@ -1,0 +1,389 @@
+//! Code of this very program is named, wherever its file comes from.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use profcol_component::testkit::{context, load};
+use profcol_component::{BuildId, Executable};
+use profcol_profile::{
+    AttributeRef, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
+    Profile, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx,
+};
+use tokio::task::JoinSet;
+
+use super::asked::Module;
+use super::*;
+
+/// What the profiles of these tests met.
+#[inline(never)]
+fn landmark() -> u32 {
+    std::process::id()
+}
+
+#[derive(Default)]
+struct Keep(Mutex<Vec<Profiles>>);
+
+#[async_trait]
+impl Consumer for Keep {
+    async fn consume(&self, batch: Batch) -> Answer {
+        lock(&self.0).push(batch.profiles);
+        Ok(())
+    }
+}
+
+/// A running processor.
+struct Rig {
+    processor: Arc<SymbolizeProcessor>,
+    context: BuildContext,
+    keep: Arc<Keep>,
+    stop: Stop,
+    tasks: JoinSet<Result<(), RunError>>,
+}
+
+impl Rig {
+    fn new(options: &str) -> Self {
+        let mut rig = Self::idle(options);
+        let run = Arc::clone(&rig.processor).run(rig.keep.clone(), rig.stop.clone());
+        rig.tasks.spawn(run);
+        rig
+    }
+
+    /// Without its workers.
+    fn idle(options: &str) -> Self {
+        let context = context("symbolize");
+        let config = load(options).unwrap();
+        Self {
+            processor: Arc::new(SymbolizeProcessor::new(&config, &context)),
+            context,
+            keep: Arc::default(),
+            stop: Stop::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// What became of a batch.
+    async fn pass(&self, profiles: Profiles) -> Profiles {
+        let batch = Batch::new(profiles);
+        self.processor.process(batch, &*self.keep).await.unwrap();
+        lock(&self.keep.0).pop().unwrap()
+    }
+
+    fn counts(&self, line: &str) -> bool {
+        let text = String::from_utf8(self.context.meter.render().unwrap()).unwrap();
+        text.lines().any(|it| it == line)
+    }
+
+    async fn finish(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap().unwrap();
+        }
+    }
+}
+
+/// This program, and where its code is mapped.
+struct Own {
+    path: PathBuf,
+    build_id: String,
+    mapping: Mapping,
+}
+
+impl Own {
+    fn read() -> Self {
+        let path = std::env::current_exe().unwrap();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let at = landmark as fn() -> u32 as usize as u64;
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+        let mapping = maps.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (start, limit) = words[0].split_once('-').unwrap();
+            let (memory_start, memory_limit) = (number(start), number(limit));
+            (memory_start..memory_limit).contains(&at).then(|| Mapping {
+                memory_start,
+                memory_limit,
+                file_offset: number(words[2]),
+                filename: StringIdx::UNSET,
+            })
+        });
+        let id = profcol_debuginfo::gnu_build_id(&File::open(&path).unwrap());
+        // Rust's linkers give none unless they are asked to.
+        let build_id = id.map_or("0123".to_owned(), |id| {
+            id.iter().map(|byte| format!("{byte:02x}")).collect()
+        });
+        Self {
+            path,
+            build_id,
+            mapping: mapping.unwrap(),
+        }
+    }
+
+    fn offered(&self) -> Executable {
+        Executable {
+            build_id: BuildId::Gnu(self.build_id.clone()),
+            hash: String::new(),
+            path: self.path.clone(),
+            pid: landmark(),
+            file: Arc::new(File::open(&self.path).unwrap()),
+        }
+    }
+
+    /// A profile of [`landmark`], of which is said that it is in that file.
+    fn profile(&self, path: &Path, build_id: &str, kind: &str) -> Profiles {
+        let mut rows = Interner::new();
+        let attributes = [
+            ("process.executable.build_id.gnu", build_id),
+            ("profile.frame.type", kind),
+        ];
+        let [id, kind] = attributes.map(|(key, value)| {
+            let key = rows.string(key);
+            rows.attribute(AttributeRef {
+                key,
+                value: &value.into(),
+                unit: StringIdx::UNSET,
+            })
+        });
+        let filename = rows.string(path.to_str().unwrap());
+        let ids = [id];
+        let mapping = rows.mapping(MappingRef {
+            mapping: Mapping {
+                filename,
+                ..self.mapping
+            },
+            attributes: if build_id.is_empty() { &[] } else { &ids },
+        });
+        let location = rows.location(LocationRef {
+            location: Location {
+                mapping,
+                address: landmark as fn() -> u32 as usize as u64 + 1,
+            },
+            lines: &[],
+            attributes: &[kind],
+        });
+        let mut samples = Samples::default();
+        samples.push(SampleRef {
+            stack: rows.stack(&[location]),
+            values: &[1],
+            ..SampleRef::default()
+        });
+        let resource = Resource {
+            attributes: vec![KeyValue::new("process.pid", i64::from(landmark()))],
+            ..Resource::default()
+        };
+        Profiles::from_model(Model {
+            dictionary: Arc::new(rows.finish()),
+            resources: vec![ResourceProfiles {
+                resource: Some(Arc::new(resource)),
+                scopes: vec![ScopeProfiles {
+                    profiles: vec![Arc::new(Profile {
+                        samples,
+                        ..Profile::default()
+                    })],
+                    ..ScopeProfiles::default()
+                }],
+                ..ResourceProfiles::default()
+            }],
+        })
+    }
+
+    fn native(&self) -> Profiles {
+        self.profile(&self.path, &self.build_id, "native")
+    }
+}
+
+/// Name, linker's name, file and line of the outermost function.
+fn named(profiles: &Profiles) -> Option<(String, String, String, i64)> {
+    let dictionary = &profiles.model().dictionary;
+    let location = dictionary.locations.get(LocationIdx::new(1));
+    let &Line { function, line, .. } = location.lines.last()?;
+    let function = dictionary.functions.get(function)?;
+    let text = |index| dictionary.strings.get(index).to_owned();
+    Some((
+        text(function.name),
+        text(function.system_name),
+        text(function.filename),
+        line,
+    ))
+}
+
+#[track_caller]
+fn assert_named(profiles: &Profiles) {
+    let (name, system_name, file, line) = named(profiles).expect("it has a name");
+    assert_eq!(name, "profcol_processors::symbolize::tests::landmark");
+    assert!(system_name.starts_with("_"), "{system_name}");
+    assert!(
+        file.ends_with("components/processors/symbolize/tests.rs"),
+        "{file}"
+    );
+    assert!(line > 0);
+}
+
+#[tokio::test]
+async fn a_file_that_was_handed_over_names_its_code() {
+    let (rig, own) = (Rig::new("{}"), Own::read());
+    rig.context.executables.offer(&own.offered());
+    let gone = own.profile(Path::new("/gone"), &own.build_id, "native");
+    assert_named(&rig.pass(gone.clone()).await);
+    assert!(
+        rig.counts("profcol_symbolize_resolved_locations{pipeline=\"\",processor=\"symbolize\"} 1")
+    );
+    // The next one waits for nobody.
+    rig.stop.cancel();
+    assert_named(&rig.pass(gone).await);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_file_is_found_by_its_path_and_its_build_id() {
+    let (rig, own) = (Rig::new("{}"), Own::read());
+    // This program may have no build id; the C library has one.
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let library = maps.lines().find_map(|line| {
+        let path = line.split_whitespace().nth(5)?;
+        path.contains("/libc.so.6").then(|| PathBuf::from(path))
+    });
+    let Some(library) = library else {
+        println!("skipped: this program has no C library of its own");
+        return rig.finish().await;
+    };
+    let id = profcol_debuginfo::gnu_build_id(&File::open(&library).unwrap()).unwrap();
+    let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let right = Module {
+        build_id: id.as_str().into(),
+        path: library.clone(),
+        processes: vec![landmark()],
+    };
+    assert!(rig.processor.files.open(&right).is_some());
+    let wrong = Module {
+        build_id: own.build_id.as_str().into(),
+        ..right.clone()
+    };
+    assert!(rig.processor.files.open(&wrong).is_none());
+    for path in [
+        "/dev/zero",
+        "/proc/self/maps",
+        "relative",
+        "/../../etc/passwd",
+        "",
+    ] {
+        let path = path.into();
+        let strange = Module {
+            path,
+            ..right.clone()
+        };
+        assert!(rig.processor.files.open(&strange).is_none(), "{strange:?}");
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_needs_no_name_passes_as_it_came() {
+    let (rig, own) = (Rig::new("{}"), Own::read());
+    rig.context.executables.offer(&own.offered());
+    for (kind, reason) in [
+        ("kernel", None),
+        ("cpython", None),
+        ("native", Some("no_build_id")),
+    ] {
+        let wire = own.profile(&own.path, "", kind).to_wire();
+        let received = Profiles::from_wire(wire.clone(), Default::default()).unwrap();
+        let passed = rig.pass(received.profiles).await;
+        assert_eq!(named(&passed), None, "{kind}");
+        assert_eq!(
+            passed.to_wire().as_ptr(),
+            wire.as_ptr(),
+            "{kind}: the very bytes"
+        );
+        if let Some(reason) = reason {
+            assert!(rig.counts(&unresolved(reason, 1)));
+        }
+    }
+    let idle = Rig::idle("targets: none");
+    let passed = idle.pass(own.native()).await;
+    assert_eq!(named(&passed), None);
+    assert!(!idle.context.executables.are_wanted());
+    rig.finish().await;
+}
+
+fn unresolved(reason: &str, count: u32) -> String {
+    format!(
+        "profcol_symbolize_unresolved_locations{{pipeline=\"\",processor=\"symbolize\",reason=\"{reason}\"}} {count}"
+    )
+}
+
+#[tokio::test]
+async fn a_batch_waits_no_longer_than_it_should() {
+    let (rig, own) = (Rig::idle("timeout: 2ms"), Own::read());
+    let passed = rig.pass(own.native()).await;
+    assert_eq!(named(&passed), None);
+    assert!(rig.counts("profcol_symbolize_timeouts{pipeline=\"\",processor=\"symbolize\"} 1"));
+    assert!(rig.counts(&unresolved("timeout", 1)));
+    // Workers that stand still are asked for so much and no more.
+    for _ in 0..MAX_JOBS {
+        rig.pass(own.native()).await;
+    }
+    assert!(rig.counts(&unresolved("busy", 1)));
+}
+
+#[tokio::test]
+async fn a_bad_file_costs_the_others_nothing() {
+    let (rig, own) = (Rig::new("timeout: 60s"), Own::read());
+    let folder = tempfile::tempdir().unwrap();
+    let bad = folder.path().join("bad");
+    fs::write(
+        &bad,
+        [b"\x7fELF\x02\x01\x01".as_slice(), &[0xff; 200]].concat(),
+    )
+    .unwrap();
+    rig.context.executables.offer(&Executable {
+        build_id: BuildId::Gnu("bad".into()),
+        file: Arc::new(File::open(&bad).unwrap()),
+        ..own.offered()
+    });
+    rig.context.executables.offer(&own.offered());
+    for (build_id, reason) in [("bad", "refused"), ("missing", "no_file")] {
+        let profile = own.profile(Path::new("/gone"), build_id, "native");
+        assert_eq!(named(&rig.pass(profile).await), None);
+        assert!(rig.counts(&unresolved(reason, 1)), "{reason}");
+    }
+    assert_named(&rig.pass(own.native()).await);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn files_are_held_within_the_bound() {
+    let (rig, own) = (Rig::idle("max_open: 2"), Own::read());
+    for id in ["a", "b", "a", "c"] {
+        rig.context.executables.offer(&Executable {
+            build_id: BuildId::Gnu(id.into()),
+            ..own.offered()
+        });
+        rig.processor.files.take_offered();
+    }
+    let held = ["a", "b", "c"].map(|id| {
+        let module = Module {
+            build_id: id.into(),
+            path: "/gone".into(),
+            processes: Vec::new(),
+        };
+        rig.processor.files.open(&module).is_some()
+    });
+    assert_eq!(held, [false, true, true]);
+    assert!(rig.counts("profcol_symbolize_dropped_files{pipeline=\"\",processor=\"symbolize\"} 1"));
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    for (options, problem) in [
+        ("timeout: -1s", "must not be negative"),
+        ("workers: 0", "must be between 1 and 64"),
+        ("max_open: 0", "must be between 1 and 65536"),
+        ("max_memory: 1000", "must be at least 16777216"),
+        ("max_cpu: 0", "must be above 0 and at most 1"),
+        ("max_cpu: 1.5", "must be above 0 and at most 1"),
+        ("debug_directories: [debug]", "is not an absolute path"),
+        ("targets: kernel", "kernel"),
+    ] {
+        let refused = load::<SymbolizeConfig>(options).unwrap_err();
+        assert!(refused.contains(problem), "{options}: {refused}");
+    }
+}

@@ -1,0 +1,230 @@
+//! The thread that reads executables.
+//!
+//! It holds the tables of those that were asked for last. Each executable is always one worker's, so
+//! that none of them waits for another.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use profcol_debuginfo::Refused;
+use profcol_symbols::{Style, Symbols, Unresolved, demangle};
+
+use super::asked::{Module, Place};
+use super::config::Demangle;
+use super::files::Files;
+use super::names::{Answer, Frame, Names, Wait};
+use super::pace::{Pace, Stopping};
+use super::telemetry::{Reason, Telemetry};
+
+/// The lowest priority there is.
+const NICE: i32 = 19;
+/// How long a file that was not found, or has no names, is left alone.
+const MISSING: Duration = Duration::from_secs(60);
+/// Files of which that is remembered.
+const MAX_MISSING: usize = 4096;
+/// What one executable may take of the worker before others have their turn; the next batch asks for the
+/// rest again.
+const TURN: Duration = Duration::from_secs(5);
+/// Places that are looked up between two looks at how much is held.
+const PLACES: usize = 64;
+
+/// Places of one executable that a batch wants named.
+pub(super) struct Job {
+    pub module: Module,
+    pub places: Vec<Place>,
+    pub wait: Arc<Wait>,
+}
+
+pub(super) struct Worker {
+    pub jobs: Receiver<Job>,
+    pub names: Arc<Names>,
+    pub files: Arc<Files>,
+    pub telemetry: Arc<Telemetry>,
+    pub stopping: Arc<Stopping>,
+    pub demangle: Demangle,
+    pub max_cpu: f64,
+    /// What the tables may take.
+    pub max_memory: usize,
+}
+
+/// The tables of one executable.
+struct Held {
+    symbols: Symbols,
+    weight: usize,
+    asked: u64,
+}
+
+/// What the thread holds; no other touches it.
+struct Library {
+    worker: Worker,
+    pace: Pace,
+    held: HashMap<Arc<str>, Held>,
+    missing: HashMap<Arc<str>, (Instant, Reason)>,
+    clock: u64,
+    /// What was last said of how much is held.
+    told: f64,
+}
+
+impl Worker {
+    /// Until nobody can ask any more.
+    pub fn run(self) {
+        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+            tracing::debug!(%error, "executables are read at usual priority");
+        }
+        let mut library = Library {
+            pace: Pace::new(self.max_cpu),
+            held: HashMap::new(),
+            missing: HashMap::new(),
+            clock: 0,
+            told: 0.0,
+            worker: self,
+        };
+        while let Ok(job) = library.worker.jobs.recv() {
+            if !library.worker.stopping.is_set() {
+                library.work(&job);
+            }
+            job.wait.end_one();
+        }
+    }
+}
+
+impl Library {
+    fn work(&mut self, job: &Job) {
+        let build_id = &job.module.build_id;
+        let started = Instant::now();
+        for places in job.places.chunks(PLACES) {
+            for &place in places {
+                if self.worker.stopping.is_set() || started.elapsed() > TURN {
+                    self.shrink(build_id);
+                    return;
+                }
+                let key = (Arc::clone(build_id), place);
+                // Another batch may have asked for it meanwhile.
+                let answer = match self.worker.names.get(&key) {
+                    Some(known) => known,
+                    None => self.find(&job.module, place),
+                };
+                if !matches!(
+                    answer,
+                    Err(Reason::NoFile | Reason::NoNames | Reason::Refused)
+                ) {
+                    self.worker.names.insert(key.clone(), answer.clone());
+                }
+                job.wait.answer(key, answer);
+                self.pace.keep(&self.worker.stopping);
+            }
+            self.shrink(build_id);
+        }
+    }
+
+    fn find(&mut self, module: &Module, place: Place) -> Answer {
+        let style = match self.worker.demangle {
+            Demangle::None => None,
+            Demangle::Short => Some(Style::Short),
+            Demangle::Full => Some(Style::Full),
+        };
+        let held = self.open(module)?;
+        let address = match place {
+            Place::Address(address) => address,
+            Place::Offset(offset) => held.symbols.address_of(offset).ok_or(Reason::NotFound)?,
+        };
+        let frames = held.symbols.find(address).map_err(|why| match why {
+            Unresolved::NotFound => Reason::NotFound,
+            Unresolved::TooMuchWork => Reason::TooMuchWork,
+        })?;
+        let frame = |found: profcol_symbols::Frame| {
+            let system_name: Arc<str> = found.name.into();
+            let name = style.and_then(|style| demangle(&system_name, style));
+            Frame {
+                name: name.map_or_else(|| Arc::clone(&system_name), Arc::from),
+                system_name,
+                file: found.file,
+                start_line: found.start_line,
+                line: found.line,
+                column: found.column,
+            }
+        };
+        Ok(frames.into_iter().map(frame).collect())
+    }
+
+    fn open(&mut self, module: &Module) -> Result<&mut Held, Reason> {
+        self.clock += 1;
+        let build_id = &module.build_id;
+        if !self.held.contains_key(build_id) {
+            if let Some((when, reason)) = self.missing.get(build_id)
+                && when.elapsed() < MISSING
+            {
+                return Err(*reason);
+            }
+            match self.read(module) {
+                Ok(symbols) => {
+                    let weight = symbols.weight();
+                    let held = Held {
+                        symbols,
+                        weight,
+                        asked: 0,
+                    };
+                    self.held.insert(Arc::clone(build_id), held);
+                }
+                Err(reason) => {
+                    if self.missing.len() >= MAX_MISSING {
+                        self.missing.clear();
+                    }
+                    let now = Instant::now();
+                    self.missing.insert(Arc::clone(build_id), (now, reason));
+                    return Err(reason);
+                }
+            }
+        }
+        let held = self.held.get_mut(build_id).ok_or(Reason::NoFile)?;
+        held.asked = self.clock;
+        Ok(held)
+    }
+
+    fn read(&self, module: &Module) -> Result<Symbols, Reason> {
+        let Some(file) = self.worker.files.open(module) else {
+            return Err(Reason::NoFile);
+        };
+        let path = module.path.display();
+        let separate = || self.worker.files.separate(module, &file);
+        let most = self.worker.max_memory as u64;
+        match Symbols::read(Rc::new(Arc::clone(&file)), separate, most) {
+            Ok(symbols) => {
+                if let Some(damage) = symbols.damage() {
+                    tracing::info!(%path, %damage, "Part of an executable's names cannot be read.");
+                }
+                Ok(symbols)
+            }
+            Err(Refused::NoNames) => Err(Reason::NoNames),
+            Err(refused) => {
+                tracing::info!(%path, %refused, "An executable's names cannot be read.");
+                Err(Reason::Refused)
+            }
+        }
+    }
+
+    /// Gives up what was not asked for the longest, and of the present one what is too much alone.
+    fn shrink(&mut self, present: &Arc<str>) {
+        let most = self.worker.max_memory;
+        if let Some(held) = self.held.get_mut(present) {
+            held.symbols.shrink(most);
+            held.weight = held.symbols.weight();
+        }
+        let mut total: usize = self.held.values().map(|held| held.weight).sum();
+        while total > most {
+            let oldest = self.held.iter().min_by_key(|(_, held)| held.asked);
+            let Some(oldest) = oldest.map(|(build_id, _)| Arc::clone(build_id)) else {
+                break;
+            };
+            if let Some(held) = self.held.remove(&oldest) {
+                total -= held.weight;
+                self.worker.telemetry.evicted_files.inc();
+            }
+        }
+        self.worker.telemetry.memory.add(total as f64 - self.told);
+        self.told = total as f64;
+    }
+}

@@ -1,0 +1,163 @@
+//! Giving names to locations that have none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::{
+    Dictionary, Function, FunctionIdx, Idx, Line, LocationIdx, LocationRef, Locations, Model,
+    StringIdx,
+};
+
+/// A line of a location, with its function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamedLine<'a> {
+    pub name: &'a str,
+    /// As the linker sees it.
+    pub system_name: &'a str,
+    pub filename: &'a str,
+    pub start_line: i64,
+    pub line: i64,
+    pub column: i64,
+}
+
+impl Model {
+    /// Sets the lines of some locations, the innermost first. Rows keep their numbers: stacks and
+    /// samples stay as they are.
+    pub fn set_lines<'a, L>(&mut self, mut lines_of: impl FnMut(LocationIdx) -> Option<L>)
+    where
+        L: IntoIterator<Item = NamedLine<'a>>,
+    {
+        let mut rows = Rows::of(&self.dictionary);
+        let dictionary = Arc::make_mut(&mut self.dictionary);
+        let old = std::mem::take(&mut dictionary.locations);
+        let mut locations = Locations::default();
+        locations.reserve(old.rows().len());
+        let mut lines: Vec<Line> = Vec::new();
+        for (number, row) in old.iter().enumerate().skip(1) {
+            let named = lines_of(Idx::new(number as u32));
+            let named = named.map(|named| {
+                lines.clear();
+                lines.extend(named.into_iter().map(|line| rows.line(dictionary, line)));
+                &lines[..]
+            });
+            locations.push(LocationRef {
+                lines: named.unwrap_or(row.lines),
+                ..row
+            });
+        }
+        dictionary.locations = locations;
+        self.forget_originals();
+    }
+
+    /// What profiles were made from no longer says the same.
+    fn forget_originals(&mut self) {
+        let scopes = self.resources.iter_mut().flat_map(|it| &mut it.scopes);
+        for profile in scopes.flat_map(|scope| &mut scope.profiles) {
+            if profile.original_payload.is_some() {
+                Arc::make_mut(profile).original_payload = None;
+            }
+        }
+    }
+}
+
+/// What stands in the tables already.
+struct Rows {
+    strings: HashMap<Box<str>, StringIdx>,
+    functions: HashMap<Function, FunctionIdx>,
+}
+
+impl Rows {
+    fn of(dictionary: &Dictionary) -> Self {
+        let strings = dictionary.strings.iter().enumerate();
+        let functions = dictionary.functions.rows().iter().enumerate();
+        Self {
+            strings: strings
+                .map(|(row, text)| (text.into(), Idx::new(row as u32)))
+                .collect(),
+            functions: functions
+                .map(|(row, function)| (*function, Idx::new(row as u32)))
+                .collect(),
+        }
+    }
+
+    fn string(&mut self, dictionary: &mut Dictionary, text: &str) -> StringIdx {
+        if let Some(&known) = self.strings.get(text) {
+            return known;
+        }
+        let row = dictionary.strings.push(text);
+        self.strings.insert(text.into(), row);
+        row
+    }
+
+    fn line(&mut self, dictionary: &mut Dictionary, named: NamedLine<'_>) -> Line {
+        let function = Function {
+            name: self.string(dictionary, named.name),
+            system_name: self.string(dictionary, named.system_name),
+            filename: self.string(dictionary, named.filename),
+            start_line: named.start_line,
+        };
+        let known = self.functions.entry(function);
+        Line {
+            function: *known.or_insert_with(|| dictionary.functions.push(function)),
+            line: named.line,
+            column: named.column,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Interner, Location};
+
+    #[test]
+    fn rows_keep_their_numbers_and_each_thing_stands_once() {
+        let mut rows = Interner::new();
+        let main = rows.string("main");
+        let function = rows.function(Function {
+            name: main,
+            ..Function::default()
+        });
+        let named = [Line {
+            function,
+            line: 3,
+            column: 0,
+        }];
+        let place = |address, lines| LocationRef {
+            location: Location {
+                address,
+                ..Location::default()
+            },
+            lines,
+            attributes: &[],
+        };
+        let first = rows.location(place(1, &[]));
+        let second = rows.location(place(2, &named));
+        let mut model = Model {
+            dictionary: Arc::new(rows.finish()),
+            ..Model::default()
+        };
+        let before = Arc::clone(&model.dictionary);
+        let inner = NamedLine {
+            name: "inner",
+            line: 9,
+            ..NamedLine::default()
+        };
+        let outer = NamedLine {
+            name: "main",
+            ..NamedLine::default()
+        };
+        model.set_lines(|location| (location == first).then_some([inner, outer]));
+
+        let after = &model.dictionary;
+        assert_eq!(after.locations.rows(), before.locations.rows());
+        assert_eq!(after.locations.get(second).lines, named);
+        let [inner, outer] = after.locations.get(first).lines else {
+            panic!("two lines");
+        };
+        assert_eq!((inner.line, outer.function), (9, function));
+        let inner = after.functions.get(inner.function).unwrap();
+        assert_eq!(after.strings.get(inner.name), "inner");
+        assert_eq!((after.functions.rows().len(), after.strings.len()), (3, 3));
+    }
+}

@@ -1,0 +1,63 @@
+//! Where the functions of a unit are.
+
+use gimli::{Dwarf, Unit};
+
+use super::ranges::Bounds;
+use crate::view::View;
+
+/// Of one unit; whole programs that were optimised when they were linked have a few hundred thousand.
+const MAX_FUNCTIONS: usize = 2 << 20;
+
+/// Ranges by address, each with the place of its function's entry in the unit.
+#[derive(Default)]
+pub struct Functions {
+    rows: Vec<(u64, u64, usize)>,
+}
+
+impl Functions {
+    /// As far as the unit can be read.
+    pub fn read(dwarf: &Dwarf<View>, unit: &Unit<View>) -> Self {
+        let mut functions = Self::default();
+        let _damage = functions.gather(dwarf, unit);
+        functions.rows.sort_unstable();
+        functions.rows.shrink_to_fit();
+        functions
+    }
+
+    fn gather(&mut self, dwarf: &Dwarf<View>, unit: &Unit<View>) -> gimli::Result<()> {
+        let mut entries = unit.entries_raw(None)?;
+        while !entries.is_empty() && self.rows.len() < MAX_FUNCTIONS {
+            let offset = entries.next_offset();
+            let Some(abbreviation) = entries.read_abbreviation()? else {
+                continue;
+            };
+            if abbreviation.tag() != gimli::DW_TAG_subprogram {
+                entries.skip_attributes(abbreviation.attributes())?;
+                continue;
+            }
+            let mut bounds = Bounds::default();
+            for &specification in abbreviation.attributes() {
+                let attribute = entries.read_attribute(specification)?;
+                bounds.note(attribute.name(), attribute.value());
+            }
+            bounds.each(dwarf, unit, |begin, end| {
+                self.rows.push((begin, end, offset.0));
+            });
+        }
+        Ok(())
+    }
+
+    /// The entry of the function with this address.
+    pub fn find(&self, address: u64) -> Option<usize> {
+        let after = self.rows.partition_point(|(begin, ..)| *begin <= address);
+        let before = self.rows.get(..after)?.iter().rev();
+        // Functions do not overlap; identical ones that were folded into one do.
+        let mut near = before.take(8);
+        let found = near.find(|(_, end, _)| *end > address);
+        found.map(|&(_, _, entry)| entry)
+    }
+
+    pub fn weight(&self) -> usize {
+        self.rows.capacity() * size_of::<(u64, u64, usize)>()
+    }
+}

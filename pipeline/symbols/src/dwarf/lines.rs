@@ -1,0 +1,210 @@
+//! Which line of which file the code at an address comes from.
+
+use std::sync::Arc;
+
+use gimli::{AttributeValue, ColumnType, Dwarf, LineProgramHeader, Unit};
+
+use crate::view::View;
+
+/// Rows of one unit: those of whole programs that were optimised when they were linked.
+const MAX_ROWS: usize = 4 << 20;
+/// Files of one unit.
+const MAX_FILES: u64 = 1 << 16;
+
+#[derive(Default)]
+pub struct Lines {
+    /// Each holds up to the next.
+    rows: Vec<Row>,
+    files: Vec<Arc<str>>,
+}
+
+#[derive(Clone, Copy)]
+struct Row {
+    address: u64,
+    /// [`NOTHING`] where a sequence ends.
+    file: u32,
+    line: u32,
+    column: u32,
+}
+
+const NOTHING: u32 = u32::MAX;
+
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    pub file: Arc<str>,
+    pub line: u32,
+    pub column: u32,
+}
+
+impl Lines {
+    /// As far as the unit's program can be read.
+    pub fn read(dwarf: &Dwarf<View>, unit: &Unit<View>) -> Self {
+        let mut lines = Self::default();
+        if let Some(program) = &unit.line_program {
+            lines.files = files(dwarf, unit, program.header());
+            let _damage = lines.gather(program.clone());
+        }
+        lines.rows.shrink_to_fit();
+        lines
+    }
+
+    fn gather(&mut self, program: gimli::IncompleteLineProgram<View>) -> gimli::Result<()> {
+        let mut rows = program.rows();
+        // Sequences come in any order, and those of functions that the linker dropped with the others.
+        let mut sequences: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
+        let mut all: Vec<Row> = Vec::new();
+        let mut start = 0;
+        while let Some((_, row)) = rows.next_row()? {
+            let address = row.address();
+            if row.end_sequence() {
+                if let Some(first) = all.get(start)
+                    && first.address > 0
+                    && first.address < address
+                {
+                    sequences.push((first.address, address, start..all.len()));
+                } else {
+                    all.truncate(start);
+                }
+                start = all.len();
+                continue;
+            }
+            let new = Row {
+                address,
+                file: clamp(row.file_index()).min(NOTHING - 1),
+                line: row.line().map_or(0, |line| clamp(line.get())),
+                column: match row.column() {
+                    ColumnType::LeftEdge => 0,
+                    ColumnType::Column(column) => clamp(column.get()),
+                },
+            };
+            match all.get_mut(start..).and_then(<[Row]>::last_mut) {
+                // Of rows at one address the last counts.
+                Some(last) if last.address == address => *last = new,
+                _ => all.push(new),
+            }
+            if all.len() > MAX_ROWS {
+                return Ok(());
+            }
+        }
+        sequences.sort_unstable_by_key(|(begin, end, _)| (*begin, *end));
+        self.rows.reserve(all.len() + sequences.len());
+        let mut covered = 0;
+        for (begin, end, rows) in sequences {
+            if begin < covered {
+                continue;
+            }
+            covered = end;
+            self.rows.extend(all.get(rows).unwrap_or_default());
+            self.rows.push(Row {
+                address: end,
+                file: NOTHING,
+                line: 0,
+                column: 0,
+            });
+        }
+        Ok(())
+    }
+
+    pub fn find(&self, address: u64) -> Option<Place> {
+        // Where one sequence ends another may begin.
+        let after = self.rows.partition_point(|row| row.address <= address);
+        let row = self.rows.get(after.checked_sub(1)?)?;
+        (row.file != NOTHING).then(|| Place {
+            file: self
+                .files
+                .get(row.file as usize)
+                .cloned()
+                .unwrap_or_default(),
+            line: row.line,
+            column: row.column,
+        })
+    }
+
+    /// The path of a file by the number that entries have for it.
+    pub fn file(&self, number: u64) -> Arc<str> {
+        let place = usize::try_from(number).ok();
+        place
+            .and_then(|it| self.files.get(it))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    pub fn weight(&self) -> usize {
+        let files: usize = self.files.iter().map(|file| file.len() + 32).sum();
+        self.rows.capacity() * size_of::<Row>() + files
+    }
+}
+
+fn clamp(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// By their numbers: these count from 1 up to version 4, where 0 is the unit's own file.
+fn files(
+    dwarf: &Dwarf<View>,
+    unit: &Unit<View>,
+    header: &LineProgramHeader<View>,
+) -> Vec<Arc<str>> {
+    let text = |value: AttributeValue<View>| dwarf.attr_string(unit, value).ok()?.text();
+    let base = unit
+        .comp_dir
+        .as_ref()
+        .and_then(View::text)
+        .unwrap_or_default();
+    let directories: Vec<Option<String>> = (0..=MAX_FILES)
+        .map_while(|number| {
+            let found = header.directory(number);
+            // Up to version 4 the first is the unit's own, and not in the table.
+            if found.is_none() && number > 0 {
+                return None;
+            }
+            Some(found.and_then(text))
+        })
+        .collect();
+    let mut files = Vec::new();
+    for number in 0..=MAX_FILES {
+        let Some(file) = header.file(number) else {
+            if number > 0 {
+                break;
+            }
+            let own = unit.name.as_ref().and_then(View::text).unwrap_or_default();
+            files.push(join(&base, "", &own).into());
+            continue;
+        };
+        let directory = usize::try_from(file.directory_index()).ok();
+        let directory = directory.and_then(|it| directories.get(it)?.as_deref());
+        // The first is where the unit was compiled, once more.
+        let directory = directory.filter(|directory| *directory != base);
+        let name = text(file.path_name()).unwrap_or_default();
+        files.push(join(&base, directory.unwrap_or_default(), &name).into());
+    }
+    files
+}
+
+fn join(base: &str, directory: &str, name: &str) -> String {
+    let mut path = String::new();
+    for part in [base, directory, name] {
+        if part.starts_with('/') {
+            path.clear();
+        }
+        if !path.is_empty() && !path.ends_with('/') && !part.is_empty() {
+            path.push('/');
+        }
+        path.push_str(part);
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_joined_unless_they_are_whole() {
+        assert_eq!(join("/src", "lib", "a.c"), "/src/lib/a.c");
+        assert_eq!(join("/src/", "", "a.c"), "/src/a.c");
+        assert_eq!(join("/src", "/usr/include", "a.h"), "/usr/include/a.h");
+        assert_eq!(join("/src", "lib", "/a.c"), "/a.c");
+        assert_eq!(join("", "", "a.c"), "a.c");
+    }
+}

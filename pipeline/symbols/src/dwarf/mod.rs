@@ -1,0 +1,182 @@
+//! DWARF: the functions, inlined ones included, and the line of an address.
+//!
+//! Units are found by the ranges of their roots. Of a unit that is asked for, functions and lines
+//! become sorted tables; of a function that is asked for, its scopes. Names are read last. Nothing
+//! here calls itself: nesting as deep as a file likes costs no stack.
+
+mod functions;
+mod index;
+mod lines;
+mod names;
+mod ranges;
+mod scopes;
+mod unit;
+
+use std::rc::Rc;
+
+use gimli::{Dwarf, SectionId};
+use profcol_debuginfo::Refused;
+
+use self::index::Index;
+use self::names::Name;
+use self::unit::{Unit, Units};
+use crate::Frame;
+use crate::image::Image;
+use crate::view::{Fuel, Section, View};
+
+/// Reads that the index of all units may take: those of a browser take some ten million.
+const INDEX_READS: u64 = 400_000_000;
+/// Reads that may be saved up for one address: a unit of half a gigabyte, as link-time optimisation
+/// makes them.
+const MOST_READS: u64 = 400_000_000;
+/// And those that each address is good for: a usual unit, some milliseconds.
+const READS: u64 = 4_000_000;
+/// Frames at one address.
+const MAX_FRAMES: usize = 256;
+
+pub struct DebugInfo {
+    dwarf: Dwarf<View>,
+    sections: Vec<Rc<Section>>,
+    fuel: Fuel,
+    index: Index,
+    units: Units,
+    /// Reads that were saved up.
+    credit: u64,
+}
+
+impl DebugInfo {
+    /// `None` where there is none.
+    pub fn read(image: &Image) -> Result<Option<Self>, Refused> {
+        let info = image.dwarf_section(".debug_info")?;
+        if gimli::Reader::is_empty(&info.view()) {
+            return Ok(None);
+        }
+        let mut sections = vec![Rc::clone(&info)];
+        let dwarf = Dwarf::load(|id| -> Result<View, Refused> {
+            let section = match id {
+                SectionId::DebugInfo => Rc::clone(&info),
+                id if is_needed(id) => image.dwarf_section(id.name())?,
+                _ => Section::in_memory(Vec::new(), image.fuel.clone()),
+            };
+            let view = section.view();
+            sections.push(section);
+            Ok(view)
+        })?;
+        image.fuel.fill(INDEX_READS);
+        let index = Index::read(&dwarf);
+        for section in &sections {
+            section.forget_blocks();
+        }
+        Ok(Some(Self {
+            dwarf,
+            sections,
+            fuel: image.fuel.clone(),
+            index,
+            units: Units::default(),
+            credit: MOST_READS,
+        }))
+    }
+
+    /// Adds the frames at an address, the innermost first; false where nothing is known of it.
+    pub fn find(&mut self, address: u64, frames: &mut Vec<Frame>) -> bool {
+        self.credit = MOST_READS.min(self.credit + READS);
+        self.fuel.fill(self.credit);
+        let is_found = self.look_up(address, frames);
+        self.credit = self.fuel.left();
+        if self.is_exhausted() {
+            // Tables that are not complete would say that nothing is there.
+            self.units.forget_all();
+        }
+        is_found
+    }
+
+    fn look_up(&mut self, address: u64, frames: &mut Vec<Frame>) -> bool {
+        let candidates: Vec<u32> = self.index.at(address).collect();
+        let mut only_line = None;
+        for number in candidates {
+            let Some(unit) = self.units.get(&self.dwarf, &self.index, number) else {
+                continue;
+            };
+            if self.find_in(number, &unit, address, frames) {
+                return true;
+            }
+            only_line = only_line.or_else(|| unit.lines(&self.dwarf).find(address));
+        }
+        // Assembly has lines without functions.
+        if let Some(line) = only_line {
+            frames.push(Frame {
+                file: line.file,
+                line: line.line,
+                column: line.column,
+                ..Frame::default()
+            });
+            return true;
+        }
+        false
+    }
+
+    fn find_in(&mut self, number: u32, unit: &Unit, address: u64, frames: &mut Vec<Frame>) -> bool {
+        let Some(function) = unit.functions(&self.dwarf).find(address) else {
+            return false;
+        };
+        let scopes = unit.scopes(&self.dwarf, function);
+        let lines = unit.lines(&self.dwarf);
+        let mut place = lines.find(address).unwrap_or_default();
+        for scope in scopes.at(address).take(MAX_FRAMES) {
+            let name = self.name(number, scope.entry);
+            let file = std::mem::take(&mut place.file);
+            frames.push(Frame {
+                name: name.text,
+                file,
+                line: place.line,
+                column: place.column,
+                start_line: name.line,
+            });
+            place.file = lines.file(scope.call_file);
+            place.line = scope.call_line;
+            place.column = scope.call_column;
+        }
+        true
+    }
+
+    fn name(&mut self, unit: u32, entry: usize) -> Name {
+        names::name(&self.dwarf, &self.index, &mut self.units, unit, entry)
+    }
+
+    /// Whether so much had to be read for the last address that it was given up.
+    pub fn is_exhausted(&self) -> bool {
+        self.fuel.left() == 0
+    }
+
+    /// About how many bytes it holds.
+    pub fn weight(&self) -> usize {
+        let sections: usize = self.sections.iter().map(|section| section.weight()).sum();
+        sections + self.index.weight() + self.units.weight()
+    }
+
+    /// Gives up the unit that was not asked for the longest; false where there is none.
+    pub fn forget_oldest(&mut self) -> bool {
+        self.units.forget_oldest()
+    }
+
+    pub fn forget_blocks(&self) {
+        for section in &self.sections {
+            section.forget_blocks();
+        }
+    }
+}
+
+fn is_needed(id: SectionId) -> bool {
+    use SectionId::*;
+    matches!(
+        id,
+        DebugAbbrev
+            | DebugAddr
+            | DebugLine
+            | DebugLineStr
+            | DebugRanges
+            | DebugRngLists
+            | DebugStr
+            | DebugStrOffsets
+    )
+}
