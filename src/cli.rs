@@ -55,7 +55,8 @@ pub enum Command {
     Components,
     /// List feature gates, of which there are none: all that profcol can do is on
     Featuregate { id: Option<String> },
-    /// List what is known of each process on this host, as the processors would say it
+    /// List what is known of each process on this host, as the processors would say it; with
+    /// `--config`, by the sockets and labels of its processor `container`
     Processes {
         /// Only this one
         #[arg(long)]

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Command::Upload(upload) => commands::upload(&upload, configuration),
         Command::Components => commands::components(),
         Command::Featuregate { id } => commands::featuregate(id.as_deref()),
-        Command::Processes { pid, format } => commands::processes(pid, format),
+        Command::Processes { pid, format } => commands::processes(configuration, pid, format),
         Command::Relabel(Relabel::Test(test)) => commands::relabel_test(configuration, &test),
         Command::Schema => commands::schema(),
         Command::Version => commands::version(),

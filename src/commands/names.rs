@@ -1,10 +1,12 @@
 //! The commands about what is known of processes, and what relabel rules make of it.
 
 use profcol_component::{AnyConfig, Factory};
+use profcol_engine::Document;
 use profcol_labels::{Labels, Rows};
+use profcol_processors::container::{ContainerConfig, Containers};
 use profcol_processors::process::{self, ProcessConfig};
 use profcol_processors::relabel::{RelabelConfig, RelabelProcessor};
-use profcol_processors::{container, systemd};
+use profcol_processors::systemd;
 use profcol_profile::{Attributes, KeyValue};
 use serde_json::{Map, Value, json};
 
@@ -13,13 +15,21 @@ use super::{Failure, load};
 use crate::cli::{Configuration, Format, RelabelTest};
 
 /// What the processors know of each process on this host.
-pub fn processes(pid: Option<u32>, format: Format) -> Result<(), Failure> {
+pub fn processes(
+    configuration: &Configuration,
+    pid: Option<u32>,
+    format: Format,
+) -> Result<(), Failure> {
+    let containers = match configuration.uris.is_empty() {
+        true => ask(&usual_containers())?,
+        false => ask_as_configured(&load::load(configuration)?.document)?,
+    };
     let pids = match pid {
         Some(pid) => vec![pid],
         None => profcol_processes::pids(),
     };
     let described = pids.into_iter().filter_map(|pid| {
-        let attributes = attributes_of(pid)?.into_iter();
+        let attributes = attributes_of(pid, &containers)?.into_iter();
         let shown = attributes.map(|it| (it.key.to_string(), shown(&it)));
         Some((pid.to_string(), Value::Object(shown.collect())))
     });
@@ -32,14 +42,17 @@ pub fn processes(pid: Option<u32>, format: Format) -> Result<(), Failure> {
 
 /// Labels before the rules, what each rule does, and labels after them.
 pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result<(), Failure> {
+    let document = load::load(configuration)?.document;
     let attributes = match (test.pid, &test.labels) {
-        (Some(pid), _) => attributes_of(pid).ok_or_else(|| no_process(pid))?,
+        (Some(pid), _) => {
+            let containers = ask_as_configured(&document)?;
+            attributes_of(pid, &containers).ok_or_else(|| no_process(pid))?
+        }
         (None, labels) => labels
             .iter()
             .map(|(name, value)| KeyValue::new(name, value.as_str()))
             .collect(),
     };
-    let document = load::load(configuration)?.document;
     let processors = document.processors.iter();
     let relabelers = processors.filter(|it| it.entry.name == RelabelProcessor::NAME);
     let mut is_any = false;
@@ -115,13 +128,39 @@ fn difference(before: &Owned, after: &Owned) -> String {
     }
 }
 
-fn attributes_of(pid: u32) -> Option<Attributes> {
+/// Whom the first processor of that kind asks; without one, whom it would ask.
+fn ask_as_configured(document: &Document) -> Result<Containers, Failure> {
+    let mut processors = document.processors.iter();
+    let config = processors.find_map(|declared| {
+        let config: &dyn AnyConfig = &*declared.config;
+        config.as_any().downcast_ref::<ContainerConfig>()
+    });
+    config.map_or_else(|| ask(&usual_containers()), ask)
+}
+
+/// All labels are shown: nobody else sees them.
+fn usual_containers() -> ContainerConfig {
+    ContainerConfig {
+        labels: vec![".*".to_owned()],
+        ..ContainerConfig::default()
+    }
+}
+
+fn ask(config: &ContainerConfig) -> Result<Containers, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Runtime(format!("failed to start: {error}")))?;
+    Ok(runtime.block_on(Containers::ask(config)))
+}
+
+fn attributes_of(pid: u32, containers: &Containers) -> Option<Attributes> {
     let config = ProcessConfig {
         command_args: true,
         ..ProcessConfig::default()
     };
     let mut attributes = process::describe(&config, pid)?;
-    container::add(&mut attributes);
+    containers.add(&mut attributes);
     systemd::add(&mut attributes);
     Some(attributes)
 }

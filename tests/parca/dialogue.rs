@@ -47,7 +47,7 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// What a server answers to messages sent one after the other, each after the answer to the one before.
 async fn write(client: &GrpcClient, messages: &[Vec<u8>]) -> Result<Vec<Bytes>, Status> {
-    let mut call = client.stream(WRITE, None).await?;
+    let mut call = client.stream(WRITE, HeaderMap::new(), None).await?;
     let mut answers = Vec::new();
     for (position, message) in messages.iter().enumerate() {
         let is_last = position + 1 == messages.len();
@@ -173,7 +173,7 @@ fn refuses_what_a_real_server_refuses() {
     let twice = [samples.clone(), samples.clone()];
     check("samples for stacks", written(&twice), invalid, "column");
     let silent = runtime.block_on(async {
-        let mut call = client.stream(WRITE, None).await?;
+        let mut call = client.stream(WRITE, HeaderMap::new(), None).await?;
         call.send(samples.clone().into(), false).await?;
         call.receive().await?;
         call.receive().await.map(|_| ())
@@ -500,7 +500,7 @@ fn debuginfo_is_passed_on_and_so_are_the_answers() {
         upstream.next([Answer::Say(answer.clone())]);
         let told = if path.ends_with("/Upload") {
             runtime.block_on(async {
-                let mut call = client.stream(path, None).await?;
+                let mut call = client.stream(path, HeaderMap::new(), None).await?;
                 for (position, message) in sent.iter().enumerate() {
                     let is_last = position + 1 == sent.len();
                     call.ready().await?;
@@ -572,7 +572,7 @@ fn an_upstream_that_hangs_or_is_away_holds_nobody_up_for_long_and_leaves_nothing
         let runtime = runtime();
         runtime.block_on(async {
             let client = client(&server);
-            let mut call = client.stream(UPLOAD, None).await?;
+            let mut call = client.stream(UPLOAD, HeaderMap::new(), None).await?;
             for number in 0..32 {
                 let sent = async {
                     call.ready().await?;

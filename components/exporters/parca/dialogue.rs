@@ -85,7 +85,10 @@ async fn converse(
 ) -> Result<(), Failure> {
     let bytes = dialogue.samples.len();
     let refused = |status| Failure::Refused { status, bytes };
-    let mut stream = client.stream(WRITE, timeout).await.map_err(refused)?;
+    let mut stream = client
+        .stream(WRITE, HeaderMap::new(), timeout)
+        .await
+        .map_err(refused)?;
     let sent = stream.send(dialogue.samples.clone(), false).await;
     sent.map_err(refused)?;
     let Some(asked) = asked(&mut stream).await.map_err(refused)? else {

@@ -1,27 +1,51 @@
-//! Says in which container a process runs, by the path of its cgroup.
+//! Says in which container a process runs, and what its runtime tells of that.
+//!
+//! The path of the cgroup has the id. Names, images and labels are asked of the runtimes, beside the
+//! batches: no batch waits for them unless it is to.
 
+mod config;
+mod containerd;
+mod cri;
+mod described;
+mod directory;
+mod docker;
+mod messages;
+mod runtime;
 #[cfg(test)]
 mod tests;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, Processor, Stability,
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Meter, Processor,
+    RunError, Stability, Stop,
 };
-use profcol_config::Config;
-use profcol_profile::Attributes;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use profcol_processes::parents_and_names;
+use profcol_profile::{Attributes, Value};
+use tokio::time::timeout;
 
+pub use self::config::ContainerConfig;
+use self::described::Wanted;
+use self::directory::Directory;
+use self::runtime::Socket;
+use self::watch::Watch;
 use crate::shared::attributes::{CGROUP, add_missing, text_of};
+use crate::shared::patience::Patience;
 
-pub struct ContainerProcessor;
+/// How long a command waits for a runtime.
+const ONCE: Duration = Duration::from_secs(2);
 
-/// Says in which container a process runs.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct ContainerConfig {}
-
-impl Config for ContainerConfig {}
+pub struct ContainerProcessor {
+    sockets: Vec<Socket>,
+    wanted: Wanted,
+    directory: Directory,
+    patience: Patience,
+    failed: IntCounter,
+}
 
 impl Factory for ContainerProcessor {
     const NAME: &'static str = "container";
@@ -29,33 +53,129 @@ impl Factory for ContainerProcessor {
     type Component = dyn Processor;
     const STABILITY: Stability = Stability::Alpha;
 
-    fn build(_: &ContainerConfig, _: &BuildContext) -> Result<Box<dyn Processor>, BuildError> {
-        Ok(Box::new(ContainerProcessor))
+    fn build(
+        config: &ContainerConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        Ok(Box::new(ContainerProcessor::new(config, context)))
+    }
+}
+
+impl ContainerProcessor {
+    fn new(config: &ContainerConfig, context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
+        let sockets = Socket::all(&config.sockets);
+        let dropped = counter(
+            "profcol_container_dropped",
+            "Containers of which too many others were known already.",
+        );
+        Self {
+            wanted: Wanted::new(&config.labels),
+            directory: Directory::new(sockets.len(), dropped),
+            patience: Patience::new(config.wait_for.into(), &context.meter, &id),
+            failed: counter(
+                "profcol_container_failed",
+                "How many times a runtime could not be asked, or went away.",
+            ),
+            sockets,
+        }
+    }
+
+    /// The containers of a batch of which no runtime told.
+    fn unknown(&self, batch: &Batch) -> Vec<String> {
+        let mut unknown = Vec::new();
+        if self.sockets.is_empty() {
+            return unknown;
+        }
+        batch.profiles.look_at_resources(|resource| {
+            let Some(cgroup) = text_of(&resource.attributes, CGROUP) else {
+                return;
+            };
+            let id = profcol_processes::container(&cgroup).map(|it| it.id);
+            let name = id.or_else(|| parents_and_names(&cgroup).next());
+            if let Some(name) = name
+                && !unknown.iter().any(|known| known == name)
+                && self.directory.find(id, &cgroup).is_none()
+            {
+                unknown.push(name.to_owned());
+            }
+        });
+        unknown
     }
 }
 
 #[async_trait]
 impl Processor for ContainerProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        let unknown = || self.unknown(&batch);
+        self.patience.ask(self.directory.news(), unknown).await;
         batch
             .profiles
-            .update_resources(|resource| add(&mut resource.attributes));
+            .update_resources(|resource| add(&mut resource.attributes, &self.directory));
         next.consume(batch).await
+    }
+
+    async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
+        let watched = self.sockets.iter().enumerate().map(|(source, socket)| {
+            let watch = Watch {
+                socket,
+                source,
+                directory: &self.directory,
+                wanted: &self.wanted,
+                failed: &self.failed,
+            };
+            let (questions, stop) = (self.patience.questions(), &stop);
+            async move { watch.run(questions, stop).await }
+        });
+        join_all(watched).await;
+        stop.cancelled().await;
+        Ok(())
     }
 }
 
 /// Adds what is missing; says whether there was something to add.
-pub fn add(attributes: &mut Attributes) -> bool {
+fn add(attributes: &mut Attributes, directory: &Directory) -> bool {
     let Some(cgroup) = text_of(attributes, CGROUP) else {
         return false;
     };
-    let Some(container) = profcol_processes::container(&cgroup) else {
-        return false;
-    };
-    let runtime = container.runtime.map(Into::into);
+    let container = profcol_processes::container(&cgroup);
+    let id = container.map(|container| container.id);
+    let runtime = container.and_then(|container| container.runtime);
     let found = [
-        ("container.id", Some(container.id.into())),
-        ("container.runtime.name", runtime),
+        ("container.id", id.map(Value::from)),
+        ("container.runtime.name", runtime.map(Value::from)),
     ];
-    add_missing(attributes, found)
+    let is_changed = add_missing(attributes, found);
+    let Some(told) = directory.find(id, &cgroup) else {
+        return is_changed;
+    };
+    let told = told.iter().map(|it| (&*it.key, Some(it.value.clone())));
+    add_missing(attributes, told) | is_changed
+}
+
+/// What the runtimes tell now, for those who ask once.
+pub struct Containers(Directory);
+
+impl Containers {
+    /// Asks all of them; who does not answer is left out.
+    pub async fn ask(config: &ContainerConfig) -> Self {
+        let sockets = Socket::all(&config.sockets);
+        let wanted = Wanted::new(&config.labels);
+        let answers = sockets.iter().map(async |socket| {
+            let answer = async { socket.open()?.list(&wanted).await };
+            timeout(ONCE, answer).await.ok()?.ok()
+        });
+        let dropped = Meter::default().counter("dropped", "Nobody sees it.", &[]);
+        let directory = Directory::new(sockets.len(), dropped);
+        for (source, answer) in join_all(answers).await.into_iter().enumerate() {
+            directory.replace(source, answer.unwrap_or_default());
+        }
+        Self(directory)
+    }
+
+    /// Adds what is missing.
+    pub fn add(&self, attributes: &mut Attributes) {
+        add(attributes, &self.0);
+    }
 }

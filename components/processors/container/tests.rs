@@ -1,21 +1,218 @@
-use profcol_profile::KeyValue;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use profcol_component::testkit::{batch, context, load};
+use profcol_net::grpc::Status;
+use profcol_net::{
+    GrpcConversation, GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, Transport,
+    unknown_method,
+};
+use profcol_profile::proto::{Writer, tag};
+use profcol_profile::{KeyValue, Profiles};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch as channel;
+use tokio::task::JoinSet;
 
 use super::*;
 
-#[test]
-fn adds_what_the_path_tells_and_leaves_what_is_there() {
-    let id = "0123456789abcdef".repeat(4);
+const ID: &str = "a0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
+const OTHER: &str = "b0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
+
+#[derive(Default)]
+struct Keep(Mutex<Vec<Profiles>>);
+
+#[async_trait]
+impl Consumer for Keep {
+    async fn consume(&self, batch: Batch) -> Answer {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(batch.profiles);
+        Ok(())
+    }
+}
+
+/// The processor as the engine runs it.
+struct Running {
+    processor: Arc<ContainerProcessor>,
+    stop: Stop,
+    tasks: JoinSet<Result<(), RunError>>,
+}
+
+impl Running {
+    fn start(options: &str) -> Self {
+        let config = load(options).unwrap();
+        let processor = Arc::new(ContainerProcessor::new(&config, &context("container")));
+        let stop = Stop::new();
+        let mut tasks = JoinSet::new();
+        let next = Arc::new(Keep::default());
+        tasks.spawn(Arc::clone(&processor).run(next, stop.clone()));
+        Self {
+            processor,
+            stop,
+            tasks,
+        }
+    }
+
+    /// What a process of this cgroup has afterwards, but for the cgroup.
+    async fn filled(&self, cgroup: &str) -> Vec<(String, String)> {
+        let mut batch = batch(1);
+        batch.profiles.update_resources(|resource| {
+            resource.attributes = vec![KeyValue::new(CGROUP, cgroup)];
+            true
+        });
+        let keep = Keep::default();
+        self.processor.process(batch, &keep).await.unwrap();
+        let left = keep.0.into_inner().unwrap().remove(0);
+        let resource = left.model().resources[0].resource.clone().unwrap();
+        let text = |value| profcol_labels::text(value).unwrap_or_default().into_owned();
+        let shown = resource.attributes.iter().skip(1);
+        shown
+            .map(|it| (it.key.to_string(), text(&it.value)))
+            .collect()
+    }
+
+    /// Asks again until it is so: a runtime is asked beside the batches.
+    async fn until(&self, cgroup: &str, key: &str, expected: &str) {
+        while !has(&self.filled(cgroup).await, key, expected) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+    }
+}
+
+fn has(found: &[(String, String)], key: &str, value: &str) -> bool {
+    found.iter().any(|it| it.0 == key && it.1 == value)
+}
+
+fn docker_path(id: &str) -> String {
+    format!("/system.slice/docker-{id}.scope")
+}
+
+fn options(kind: &str, socket: &Path, more: &str) -> String {
+    let list = |name: &str| match name == kind {
+        true => format!("{name}: [{}]", socket.display()),
+        false => format!("{name}: []"),
+    };
+    let sockets = ["docker", "containerd", "cri"].map(list).join(", ");
+    format!("{{sockets: {{{sockets}}}, {more}}}")
+}
+
+/// A Docker that says what it is told to say.
+struct Docker {
+    folder: tempfile::TempDir,
+    list: Arc<Mutex<String>>,
+    events: channel::Sender<String>,
+    /// As Podman, it answers the question for events with the first one.
+    is_late: bool,
+    tasks: JoinSet<()>,
+}
+
+impl Docker {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            list: Arc::default(),
+            events: channel::Sender::new(String::new()),
+            is_late: false,
+            tasks: JoinSet::new(),
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("docker.sock")
+    }
+
+    fn says(&self, containers: &[(&str, &str)]) {
+        let shown = |(id, name): &(&str, &str)| {
+            format!(
+                r#"{{"Id":"{id}","Names":["/{name}"],"Image":"registry:5000/shop:2","ImageID":"sha256:12",
+                "Labels":{{"team":"web","secret":"x"}},"State":"running"}}"#
+            )
+        };
+        let list: Vec<String> = containers.iter().map(shown).collect();
+        *self.list.lock().unwrap() = format!("[{}]", list.join(","));
+    }
+
+    fn start(&mut self) {
+        let listener = UnixListener::bind(self.socket()).unwrap();
+        let (list, events, is_late) = (Arc::clone(&self.list), self.events.clone(), self.is_late);
+        self.tasks.spawn(async move {
+            let mut calls = JoinSet::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                let list = list.lock().unwrap().clone();
+                calls.spawn(answer(socket, list, events.subscribe(), is_late));
+            }
+        });
+    }
+
+    fn goes_away(&mut self) {
+        self.tasks = JoinSet::new();
+        std::fs::remove_file(self.socket()).unwrap();
+    }
+}
+
+async fn answer(
+    mut socket: UnixStream,
+    list: String,
+    mut events: channel::Receiver<String>,
+    is_late: bool,
+) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        match socket.read_u8().await {
+            Ok(byte) => request.push(byte),
+            Err(_) => return,
+        }
+    }
+    let head =
+        "HTTP/1.1 200 OK\r\nServer: Docker/20.10 (linux)\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+    if request.starts_with(b"GET /events") && is_late && events.changed().await.is_ok() {
+        events.mark_changed();
+    }
+    let _ = socket.write_all(head.as_bytes()).await;
+    if !request.starts_with(b"GET /events") {
+        let _ = socket
+            .write_all((chunk(&list) + "0\r\n\r\n").as_bytes())
+            .await;
+        return;
+    }
+    while events.changed().await.is_ok() {
+        let event = events.borrow_and_update().clone();
+        // In two pieces, as it may come.
+        let (first, second) = event.split_at(event.len() / 2);
+        for piece in [first, second] {
+            if socket.write_all(chunk(piece).as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn event(action: &str, id: &str) -> String {
+    format!("{{\"Type\":\"container\",\"Action\":\"{action}\",\"Actor\":{{\"ID\":\"{id}\"}}}}\n")
+}
+
+#[tokio::test]
+async fn the_path_tells_the_id_and_what_is_there_stays() {
+    let directory = Directory::new(0, Meter::default().counter("dropped", "x", &[]));
     let check = |before: &[(&str, &str)], expected: &[(&str, &str)]| {
         let pairs = |pairs: &[(&str, &str)]| -> Attributes {
             let pairs = pairs.iter();
-            let replaced = pairs.map(|(key, value)| (key, value.replace("ID", &id)));
+            let replaced = pairs.map(|(key, value)| (key, value.replace("ID", ID)));
             replaced
                 .map(|(key, value)| KeyValue::new(key, value.as_str()))
                 .collect()
         };
         let (mut attributes, expected) = (pairs(before), pairs(expected));
         let is_changed = attributes != expected;
-        assert_eq!(add(&mut attributes), is_changed, "{before:?}");
+        assert_eq!(add(&mut attributes, &directory), is_changed, "{before:?}");
         assert_eq!(attributes, expected, "{before:?}");
     };
     let docker = (CGROUP, "/system.slice/docker-ID.scope");
@@ -31,4 +228,262 @@ fn adds_what_the_path_tells_and_leaves_what_is_there() {
         &[(CGROUP, "/ecs/task/ID")],
         &[(CGROUP, "/ecs/task/ID"), known],
     );
+}
+
+#[tokio::test]
+async fn docker_tells_names_images_and_the_labels_that_were_asked_for() {
+    let mut docker = Docker::new();
+    docker.says(&[(ID, "web")]);
+    docker.start();
+    let options = options("docker", &docker.socket(), "labels: [team], wait_for: 1m");
+    let running = Running::start(&options);
+    let found = running.filled(&docker_path(ID)).await;
+    let expected = [
+        ("container.id", ID),
+        ("container.runtime.name", "docker"),
+        ("container.name", "web"),
+        ("container.image.name", "registry:5000/shop"),
+        ("container.image.id", "sha256:12"),
+        ("container.image.tags", "2"),
+        ("container.label.team", "web"),
+    ];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(found, expected);
+    assert_eq!(running.processor.failed.get(), 0);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_changes_is_told_and_what_ended_is_still_known() {
+    for is_late in [false, true] {
+        check_changes(is_late).await;
+    }
+}
+
+async fn check_changes(is_late: bool) {
+    let mut docker = Docker::new();
+    docker.is_late = is_late;
+    docker.says(&[(ID, "web")]);
+    docker.start();
+    let running = Running::start(&options("docker", &docker.socket(), ""));
+    running
+        .until(&docker_path(ID), "container.name", "web")
+        .await;
+    docker.says(&[(ID, "web"), (OTHER, "db")]);
+    docker
+        .events
+        .send_replace(event("create", OTHER) + &event("exec_start: ls", OTHER));
+    running
+        .until(&docker_path(OTHER), "container.name", "db")
+        .await;
+    docker.says(&[(ID, "shop"), (OTHER, "db")]);
+    docker.events.send_replace(event("rename", ID));
+    running
+        .until(&docker_path(ID), "container.name", "shop")
+        .await;
+    docker.says(&[(OTHER, "db2")]);
+    docker
+        .events
+        .send_replace(event("destroy", ID) + &event("rename", OTHER));
+    running
+        .until(&docker_path(OTHER), "container.name", "db2")
+        .await;
+    let ended = running.filled(&docker_path(ID)).await;
+    assert!(has(&ended, "container.name", "shop"), "{ended:?}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_absent_goes_away_and_comes_back_is_asked_again() {
+    let mut docker = Docker::new();
+    let running = Running::start(&options("docker", &docker.socket(), ""));
+    let found = running.filled(&docker_path(ID)).await;
+    assert_eq!(found.len(), 2, "by the path alone: {found:?}");
+    docker.says(&[(ID, "web")]);
+    docker.start();
+    // Containers that were not asked for yet make it look again.
+    let mut number = 0;
+    let mut others = async || {
+        number += 1;
+        let other = format!("{number:064x}");
+        running.filled(&docker_path(&other)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    while running.filled(&docker_path(ID)).await.len() == 2 {
+        others().await;
+    }
+    docker.goes_away();
+    let found = running.filled(&docker_path(ID)).await;
+    assert!(
+        has(&found, "container.name", "web"),
+        "it may run still: {found:?}"
+    );
+    docker.says(&[(OTHER, "db")]);
+    docker.start();
+    while running.filled(&docker_path(OTHER)).await.len() == 2 {
+        others().await;
+    }
+    let found = running.filled(&docker_path(ID)).await;
+    assert!(has(&found, "container.name", "web"), "it ended: {found:?}");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn no_batch_is_held_up_by_a_runtime_that_hangs_or_talks_rubbish() {
+    for kind in ["docker", "containerd", "cri"] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("socket");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let running = Running::start(&options(kind, &socket, "wait_for: 200ms"));
+        // Nobody accepts.
+        let found = running.filled(&docker_path(ID)).await;
+        assert_eq!(found.len(), 2, "{kind}: {found:?}");
+        running.stop().await;
+        for rubbish in [
+            "",
+            "HTTP/1.1 200 OK\r\n\r\n[{]",
+            "HTTP/1.1 500 No\r\n\r\n",
+            "\0\0\u{7}",
+        ] {
+            let mut talking = JoinSet::new();
+            let listener = &listener;
+            let running = Running::start(&options(kind, &socket, ""));
+            let talk = async {
+                loop {
+                    let (mut socket, _) = listener.accept().await.unwrap();
+                    talking.spawn(async move {
+                        let _ = socket.write_all(rubbish.as_bytes()).await;
+                    });
+                }
+            };
+            let ask = async {
+                let found = running.filled(&docker_path(ID)).await;
+                assert_eq!(found.len(), 2, "{kind}, {rubbish:?}: {found:?}");
+                while running.processor.failed.get() == 0 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            tokio::select! { () = talk => {}, () = ask => {} }
+            running.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_asked_where_there_are_no_containers() {
+    let mut docker = Docker::new();
+    docker.start();
+    let options = options("docker", &docker.socket(), "wait_for: 1m");
+    let running = Running::start(&options);
+    let found = running.filled("/system.slice/ssh.service").await;
+    assert_eq!(found, []);
+    running.stop().await;
+    let off = Running::start("{sockets: {enabled: false}, wait_for: 1m}");
+    let found = off.filled(&docker_path(ID)).await;
+    assert_eq!(found.len(), 2, "{found:?}");
+    off.stop().await;
+}
+
+/// A runtime of Kubernetes, with one container.
+struct Cri {
+    has_events: bool,
+}
+
+impl GrpcService for Cri {
+    fn admit(&self, path: &str, _: &HeaderMap) -> Result<(), Status> {
+        match path.starts_with("/runtime.v1.RuntimeService/") {
+            true => Ok(()),
+            false => Err(unknown_method(path)),
+        }
+    }
+
+    async fn call(&self, request: GrpcRequest) -> Result<Bytes, Status> {
+        let message = |fields: &[(u32, &[u8])]| {
+            let mut message = Writer::default();
+            for (field, bytes) in fields {
+                message.bytes(tag::len(*field), bytes);
+            }
+            message.into_vec()
+        };
+        let method = request.path.rsplit('/').next().unwrap();
+        Ok(match method {
+            "Version" => message(&[(1, b"0.1.0"), (2, b"cri-o"), (3, b"1.30.0")]),
+            "ListContainers" => {
+                let label =
+                    |key: &str, value: &str| message(&[(1, key.as_bytes()), (2, value.as_bytes())]);
+                let container = message(&[
+                    (1, ID.as_bytes()),
+                    (2, b"sandbox"),
+                    (3, &message(&[(1, b"main")])),
+                    (4, &message(&[(1, b"quay.io/shop@sha256:77")])),
+                    (5, b"ref"),
+                    (8, &label("io.kubernetes.pod.name", "web-1")),
+                    (8, &label("io.kubernetes.pod.namespace", "shop")),
+                    (8, &label("app", "web")),
+                ]);
+                message(&[(1, &container)])
+            }
+            _ => return Err(unknown_method(&request.path)),
+        }
+        .into())
+    }
+
+    fn is_conversation(&self, path: &str) -> bool {
+        self.has_events && path.ends_with("/GetContainerEvents")
+    }
+
+    async fn converse(&self, conversation: GrpcConversation) -> Result<(), Status> {
+        std::future::pending::<()>().await;
+        drop(conversation);
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn runtimes_of_kubernetes_tell_the_pod_with_or_without_events() {
+    for has_events in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("crio.sock");
+        let settings = GrpcServerSettings {
+            endpoint: socket.to_str().unwrap().to_owned(),
+            transport: Transport::Unix,
+            ..GrpcServerSettings::default()
+        };
+        let server = GrpcServer::bind(&settings, None).unwrap();
+        let mut serving = JoinSet::new();
+        serving.spawn(server.serve(Cri { has_events }, std::future::pending()));
+        let options = options("cri", &socket, "labels: [app], wait_for: 1m");
+        let running = Running::start(&options);
+        let path = format!("/kubepods.slice/kubepods-pod1.slice/crio-{ID}.scope");
+        let found = running.filled(&path).await;
+        let expected = [
+            ("container.id", ID),
+            ("container.runtime.name", "cri-o"),
+            ("container.name", "main"),
+            ("container.image.name", "quay.io/shop"),
+            ("container.image.id", "ref"),
+            ("k8s.namespace.name", "shop"),
+            ("k8s.pod.name", "web-1"),
+            ("container.image.repo_digests", "quay.io/shop@sha256:77"),
+            ("container.label.app", "web"),
+        ];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(found, expected);
+        running.stop().await;
+    }
+}
+
+#[test]
+fn says_what_is_wrong_with_the_options() {
+    for (options, expected) in [
+        (
+            "sockets: {docker: [docker.sock]}",
+            "sockets::docker::0: \"docker.sock\" is not the whole path",
+        ),
+        ("labels: ['(']", "labels::0: \"(\" is no regular expression"),
+        ("wait_for: 2m", "wait_for: must be between 0s and 1m"),
+    ] {
+        let error = load::<ContainerConfig>(options).unwrap_err();
+        assert!(error.contains(expected), "{options}: {error}");
+    }
 }

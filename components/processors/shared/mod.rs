@@ -5,6 +5,7 @@ pub(crate) mod attributes;
 pub(crate) mod generations;
 pub(crate) mod left;
 pub(crate) mod lists;
+pub(crate) mod patience;
 pub(crate) mod rules;
 pub(crate) mod sightings;
 #[cfg(test)]

@@ -89,7 +89,8 @@ impl Debuginfo {
             let message = "the call ended before its first message";
             return Err(Status::new(Code::InvalidArgument, message));
         }
-        let mut stream = patience.wait(upstream.stream(UPLOAD, None)).await?;
+        let opened = upstream.stream(UPLOAD, HeaderMap::new(), None);
+        let mut stream = patience.wait(opened).await?;
         while let Some(message) = held {
             held = patience.wait(conversation.receive()).await?;
             let sent = patience.wait(pass(&mut stream, message, held.is_none()));

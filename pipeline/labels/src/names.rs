@@ -139,6 +139,18 @@ pub const ALIASES: &[Alias] = &[
     of_container("container.id", "__meta_docker_container_id", "docker"),
     of_container("container.name", "__meta_docker_container_name", "docker"),
     of_container(
+        "container.label.*",
+        "__meta_docker_container_label_*",
+        "docker",
+    ),
+    Alias {
+        runtime: Some("docker"),
+        ..presence(
+            "container.label.*",
+            "__meta_docker_container_labelpresent_*",
+        )
+    },
+    of_container(
         "container.id",
         "__meta_docker_build_kit_container_id",
         "buildkit",
@@ -153,6 +165,19 @@ pub const ALIASES: &[Alias] = &[
         "__meta_containerd_container_name",
         "containerd",
     ),
+    of_container(
+        "container.label.*",
+        "__meta_containerd_container_label_*",
+        "containerd",
+    ),
+    Alias {
+        runtime: Some("containerd"),
+        ..presence(
+            "container.label.*",
+            "__meta_containerd_container_labelpresent_*",
+        )
+    },
+    of_resource("containerd.namespace", "__meta_containerd_pod_name"),
     of_container("container.id", "__meta_lxc_container_id", "lxc"),
 ];
 

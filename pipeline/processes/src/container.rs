@@ -49,11 +49,7 @@ fn by_id<'a>(component: &'a str, above: &str) -> Option<Container<'a>> {
         None => ("", component),
     };
     let id = id.trim_start_matches(['-', ':']);
-    let is_id = id.len() == ID
-        && id
-            .bytes()
-            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    if !is_id || prefix.ends_with("conmon") {
+    if !is_container_id(id) || prefix.ends_with("conmon") {
         return None;
     }
     let who = match prefix {
@@ -65,6 +61,35 @@ fn by_id<'a>(component: &'a str, above: &str) -> Option<Container<'a>> {
         id,
         runtime: known.map(|(_, runtime)| *runtime),
     })
+}
+
+/// Whether it is one of those that nobody chose.
+pub fn is_container_id(text: &str) -> bool {
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == ID && text.bytes().all(is_digit)
+}
+
+/// What may be a container whose id somebody chose, the innermost first: containerd's are called
+/// `namespace/id`. What is systemd's is not among them.
+pub fn parents_and_names(cgroup: &str) -> impl Iterator<Item = &str> {
+    let mut rest = cgroup;
+    std::iter::from_fn(move || {
+        loop {
+            let (above, name) = rest.rsplit_once('/')?;
+            let (_, parent) = above.rsplit_once('/')?;
+            let both = rest.get(above.len() - parent.len()..)?;
+            rest = above;
+            let is_chosen = |name: &str| !name.is_empty() && !is_unit(name);
+            if is_chosen(name) && is_chosen(parent) {
+                return Some(both);
+            }
+        }
+    })
+}
+
+fn is_unit(name: &str) -> bool {
+    let kinds = [".slice", ".scope", ".service", ".socket", ".mount"];
+    kinds.iter().any(|kind| name.ends_with(kind))
 }
 
 /// Steps of a build have shorter ids.
@@ -90,6 +115,25 @@ fn by_lxc<'a>(component: &'a str, above: &str) -> Option<Container<'a>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_containers_stand_below_a_parent() {
+        for (path, expected) in [
+            ("/default/demo", &["default/demo"][..]),
+            ("/a/b/c", &["b/c", "a/b"]),
+            ("/system.slice/ssh.service", &[]),
+            ("/system.slice/ssh.service/a/b", &["a/b"]),
+            ("/user.slice/user-0.slice/session-1.scope", &[]),
+            ("/default", &[]),
+            ("/default/", &[]),
+            ("//demo", &[]),
+            ("/", &[]),
+            ("", &[]),
+        ] {
+            let found: Vec<&str> = parents_and_names(path).collect();
+            assert_eq!(found, expected, "{path}");
+        }
+    }
 
     #[test]
     fn finds_the_innermost_container_and_its_runtime() {

@@ -13,7 +13,7 @@ mod process;
 mod systemd;
 mod toolchain;
 
-pub use container::{Container, container};
+pub use container::{Container, container, is_container_id, parents_and_names};
 pub use executable::{Executable, FileId};
 pub use host::{Host, Users};
 pub use pod::pod_uid;

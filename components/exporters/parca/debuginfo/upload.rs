@@ -168,7 +168,10 @@ impl Uploader {
         size: u64,
         sent: &mut u64,
     ) -> Result<(), Status> {
-        let mut stream = self.client.stream(UPLOAD, Some(self.timeout)).await?;
+        let mut stream = self
+            .client
+            .stream(UPLOAD, HeaderMap::new(), Some(self.timeout))
+            .await?;
         stream.send(instructions.info(), false).await?;
         // One is held back, since the last one has to say so.
         let mut held: Option<Bytes> = None;

@@ -172,16 +172,17 @@ impl GrpcClient {
         }
     }
 
-    /// Begins a call with messages both ways. `timeout` is told to the server; who waits for it
+    /// Begins a call with messages both ways. `headers` are for it alone; `timeout` is told to the server; who waits for it
     /// has to limit that too.
     pub async fn stream(
         &self,
         path: &'static str,
+        headers: HeaderMap,
         timeout: Option<Duration>,
     ) -> Result<GrpcStream, Status> {
         let head = Head {
             path,
-            headers: HeaderMap::new(),
+            headers,
             timeout,
             compressed: self.compression.is_some(),
         };

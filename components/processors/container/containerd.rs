@@ -1,0 +1,142 @@
+//! containerd's own services.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use profcol_net::grpc::{Code, Status};
+use profcol_net::{GrpcCall, GrpcClient, GrpcStream, Message};
+use profcol_profile::Attributes;
+use profcol_profile::proto::tag;
+
+use super::described::Wanted;
+use super::directory::{Key, MOST};
+use super::messages::{containerd_container, containerd_event, field, names, with_text};
+use super::runtime::{Change, LIMIT, Name, grpc_client, strange, within};
+
+const NAMESPACES: &str = "/containerd.services.namespaces.v1.Namespaces/List";
+const LIST: &str = "/containerd.services.containers.v1.Containers/ListStream";
+const GET: &str = "/containerd.services.containers.v1.Containers/Get";
+const EVENTS: &str = "/containerd.services.events.v1.Events/Subscribe";
+/// Of containers alone, not of tasks, images and snapshots.
+const FILTER: &str = r#"topic~="^/containers/""#;
+const NAMESPACE: HeaderName = HeaderName::from_static("containerd-namespace");
+/// Docker runs its containers in it, and keeps their names and images to itself: it is asked for them.
+const DOCKERS: &str = "moby";
+/// So many namespaces are asked for.
+const MOST_NAMESPACES: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Containerd {
+    client: GrpcClient,
+}
+
+impl Containerd {
+    pub fn new(socket: &str) -> Result<Self, String> {
+        let client = grpc_client(socket)?;
+        Ok(Self { client })
+    }
+
+    pub async fn events(&self) -> Result<GrpcStream, String> {
+        within(async {
+            let mut stream = self.client.stream(EVENTS, HeaderMap::new(), None).await?;
+            stream.send(with_text(FILTER).into(), true).await?;
+            Ok::<_, Status>(stream)
+        })
+        .await
+    }
+
+    pub async fn list(&self, wanted: &Wanted) -> Result<HashMap<Key, Arc<Attributes>>, String> {
+        let message = Message::from(Bytes::new());
+        let reply = self.call(NAMESPACES, &message, HeaderMap::new()).await;
+        let reply = reply.map_err(|status| status.to_string())?;
+        let mut containers = HashMap::new();
+        let namespaces = names(&reply).map_err(strange)?;
+        let namespaces = namespaces.iter().filter(|name| *name != DOCKERS);
+        for namespace in namespaces.take(MOST_NAMESPACES) {
+            self.list_namespace(namespace, wanted, &mut containers)
+                .await?;
+        }
+        Ok(containers)
+    }
+
+    async fn list_namespace(
+        &self,
+        namespace: &str,
+        wanted: &Wanted,
+        containers: &mut HashMap<Key, Arc<Attributes>>,
+    ) -> Result<(), String> {
+        let mut stream = within(async {
+            let mut stream = self.client.stream(LIST, headers(namespace), None).await?;
+            stream.send(Bytes::new(), true).await?;
+            Ok::<_, Status>(stream)
+        })
+        .await?;
+        while let Some(message) = within(stream.receive()).await? {
+            let container = field(&message, tag::len(1)).map_err(strange)?;
+            let container = containerd_container(container, namespace).map_err(strange)?;
+            containers.insert(
+                Name::new(namespace, container.id).key(),
+                container.attributes(wanted),
+            );
+            // One more than is kept, so that it is counted.
+            if containers.len() > MOST {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// None where there is no such container any more.
+    pub async fn container(
+        &self,
+        name: &Name,
+        wanted: &Wanted,
+    ) -> Result<Option<Arc<Attributes>>, String> {
+        let message = Message::from(Bytes::from(with_text(&name.id)));
+        let reply = match self.call(GET, &message, headers(&name.namespace)).await {
+            Ok(reply) => reply,
+            Err(status) if status.code == Code::NotFound => return Ok(None),
+            Err(status) => return Err(status.to_string()),
+        };
+        let container = field(&reply, tag::len(1)).map_err(strange)?;
+        let container = containerd_container(container, &name.namespace).map_err(strange)?;
+        Ok(Some(container.attributes(wanted)))
+    }
+
+    async fn call(
+        &self,
+        path: &'static str,
+        message: &Message,
+        headers: HeaderMap,
+    ) -> Result<Bytes, Status> {
+        let call = GrpcCall {
+            path,
+            message,
+            headers,
+            timeout: Some(LIMIT),
+        };
+        Ok(self.client.unary(call).await?.message)
+    }
+}
+
+pub(super) fn change(message: &[u8]) -> Result<Option<Change>, String> {
+    let (topic, namespace, id) = containerd_event(message).map_err(strange)?;
+    let name = Name::new(namespace, id);
+    Ok(match topic {
+        _ if id.is_empty() || namespace == DOCKERS => None,
+        "/containers/create" | "/containers/update" => Some(Change::Look(name)),
+        "/containers/delete" => Some(Change::End(name)),
+        _ => None,
+    })
+}
+
+/// A namespace that is no header's value has none, and is answered by an error.
+fn headers(namespace: &str) -> HeaderMap {
+    let namespace = HeaderValue::from_str(namespace).ok();
+    namespace
+        .map(|value| (NAMESPACE, value))
+        .into_iter()
+        .collect()
+}

@@ -1,0 +1,155 @@
+//! What a runtime says of a container, as attributes.
+
+use std::sync::Arc;
+
+use profcol_profile::{Attributes, KeyValue, Value};
+use regex::Regex;
+
+use super::config::whole;
+
+/// Of all labels of a container, so many bytes are kept.
+const MOST_LABELS: usize = 16 << 10;
+
+/// What the runtimes of Kubernetes note on the containers of a pod.
+const KUBERNETES: [(&str, &str); 4] = [
+    ("io.kubernetes.pod.namespace", "k8s.namespace.name"),
+    ("io.kubernetes.pod.name", "k8s.pod.name"),
+    ("io.kubernetes.pod.uid", "k8s.pod.uid"),
+    ("io.kubernetes.container.name", "k8s.container.name"),
+];
+
+#[derive(Debug, Default)]
+pub(super) struct Described<'a> {
+    pub id: &'a str,
+    pub name: &'a str,
+    /// `registry/name:tag`, `name@sha256:…`, or an id.
+    pub image: &'a str,
+    pub image_id: &'a str,
+    pub runtime: &'static str,
+    /// Of containerd.
+    pub namespace: &'a str,
+    pub labels: Vec<(&'a str, &'a str)>,
+}
+
+/// The labels that were asked for.
+#[derive(Debug)]
+pub(super) struct Wanted(Vec<Regex>);
+
+impl Wanted {
+    /// Patterns that are none were refused before.
+    pub fn new(patterns: &[String]) -> Self {
+        Self(patterns.iter().filter_map(|it| whole(it).ok()).collect())
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.is_match(key))
+    }
+}
+
+impl Described<'_> {
+    pub fn attributes(&self, wanted: &Wanted) -> Arc<Attributes> {
+        let mut attributes = Attributes::new();
+        let mut add = |key: &str, value: &str| {
+            if !value.is_empty() {
+                attributes.push(KeyValue::new(key, value));
+            }
+        };
+        let image = Image::of(self.image);
+        add("container.id", self.id);
+        add("container.name", self.name);
+        add("container.runtime.name", self.runtime);
+        add("container.image.name", image.name);
+        add("container.image.id", self.image_id);
+        add("containerd.namespace", self.namespace);
+        for (label, attribute) in KUBERNETES {
+            let found = self.labels.iter().find(|(key, _)| *key == label);
+            add(attribute, found.map_or("", |(_, value)| value));
+        }
+        let list = |text: &str| Value::Array([Value::from(text)].into());
+        if !image.tag.is_empty() {
+            attributes.push(KeyValue::new("container.image.tags", list(image.tag)));
+        }
+        if !image.digest.is_empty() {
+            let digest = format!("{}@{}", image.name, image.digest);
+            let digest = KeyValue::new("container.image.repo_digests", list(&digest));
+            attributes.push(digest);
+        }
+        let mut room = MOST_LABELS;
+        for (key, value) in &self.labels {
+            let size = key.len() + value.len();
+            if size <= room && self.is_wanted(key, wanted) {
+                room -= size;
+                attributes.push(KeyValue::new(&format!("container.label.{key}"), *value));
+            }
+        }
+        Arc::new(attributes)
+    }
+
+    fn is_wanted(&self, key: &str, wanted: &Wanted) -> bool {
+        !key.is_empty() && wanted.has(key)
+    }
+}
+
+/// The parts of an image's name.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Image<'a> {
+    name: &'a str,
+    tag: &'a str,
+    digest: &'a str,
+}
+
+impl<'a> Image<'a> {
+    fn of(text: &'a str) -> Self {
+        let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        // An image that has lost its name.
+        if text.starts_with("sha256:") || text.len() == 64 && is_hex(text) {
+            return Self::default();
+        }
+        let (rest, digest) = text.split_once('@').unwrap_or((text, ""));
+        // The port of a registry is no tag.
+        let (name, tag) = match rest.rsplit_once(':') {
+            Some((name, tag)) if !tag.contains('/') => (name, tag),
+            _ => (rest, ""),
+        };
+        Self { name, tag, digest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_have_names_tags_and_digests() {
+        for (text, name, tag, digest) in [
+            ("nginx", "nginx", "", ""),
+            ("nginx:1.25", "nginx", "1.25", ""),
+            ("localhost:5000/a/b", "localhost:5000/a/b", "", ""),
+            ("localhost:5000/a/b:x", "localhost:5000/a/b", "x", ""),
+            ("a/b@sha256:12", "a/b", "", "sha256:12"),
+            ("a/b:1@sha256:12", "a/b", "1", "sha256:12"),
+            ("sha256:d56af991f7d0428be49b32614b7eddd2", "", "", ""),
+            ("", "", "", ""),
+        ] {
+            assert_eq!(Image::of(text), Image { name, tag, digest }, "{text}");
+        }
+    }
+
+    #[test]
+    fn labels_are_those_that_were_asked_for_and_not_too_many() {
+        let long = "x".repeat(MOST_LABELS);
+        let described = Described {
+            labels: vec![
+                ("team", "shop"),
+                ("teams", "no"),
+                ("app.x", &long),
+                ("app.y", ""),
+            ],
+            ..Described::default()
+        };
+        let wanted = Wanted::new(&["team".to_owned(), r"app\..*".to_owned()]);
+        let found = described.attributes(&wanted);
+        let found: Vec<&str> = found.iter().map(|it| &*it.key).collect();
+        assert_eq!(found, ["container.label.team", "container.label.app.y"]);
+    }
+}

@@ -1,0 +1,115 @@
+//! What the runtimes told of their containers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use profcol_component::IntCounter;
+use profcol_processes::parents_and_names;
+use profcol_profile::Attributes;
+use tokio::sync::watch;
+
+use crate::shared::generations::Generations;
+
+/// So many containers are known of each runtime, and so many that ended are still.
+pub(super) const MOST: usize = 16_384;
+const MOST_ENDED: usize = 2048;
+
+/// Who told it; the first in the configuration is believed first.
+pub(super) type Source = usize;
+
+/// A container's name in the path of a cgroup: its id, or `namespace/id` where ids are chosen by people.
+pub(super) type Key = String;
+
+pub(super) struct Directory {
+    known: Mutex<Known>,
+    /// Changes with each answer of a runtime.
+    news: watch::Sender<()>,
+    dropped: IntCounter,
+}
+
+struct Known {
+    by_source: Vec<HashMap<Key, Arc<Attributes>>>,
+    /// Profiles of a container come after its end, too.
+    ended: Generations<Key, Arc<Attributes>>,
+}
+
+impl Directory {
+    pub fn new(sources: usize, dropped: IntCounter) -> Self {
+        Self {
+            known: Mutex::new(Known {
+                by_source: vec![HashMap::new(); sources],
+                ended: Generations::new(MOST_ENDED),
+            }),
+            news: watch::Sender::new(()),
+            dropped,
+        }
+    }
+
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
+    /// Of the container with this id, or of the innermost one that the path names otherwise.
+    pub fn find(&self, id: Option<&str>, cgroup: &str) -> Option<Arc<Attributes>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match id {
+            Some(id) => known.find(id),
+            None => parents_and_names(cgroup).find_map(|key| known.find(key)),
+        }
+    }
+
+    /// All that a runtime has now; what it had before and has no more, ended.
+    pub fn replace(&self, source: Source, containers: HashMap<Key, Arc<Attributes>>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = known.by_source.get_mut(source) else {
+            return;
+        };
+        let before = std::mem::replace(place, containers);
+        let ended: Vec<_> = before
+            .into_iter()
+            .filter(|(key, _)| !place.contains_key(key))
+            .collect();
+        let surplus: Vec<Key> = place.keys().skip(MOST).cloned().collect();
+        for key in &surplus {
+            place.remove(key);
+        }
+        for (key, attributes) in ended {
+            known.ended.insert(key, attributes, 1);
+        }
+        drop(known);
+        self.dropped.inc_by(surplus.len() as u64);
+        self.news.send_replace(());
+    }
+
+    pub fn add(&self, source: Source, key: Key, attributes: Arc<Attributes>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = known.by_source.get_mut(source) else {
+            return;
+        };
+        if place.len() < MOST || place.contains_key(&key) {
+            place.insert(key, attributes);
+        } else {
+            self.dropped.inc();
+        }
+        drop(known);
+        self.news.send_replace(());
+    }
+
+    pub fn end(&self, source: Source, key: &str) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = known
+            .by_source
+            .get_mut(source)
+            .and_then(|it| it.remove_entry(key));
+        if let Some((key, attributes)) = ended {
+            known.ended.insert(key, attributes, 1);
+        }
+    }
+}
+
+impl Known {
+    fn find(&mut self, key: &str) -> Option<Arc<Attributes>> {
+        let running = self.by_source.iter().find_map(|known| known.get(key));
+        running.cloned().or_else(|| self.ended.get(&key.to_owned()))
+    }
+}

@@ -1,0 +1,190 @@
+//! Waiting for what somebody else will tell soon: whose a new container is, for example.
+//!
+//! What is not known is waited for from when it was first asked for, and asked for again after a
+//! minute at the earliest: what nobody knows does not hold up every batch.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use profcol_component::{IntCounter, Meter};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+
+use super::generations::Generations;
+
+/// What was asked for in vain is asked for again after this.
+const AGAIN: Duration = Duration::from_secs(60);
+/// So many questions are remembered.
+const QUESTIONS: usize = 8192;
+/// So many batches wait at a time; more go on as they are.
+const WAITING: usize = 64;
+
+pub(crate) struct Patience {
+    wait_for: Duration,
+    asked: Mutex<Generations<String, Instant>>,
+    /// Tells those who can answer that there is a question; whether there ever was one.
+    questions: watch::Sender<bool>,
+    places: Semaphore,
+    waited: IntCounter,
+    in_vain: IntCounter,
+    crowded: IntCounter,
+}
+
+impl Patience {
+    pub fn new(wait_for: Duration, meter: &Meter, processor: &str) -> Self {
+        let counter = |name, help| meter.counter(name, help, &[("processor", processor)]);
+        Self {
+            wait_for,
+            asked: Mutex::new(Generations::new(QUESTIONS)),
+            questions: watch::Sender::new(false),
+            places: Semaphore::new(WAITING),
+            waited: counter(
+                "profcol_metadata_waited",
+                "Batches that waited until something new was known of them.",
+            ),
+            in_vain: counter(
+                "profcol_metadata_waited_in_vain",
+                "Batches that waited for what nobody told in time.",
+            ),
+            crowded: counter(
+                "profcol_metadata_not_waited",
+                "Batches that did not wait, since too many others did.",
+            ),
+        }
+    }
+
+    /// Who can answer learns by it that something is asked for.
+    pub fn questions(&self) -> watch::Receiver<bool> {
+        let mut questions = self.questions.subscribe();
+        if *questions.borrow() {
+            questions.mark_changed();
+        }
+        questions
+    }
+
+    /// Asks for what is unknown, and waits for it where that is wanted. `unknown` says what still is;
+    /// `news` changes whenever something becomes known.
+    pub async fn ask(&self, mut news: watch::Receiver<()>, unknown: impl Fn() -> Vec<String>) {
+        let keys = unknown();
+        let Some(until) = self.note(&keys) else {
+            return;
+        };
+        if until <= Instant::now() {
+            return;
+        }
+        let Ok(_place) = self.places.try_acquire() else {
+            self.crowded.inc();
+            return;
+        };
+        let answered = async {
+            // Whoever told them is gone: nobody else will.
+            while news.changed().await.is_ok() {
+                let left = unknown();
+                if keys.iter().all(|key| !left.contains(key)) {
+                    return;
+                }
+            }
+        };
+        match timeout_at(until, answered).await {
+            Ok(()) => self.waited.inc(),
+            Err(_) => self.in_vain.inc(),
+        }
+    }
+
+    /// Until when to wait for all of them; none where nothing is unknown.
+    fn note(&self, keys: &[String]) -> Option<Instant> {
+        let now = Instant::now();
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_new = false;
+        let times = keys.iter().map(|key| {
+            let known = asked.get(key).filter(|time| *time + AGAIN > now);
+            known.unwrap_or_else(|| {
+                asked.insert(key.clone(), now, 1);
+                is_new = true;
+                now
+            })
+        });
+        let last = times.max()?;
+        drop(asked);
+        if is_new {
+            self.questions.send_replace(true);
+        }
+        Some(last + self.wait_for)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn patience(wait_for: Duration) -> Patience {
+        Patience::new(wait_for, &Meter::default(), "test")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_once_for_what_nobody_tells() {
+        let patience = patience(5 * SECOND);
+        let news = watch::Sender::new(());
+        let mut questions = patience.questions();
+        let ask = async || {
+            let start = Instant::now();
+            patience
+                .ask(news.subscribe(), || vec!["a".to_owned()])
+                .await;
+            start.elapsed()
+        };
+        assert_eq!(ask().await, 5 * SECOND);
+        assert!(questions.has_changed().unwrap());
+        questions.mark_unchanged();
+        assert_eq!(ask().await, Duration::ZERO);
+        assert!(
+            !questions.has_changed().unwrap(),
+            "it was asked for just before"
+        );
+        tokio::time::advance(AGAIN).await;
+        assert_eq!(ask().await, 5 * SECOND);
+        assert_eq!((patience.in_vain.get(), patience.waited.get()), (2, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn goes_on_when_all_is_known() {
+        let patience = patience(5 * SECOND);
+        let news = watch::Sender::new(());
+        let is_known = Arc::new(AtomicBool::new(false));
+        let telling = async {
+            tokio::time::sleep(SECOND).await;
+            news.send_replace(());
+            tokio::time::sleep(SECOND).await;
+            is_known.store(true, Relaxed);
+            news.send_replace(());
+        };
+        let unknown = || match is_known.load(Relaxed) {
+            true => Vec::new(),
+            false => vec!["a".to_owned()],
+        };
+        let start = Instant::now();
+        tokio::join!(patience.ask(news.subscribe(), unknown), telling);
+        assert_eq!((start.elapsed(), patience.waited.get()), (2 * SECOND, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_unless_it_is_wanted_nor_in_a_crowd() {
+        let news = watch::Sender::new(());
+        let start = Instant::now();
+        let eager = patience(Duration::ZERO);
+        eager.ask(news.subscribe(), || vec!["a".to_owned()]).await;
+        let crowded = patience(SECOND);
+        let places = crowded.places.acquire_many(WAITING as u32).await.unwrap();
+        crowded.ask(news.subscribe(), || vec!["a".to_owned()]).await;
+        drop(places);
+        assert_eq!(
+            (start.elapsed(), crowded.crowded.get()),
+            (Duration::ZERO, 1)
+        );
+    }
+}
