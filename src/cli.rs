@@ -18,10 +18,10 @@ pub struct Cli {
 }
 
 /// Where the configuration comes from.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Configuration {
     /// A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left
-    /// to right
+    /// to right. Without any, this host is profiled into ./profiles
     #[arg(long = "config", value_name = "URI", global = true)]
     pub uris: Vec<String>,
     /// Set one value on top of all files, such as `exporters.debug.verbosity=detailed`

@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod panics;
 
 use std::process::ExitCode;
 
@@ -11,6 +12,7 @@ use crate::cli::{Cli, Command, Relabel};
 use crate::commands::Failure;
 
 fn main() -> ExitCode {
+    panics::tell_of_defects();
     let cli = Cli::parse();
     let configuration = &cli.configuration;
     let result = match cli.command.unwrap_or(Command::Run) {

@@ -67,7 +67,9 @@ fn commands_end_with_their_codes() {
     );
     check(&["--config", bad], 78, "", "did you mean \"nop\"?");
     check(&["run", "--config", bad], 78, "", "did you mean \"nop\"?");
-    check(&[], 2, "", "at least one config flag must be provided");
+    // Without a configuration there is one that is built in.
+    let set = "receivers.ebpf_cpu.nonsense=1";
+    check(&["--set", set], 78, "", "has invalid keys: nonsense");
     check(
         &["validate", "--config", "/nonexistent.yaml"],
         78,

@@ -28,6 +28,12 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("receivers", "otlp_file", "include=[FOLDER/*.jsonl]"),
     ("receivers", "padata", "storage_path=FOLDER"),
     ("receivers", "parca", "endpoint=127.0.0.1:0"),
+    ("processors", "k8s_attributes", "passthrough=true"),
+    (
+        "processors",
+        "probabilistic_sampler",
+        "sampling_percentage=100",
+    ),
     ("exporters", "file", "path=FOLDER/profiles.jsonl"),
     ("exporters", "otlp_grpc", "endpoint=http://127.0.0.1:GRPC"),
     ("exporters", "otlp_http", "endpoint=http://127.0.0.1:HTTP"),
@@ -184,7 +190,7 @@ fn unknown_keys_are_refused_with_a_suggestion() {
     } in components()
     {
         let known = schema.get("properties").and_then(Value::as_object);
-        let key = known.and_then(|known| known.keys().find(|key| key.len() > 4));
+        let key = known.and_then(|known| known.keys().find(|key| key.len() > 3));
         let (text, help) = match key {
             Some(key) => (format!("{key}s: "), format!("did you mean \"{key}\"?")),
             None => ("nobody_knows: ".to_owned(), "it takes no keys".to_owned()),

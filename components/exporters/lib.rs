@@ -9,6 +9,7 @@ mod padata;
 mod parca;
 mod pprof_file;
 mod shared;
+mod top;
 
 use profcol_component::{Entry, Exporter, entry};
 
@@ -21,4 +22,5 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<padata::Padata>(),
     entry::<parca::Parca>(),
     entry::<pprof_file::PprofFile>(),
+    entry::<top::Top>(),
 ];

@@ -24,7 +24,7 @@ function __fish_profcol_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c profcol -n "__fish_profcol_needs_command" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_needs_command" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_needs_command" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_needs_command" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -42,11 +42,11 @@ complete -c profcol -n "__fish_profcol_needs_command" -f -a "version" -d 'Print 
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "man" -d 'Print the manual page'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand run" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand run" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand validate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand validate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand validate" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand validate" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand validate" -s h -l help -d 'Print help'
@@ -56,7 +56,7 @@ complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l format 
 json\t''"
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l validate -d 'Also check that its components can be built' -r -f -a "true\t''
 false\t''"
-complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -65,7 +65,7 @@ complete -c profcol -n "__fish_profcol_using_subcommand upload" -l header -d 'A 
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l bearer-token-file -d 'A file with the token that the server wants' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l ca-file -d 'Who signs the server\'s certificate, where that is none of the system\'s authorities' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l give-up-after -d 'How long to try again when the server cannot be reached; `0s` never gives up' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l dry-run -d 'Say what is there and how much of it was uploaded before; send and delete nothing'
@@ -73,22 +73,22 @@ complete -c profcol -n "__fish_profcol_using_subcommand upload" -l keep -d 'Keep
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure -d 'Speak plaintext with a server that is named without a scheme'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure-skip-verify -d 'Do not check the server\'s certificate'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand components" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand components" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand components" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand featuregate" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l pid -d 'Only this one' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l format -r -f -a "yaml\t''
 json\t''"
-complete -c profcol -n "__fish_profcol_using_subcommand processes" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand processes" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand processes" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -s h -l help -d 'Print help'
@@ -96,25 +96,25 @@ complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and not __fish_seen_subcommand_from test help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l pid -d 'The labels of this process' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l labels -d 'These labels, as `name=value,name=value`' -r
-complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from test" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'
 complete -c profcol -n "__fish_profcol_using_subcommand relabel; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand schema" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand schema" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand version" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand version" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand version" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand version" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand version" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand completions" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand completions" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand completions" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand completions" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right' -r
+complete -c profcol -n "__fish_profcol_using_subcommand man" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -s h -l help -d 'Print help'

@@ -11,8 +11,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{Failure, load};
 use crate::cli::Configuration;
 
+/// What runs where no configuration is given.
+const BUILT_IN: &str = include_str!("../../config-examples/laptop.yaml");
+
 pub fn run(configuration: &Configuration) -> Result<(), Failure> {
-    let loaded = load::load(configuration)?;
+    let is_built_in = configuration.uris.is_empty();
+    let loaded = match is_built_in {
+        true => load::load(&Configuration {
+            uris: vec![format!("yaml:{BUILT_IN}")],
+            ..configuration.clone()
+        })?,
+        false => load::load(configuration)?,
+    };
+    if is_built_in {
+        introduce();
+    }
     let service = &loaded.document.service;
     telemetry::init_logs(&service.telemetry.logs)
         .map_err(|error| Failure::Configuration(error.to_string()))?;
@@ -26,6 +39,18 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
         tracing::warn!("{note}");
     }
     in_runtime(serve(&loaded.document, &Meter::default(), Until::Told))
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "for whoever just tries it, on a terminal"
+)]
+fn introduce() {
+    eprintln!(
+        "profcol samples every process of this host 99 times a second, and prints every ten seconds what is hottest.
+Profiles go to ./profiles, one file per half a minute: go tool pprof -http=: profiles/*.pb.gz
+Stop it with Ctrl-C. For pipelines of your own: profcol --config FILE; all components: profcol components"
+    );
 }
 
 /// What a service runs for.

@@ -23,7 +23,7 @@ pub fn can_profile() -> bool {
     }
 }
 
-const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
+pub const PROFCOL: &str = env!("CARGO_BIN_EXE_profcol");
 
 /// A running program, ended with the value.
 pub struct Running(Child);
@@ -31,6 +31,10 @@ pub struct Running(Child);
 impl Running {
     pub fn start(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Self {
         Self(Command::new(program).args(arguments).spawn().unwrap())
+    }
+
+    pub fn of(started: Child) -> Self {
+        Self(started)
     }
 
     /// Starts a program of which nothing is heard.
@@ -52,6 +56,14 @@ impl Running {
 }
 
 impl Running {
+    /// Asks it to end, as a terminal does, and waits until it has.
+    pub fn interrupt(&mut self) {
+        let pid = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", "INT", &pid]).status();
+        assert!(sent.unwrap().success());
+        assert!(self.0.wait().unwrap().success());
+    }
+
     pub fn stop(&mut self) {
         // Both fail only where it has ended already.
         let _ = self.0.kill();

@@ -157,6 +157,7 @@ impl Subject {
                     "other-image".into()
                 }
                 Some(name) => name,
+                None if frame.file == "[vdso]" && frame.function.is_none() => "nameless".into(),
                 None if frame.file.starts_with('[') => frame.file.clone(),
                 None if frame.file.contains("/libgcc_s") => "libgcc".into(),
                 None => "?".into(),

@@ -9,6 +9,7 @@
     reason = "what is unwrapped wrongly fails the test, as it should"
 )]
 
+mod built_in;
 mod by_events;
 mod chains;
 mod choice;

@@ -3,6 +3,7 @@
 mod server;
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ use self::server::{Fault, Server, Stage};
 use crate::backend::wait_until;
 use crate::support::skip;
 
-const ID: &str = "0123456789abcdef";
+/// That of the file `small`.
+const ID: &str = "736d616c6c000000000000000000000000000000";
 const HASH: &str = "00112233445566778899aabbccddeeff";
 
 /// Offers executables and sends profiles that met them.
@@ -164,6 +166,12 @@ struct Rig {
     running: Option<(Runtime, Service)>,
 }
 
+/// The build id of the file with this name.
+fn id(name: &str) -> String {
+    let digits: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    format!("{digits:0<40}")
+}
+
 impl Rig {
     fn new() -> Self {
         Self {
@@ -194,17 +202,28 @@ impl Rig {
         rig
     }
 
+    /// With the build id [`id`] of its name.
     fn small(&self, name: &str) -> PathBuf {
         let seed = crate::support::root().join("fuzz/seeds/debuginfo/plain.so");
-        let path = self.path(name);
-        fs::copy(seed, &path).unwrap();
-        path
+        self.copy(&seed, name)
     }
 
     /// One of some megabytes.
     fn large(&self) -> PathBuf {
-        let path = self.path("large");
-        fs::copy(env!("CARGO_BIN_EXE_profcol"), &path).unwrap();
+        self.copy(Path::new(env!("CARGO_BIN_EXE_profcol")), "large")
+    }
+
+    fn copy(&self, from: &Path, name: &str) -> PathBuf {
+        // Lengths of name and build id, its kind, and its name.
+        const NOTE: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
+        let mut bytes = fs::read(from).unwrap();
+        let mut windows = bytes.windows(NOTE.len()).take(64 << 10);
+        let note = windows.position(|found| found == NOTE);
+        let at = note.unwrap() + NOTE.len();
+        bytes[at..at + 20].fill(0);
+        bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
         path
     }
 
@@ -311,7 +330,7 @@ fn the_hottest_goes_first() {
     let mut rig = Rig::new();
     for (build_id, samples) in [("cold", 1), ("hot", 100), ("warm", 10)] {
         let path = rig.small(build_id);
-        rig.meet(build_id, &path, samples);
+        rig.meet(&id(build_id), &path, samples);
     }
     // Pays for the first upload for a second, and so on.
     rig.start(&server, "rate_limit: 10000");
@@ -324,7 +343,7 @@ fn the_hottest_goes_first() {
         .collect();
     order.sort();
     let order: Vec<_> = order.into_iter().map(|(_, build_id)| build_id).collect();
-    assert_eq!(order, ["hot", "warm", "cold"]);
+    assert_eq!(order, ["hot", "warm", "cold"].map(id));
     rig.stop();
 }
 
@@ -340,9 +359,9 @@ fn what_a_server_has_is_not_asked_for_again_even_after_a_restart() {
     assert_eq!(server.calls(), ["ShouldInitiateUpload"]);
     rig.small("small");
     let other = rig.small("other");
-    rig.meet("other", &other, 1);
+    rig.meet(&id("other"), &other, 1);
     rig.start(&server, &state);
-    wait_until("the other", || server.uploaded("other").is_some());
+    wait_until("the other", || server.uploaded(&id("other")).is_some());
     rig.stop();
     let asked = server.calls();
     let asked = asked.iter().filter(|call| *call == "ShouldInitiateUpload");
@@ -370,17 +389,20 @@ fn what_cannot_be_uploaded_is_counted_by_its_reason() {
     fs::write(&script, "#!/bin/sh".repeat(100)).unwrap();
     rig.meet("script", &script, 1);
     let large = rig.large();
-    rig.meet("large", &large, 1);
+    rig.meet(&id("large"), &large, 1);
     rig.meet("elsewhere", Path::new(""), 1);
+    let replaced = rig.small("replaced");
+    rig.meet(&id("original"), &replaced, 1);
     let short = rig.small("short");
     rig.meet("ab", &short, 1);
     rig.start(&server, "max_file_size: 100000");
     rig.wait_for("skipped", "unsupported");
     rig.wait_for("skipped", "too_large");
     rig.wait_for("skipped", "no_file");
+    rig.wait_for("skipped", "replaced");
     rig.wait_for("uploads", "refused");
     assert_eq!(rig.count("skipped", "no_file"), 1);
-    assert_eq!(server.calls(), ["ShouldInitiateUpload"; 2]);
+    assert_eq!(server.calls(), ["ShouldInitiateUpload"; 3]);
     rig.stop();
 }
 
@@ -411,13 +433,76 @@ fn an_upload_that_is_cut_off_or_stands_still_is_never_said_to_be_finished() {
         let server = Server::with(fault);
         let mut rig = Rig::new();
         let large = rig.large();
-        rig.meet(ID, &large, 1);
+        rig.meet(&id("large"), &large, 1);
         rig.start(&server, "timeout: 1s, strip: false");
         rig.wait_for("uploads", "broken");
         assert_eq!(server.calls().last().unwrap(), "Upload", "{fault:?}");
         assert_eq!(rig.count("waiting", ""), 1, "it waits to be stale");
         rig.stop();
     }
+}
+
+#[test]
+fn an_upload_of_a_file_that_changes_is_abandoned_there() {
+    for (is_by_url, server) in [
+        (false, Server::new()),
+        (true, Server::with_signed_url(StatusCode::OK)),
+    ] {
+        let mut rig = Rig::new();
+        let large = rig.large();
+        let link = rig.path("link");
+        fs::hard_link(&large, &link).unwrap();
+        rig.meet(&id("large"), &large, 1);
+        // All of it would take minutes.
+        rig.start(&server, "timeout: 1h, strip: false, rate_limit: 200000");
+        wait_until("the upload to begin", || {
+            server.calls().len() == 3 - usize::from(is_by_url)
+        });
+        // Removed and renamed it goes on.
+        fs::rename(&link, rig.path("renamed")).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(rig.count("skipped", "changed"), 0);
+        let mut renamed = File::options()
+            .append(true)
+            .open(rig.path("renamed"))
+            .unwrap();
+        renamed.write_all(b"more").unwrap();
+        rig.wait_for("skipped", "changed");
+        assert_eq!(
+            rig.count("waiting", ""),
+            1,
+            "it is planned anew when the server allows it"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!server.calls().contains(&"MarkUploadFinished".to_owned()));
+        assert_eq!(server.state().ended_well, 0);
+        rig.stop();
+    }
+}
+
+#[test]
+fn of_split_dwarf_only_symbols_arrive_which_is_counted() {
+    let mut rig = Rig::new();
+    let source = rig.path("program.cpp");
+    fs::write(&source, PROGRAM).unwrap();
+    let program = rig.path("program");
+    let arguments = ["-O2", "-g", "-gsplit-dwarf", "-o"];
+    let mut building = Command::new("g++");
+    building.args(arguments).arg(&program).arg(&source);
+    match building.output() {
+        Ok(built) if built.status.success() => {}
+        outcome => {
+            skip(&format!("g++: {outcome:?}"));
+            return;
+        }
+    }
+    let server = Server::new();
+    let program = rig.copy(&program, "split");
+    rig.meet(&id("split"), &program, 1);
+    rig.start(&server, "");
+    rig.wait_for("symbols_only", "split_dwarf");
+    assert_eq!(rig.count("uploads", "uploaded"), 1);
+    rig.stop();
 }
 
 #[test]

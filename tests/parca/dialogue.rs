@@ -189,8 +189,26 @@ fn refuses_what_a_real_server_refuses() {
     wait_until("the good one to arrive", || server.total() > 0);
 }
 
+#[test]
+fn a_record_that_the_library_panics_at_is_refused_and_no_panic_is_told_of() {
+    let server = Server::new();
+    let runtime = runtime();
+    let client = runtime.block_on(async { client(&server) });
+    let seed = crate::support::root().join("fuzz/seeds/parca/samples-v1-lz4");
+    let mut record = std::fs::read(seed).unwrap();
+    // Where a buffer begins: no longer at a multiple of its values' size.
+    assert_eq!(std::mem::replace(&mut record[2512], 127), 24);
+    let sent = runtime.block_on(unary(&client, WRITE_ARROW, &request(&record)));
+    let refused = sent.unwrap_err();
+    assert_eq!(refused.code, Code::InvalidArgument);
+    let says = "contradicts itself: assertion failed";
+    assert!(refused.message.contains(says), "{refused}");
+    let said = server.process.output();
+    assert!(!said.contains("panicked"), "{said}");
+}
+
 /// A profcol that sends to `parca`.
-fn agent(to: std::net::SocketAddr, options: &str) -> (crate::peers::Process, Client) {
+pub fn agent(to: std::net::SocketAddr, options: &str) -> (crate::peers::Process, Client) {
     let mut process = profcol(&format!(
         "\
 receivers:
@@ -525,4 +543,111 @@ fn no_debuginfo_is_wanted_where_nobody_takes_it() {
     let path = "/parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload";
     let refused = runtime.block_on(unary(&client, path, b"")).unwrap_err();
     assert_eq!(refused.code, Code::FailedPrecondition, "{refused}");
+}
+
+/// What a thread of its own does for each of so many clients.
+fn at_once<T: Send>(clients: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients).map(|_| scope.spawn(&work)).collect();
+        let done = threads.into_iter().map(|thread| thread.join().unwrap());
+        done.collect()
+    })
+}
+
+#[test]
+fn an_upstream_that_hangs_or_is_away_holds_nobody_up_for_long_and_leaves_nothing_behind() {
+    const ASK: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload";
+    const UPLOAD: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/Upload";
+    /// More than go on at once.
+    const CLIENTS: usize = 6;
+    let upstream = Script::new();
+    let address = upstream.address;
+    let options = format!(
+        "debuginfo_idle_timeout: 3s, \
+         debuginfo_upstream: {{endpoint: \"{address}\", tls: {{insecure: true}}}}"
+    );
+    let server = Server::with("127.0.0.1:0", &options);
+    // More than any window takes, so that an upstream that does not read holds it up.
+    let upload = || {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let client = client(&server);
+            let mut call = client.stream(UPLOAD, None).await?;
+            for number in 0..32 {
+                let sent = async {
+                    call.ready().await?;
+                    call.send(vec![1; 256 << 10].into(), number == 31).await
+                };
+                if sent.await.is_err() {
+                    break;
+                }
+            }
+            while call.receive().await?.is_some() {}
+            Ok::<_, Status>(())
+        })
+    };
+    let ask = || {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let message = Message::from(Bytes::new());
+            let call = GrpcCall {
+                path: ASK,
+                message: &message,
+                headers: HeaderMap::new(),
+                timeout: Some(std::time::Duration::from_millis(500)),
+            };
+            client(&server).unary(call).await.map(|_| ())
+        })
+    };
+    let codes = |outcomes: Vec<Result<(), Status>>| {
+        let codes = outcomes.into_iter().map(|outcome| match outcome {
+            Ok(()) => Code::Ok,
+            Err(status) => status.code,
+        });
+        codes.collect::<Vec<_>>()
+    };
+    let open = || {
+        let folder = format!("/proc/{}/fd", server.process.pid());
+        std::fs::read_dir(folder).unwrap().count()
+    };
+    let before = open();
+
+    upstream.next(vec![Answer::Hang; 2 * CLIENTS]);
+    assert_eq!(
+        codes(at_once(CLIENTS, ask)),
+        [Code::DeadlineExceeded; CLIENTS]
+    );
+    let begin = std::time::Instant::now();
+    assert_eq!(
+        codes(at_once(CLIENTS, upload)),
+        [Code::DeadlineExceeded; CLIENTS]
+    );
+    // A few times what is configured: the others waited for their turn, and the machine may be busy.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(30));
+    upstream.forget_answers();
+
+    let status = Status::new(Code::ResourceExhausted, "the disk is full");
+    upstream.next(vec![Answer::Refuse(status); 2 * CLIENTS]);
+    assert_eq!(
+        codes(at_once(CLIENTS, ask)),
+        [Code::ResourceExhausted; CLIENTS]
+    );
+    assert_eq!(
+        codes(at_once(CLIENTS, upload)),
+        [Code::ResourceExhausted; CLIENTS]
+    );
+
+    drop(upstream);
+    assert_eq!(codes(at_once(CLIENTS, ask)), [Code::Unavailable; CLIENTS]);
+    assert_eq!(
+        codes(at_once(CLIENTS, upload)),
+        [Code::Unavailable; CLIENTS]
+    );
+
+    let upstream = Script::on(address);
+    upstream.next(vec![Answer::Say(Vec::new()); 2 * CLIENTS]);
+    wait_until("it to be found again", || ask().is_ok());
+    assert_eq!(codes(at_once(CLIENTS, upload)), [Code::Ok; CLIENTS]);
+    drop(upstream);
+    wait_until("all connections to be closed", || open() <= before);
 }

@@ -8,6 +8,7 @@
 
 #[path = "../backend/mod.rs"]
 mod backend;
+mod deadly;
 mod debuginfo;
 mod dialogue;
 mod disk;
@@ -32,7 +33,7 @@ use support::golden;
 
 /// A profcol that takes what Parca Agents send.
 struct Server {
-    _process: Process,
+    process: Process,
     address: SocketAddr,
     /// Where it sends that.
     destination: Destination,
@@ -68,7 +69,7 @@ service:
         let address = line.rsplit("endpoint=").next().unwrap();
         Self {
             address: address.trim().parse().unwrap(),
-            _process: process,
+            process,
             destination,
         }
     }

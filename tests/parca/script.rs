@@ -35,6 +35,8 @@ pub enum Answer {
     RefuseColumns,
     /// Says this, whatever it was sent.
     Say(Vec<u8>),
+    /// Reads nothing and says nothing.
+    Hang,
 }
 
 /// Dropped, it is gone with all its connections.
@@ -52,6 +54,8 @@ struct State {
     paths: Vec<String>,
     has_columns: Vec<bool>,
     heard: Vec<Vec<u8>>,
+    deadly: Option<&'static str>,
+    is_dead: bool,
 }
 
 impl Script {
@@ -68,7 +72,13 @@ impl Script {
             paths: Vec::new(),
             has_columns: Vec::new(),
             heard: Vec::new(),
+            deadly: None,
+            is_dead: false,
         }));
+        Self::with(address, state)
+    }
+
+    fn with(address: SocketAddr, state: Arc<Mutex<State>>) -> Self {
         // One that was there before may take a moment to go.
         wait_until("the port to be free", || TcpListener::bind(address).is_ok());
         let serving = Serving::on(address, Service(Arc::clone(&state)));
@@ -94,6 +104,27 @@ impl Script {
 
     pub fn takes_at_most(&self, bytes: usize) {
         self.state.lock().unwrap().most_bytes = bytes;
+    }
+
+    /// From samples with this text on nobody gets an answer, until all connections end.
+    pub fn dies_of(&self, text: &'static str) {
+        self.state.lock().unwrap().deadly = Some(text);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.state.lock().unwrap().is_dead
+    }
+
+    /// Ends all connections; what it took it remembers.
+    pub fn revived(self) -> Self {
+        let (address, state) = (self.address, Arc::clone(&self.state));
+        drop(self);
+        state.lock().unwrap().is_dead = false;
+        Self::with(address, state)
+    }
+
+    pub fn all_taken(&self) -> Vec<Profiles> {
+        self.state.lock().unwrap().taken.clone()
     }
 
     pub fn total(&self) -> i64 {
@@ -139,6 +170,18 @@ impl Service {
         Err(Status::new(Code::ResourceExhausted, message))
     }
 
+    /// Whether it is dead, maybe of this.
+    fn dies(&self, message: &[u8]) -> bool {
+        let mut state = self.0.lock().unwrap();
+        let has = |text: &str| {
+            message
+                .windows(text.len())
+                .any(|found| found == text.as_bytes())
+        };
+        state.is_dead |= state.deadly.is_some_and(has);
+        state.is_dead
+    }
+
     fn take(&self, profiles: Profiles) {
         self.0.lock().unwrap().taken.push(profiles);
     }
@@ -169,6 +212,7 @@ impl GrpcService for Service {
         let message = request.message.plain;
         match self.answer() {
             Answer::Take => {}
+            Answer::Hang => return std::future::pending().await,
             Answer::Refuse(status) => return Err(status),
             Answer::Say(answer) => {
                 self.0.lock().unwrap().heard.push(message.to_vec());
@@ -200,6 +244,9 @@ impl GrpcService for Service {
         if let Answer::Refuse(status) = answer {
             return Err(status);
         }
+        if let Answer::Hang = answer {
+            return std::future::pending().await;
+        }
         if let Answer::Say(answer) = answer {
             while let Some(message) = call.receive().await? {
                 self.0.lock().unwrap().heard.push(message.to_vec());
@@ -207,6 +254,9 @@ impl GrpcService for Service {
             return call.send(answer.into()).await;
         }
         let message = call.receive().await?.unwrap();
+        if self.dies(&message) {
+            return std::future::pending().await;
+        }
         self.check_length(&message)?;
         let samples = samples(&message, false);
         let StackRefs::Ids(ids) = &samples.stacks else {

@@ -55,6 +55,7 @@ const BELOW_PROCESSORS: &[&str] = &[
     "profcol-component",
     "profcol-debuginfo",
     "profcol-labels",
+    "profcol-net",
     "profcol-processes",
     "profcol-symbols",
 ];

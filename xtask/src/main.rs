@@ -17,6 +17,7 @@ mod features;
 mod fuzz;
 mod generate;
 mod kernels;
+mod kubernetes;
 mod layers;
 mod peers;
 mod process;
@@ -45,6 +46,7 @@ usage: cargo xtask <command>
   cross      a build for aarch64-unknown-linux-gnu
   bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
   kernels    profile a program on other kernels under qemu (kept in target/kernels)
+  kubernetes-test   run the tests beside a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
   bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
   gen        rewrite every generated file
   fuzz       [--seconds N] [--address] [target]   run the fuzz targets, each for N seconds (default 20),
@@ -93,6 +95,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("bench", [subject, options @ ..]) => bench::run(&workspace, subject, options)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
         ("kernels", []) => kernels::run(&workspace, &mut report)?,
+        ("kubernetes-test", []) => kubernetes::run(&workspace, &mut report)?,
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,
         _ => bail!(

@@ -4,21 +4,21 @@
 //! it is told, and where no other pipeline wants it, stops.
 
 mod config;
-mod rule;
 mod sieve;
 #[cfg(test)]
 mod tests;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Outcome, Processor,
-    Reporter, Stability,
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
+    Stability,
 };
-use profcol_profile::{Model, Profiles, gc};
+use profcol_profile::{Model, Profiles};
 
 pub use self::config::FilterConfig;
-use self::rule::{Rules, Verdict};
 use self::sieve::{Dropped, Sieve};
+use crate::shared::left::pass_left;
+use crate::shared::rules::{Rules, Verdict};
 
 pub struct FilterProcessor {
     rules: Rules,
@@ -46,7 +46,7 @@ impl FilterProcessor {
         let id = context.id.to_string();
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
         Ok(Self {
-            rules: Rules::new(config).map_err(|error| BuildError(error.to_string()))?,
+            rules: Rules::new(&config.include, &config.exclude)?,
             unwanted: context.unwanted.reporter(),
             dropped_samples: counter(
                 "profcol_filter_dropped_samples",
@@ -69,21 +69,17 @@ impl FilterProcessor {
         keeps_all
     }
 
-    /// What is left, `None` where that is all, and what is not.
-    fn sift(&self, profiles: &Profiles) -> (Option<Model>, Dropped) {
+    /// What is left, and what is not.
+    fn sift(&self, profiles: &Profiles) -> (Model, Dropped) {
         let model = profiles.model();
         let mut sieve = Sieve::new(&self.rules, &model.dictionary);
         let resources = model.resources.iter();
         let resources = resources.filter_map(|row| sieve.resource(row)).collect();
-        let dropped = sieve.dropped;
-        if dropped.is_nothing() {
-            return (None, dropped);
-        }
         let left = Model {
             dictionary: model.dictionary.clone(),
             resources,
         };
-        (Some(gc(&left)), dropped)
+        (left, sieve.dropped)
     }
 
     fn count(&self, dropped: &Dropped) {
@@ -102,18 +98,10 @@ impl Processor for FilterProcessor {
         for &process in &dropped.processes {
             self.unwanted.drops(process);
         }
-        let Some(left) = left else {
+        if dropped.is_nothing() {
             return next.consume(batch).await;
-        };
-        if left.resources.is_empty() {
-            self.count(&dropped);
-            batch.finalizers.settle(Outcome::Delivered);
-            return Ok(());
         }
-        let answer = next
-            .consume(batch.with_profiles(Profiles::from_model(left)))
-            .await;
-        // What is refused comes again, with what is dropped of it.
+        let answer = pass_left(batch, left, next).await;
         if answer.is_ok() {
             self.count(&dropped);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use profcol_component::Sighting;
 use profcol_profile::{Dictionary, Profile, ResourceProfiles, ScopeProfiles};
 
-use super::rule::{Met, Open, Rules, Verdict};
+use crate::shared::rules::{Met, Open, Rules, Verdict};
 use crate::shared::sightings::sightings;
 
 pub(super) struct Sieve<'a> {

@@ -4,11 +4,12 @@ use profcol_component::testkit::{Sink, context, load, watched_batch};
 use profcol_component::{Follower, Outcome, Refusal, Sighting, Unwanted};
 use profcol_config::PipelineId;
 use profcol_profile::{
-    AttributeRef, Interner, KeyValue, Profile, Resource, ResourceProfiles, SampleRef, Samples,
-    ScopeProfiles, Validation, Value,
+    AttributeRef, Interner, KeyValue, Model, Profile, Resource, ResourceProfiles, SampleRef,
+    Samples, ScopeProfiles, Validation, Value,
 };
 
 use super::*;
+use crate::shared::testkit::Keep;
 
 const SAMPLED_AT: u64 = 1_700_000_000_000_000_000;
 
@@ -89,19 +90,6 @@ fn describe(profiles: &Profiles) -> Vec<String> {
     lines
 }
 
-/// Keeps what it is given.
-#[derive(Default)]
-struct Keep(std::sync::Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch.profiles);
-        batch.finalizers.settle(Outcome::Delivered);
-        Ok(())
-    }
-}
-
 async fn filtered(options: &str) -> Vec<Profiles> {
     let keep = Keep::default();
     let (batch, outcomes) = watched_batch(0);
@@ -115,7 +103,7 @@ async fn filtered(options: &str) -> Vec<Profiles> {
     let filter = filter(options);
     filter.process(batch, &keep).await.unwrap();
     assert_eq!(outcomes.seen(), [Outcome::Delivered], "{options}");
-    let left = keep.0.into_inner().unwrap();
+    let left = keep.into_inner();
     let samples: usize = left.iter().map(Profiles::sample_count).sum();
     assert_eq!(
         filter.dropped_samples.get(),
@@ -241,6 +229,7 @@ async fn hands_back_processes_that_it_will_never_want() {
         let batch = Batch::new(two_processes());
         filter.process(batch, &sink).await.unwrap();
         let told = follower.take();
+        let told: Vec<Sighting> = told.iter().map(|it| it.sighting).collect();
         let expected: Vec<Sighting> = expected
             .iter()
             .map(|&pid| Sighting {

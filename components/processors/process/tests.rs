@@ -1,21 +1,10 @@
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 
 use profcol_component::testkit::{batch, context, load};
-use profcol_profile::{KeyValue, Profiles, Value};
+use profcol_profile::{KeyValue, Value};
 
 use super::*;
-
-#[derive(Default)]
-struct Keep(Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch.profiles);
-        Ok(())
-    }
-}
+use crate::shared::testkit::Keep;
 
 async fn started(options: &str) -> ProcessProcessor {
     let processor = ProcessProcessor::new(&load(options).unwrap(), &context("process"));
@@ -35,7 +24,7 @@ async fn filled(processor: &ProcessProcessor, attributes: &[(&str, Value)]) -> A
     });
     let keep = Keep::default();
     processor.process(batch, &keep).await.unwrap();
-    let left = keep.0.into_inner().unwrap().remove(0);
+    let left = keep.into_inner().remove(0);
     left.model().resources[0]
         .resource
         .as_ref()

@@ -16,6 +16,9 @@ pub struct RelabelConfig {
     /// A configuration file of Parca Agent: its `relabel_configs` are applied before `configs`; its other keys are passed over.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub parca_config_file: String,
+    /// Attributes of samples that rules see and change, too, under any of their names: `thread_name`, `cpu`. They are decided upon sample by sample.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sample_labels: Vec<String>,
 }
 
 /// One rule.
@@ -101,6 +104,11 @@ impl Config for RelabelConfig {
             problems.add("", "needs rules in configs, or parca_config_file");
         }
         problems.nested("configs", |problems| check(&self.configs, problems));
+        for (position, label) in self.sample_labels.iter().enumerate() {
+            if label.is_empty() {
+                problems.add(&format!("sample_labels::{position}"), "must name a label");
+            }
+        }
     }
 }
 

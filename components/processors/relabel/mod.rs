@@ -6,6 +6,7 @@
 
 mod config;
 mod memory;
+mod samples;
 #[cfg(test)]
 mod tests;
 
@@ -13,14 +14,16 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Outcome, Processor,
-    Reporter, Sighting, Stability, StartError,
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
+    Sighting, Stability, StartError,
 };
 use profcol_labels::{Leftovers, Rule};
-use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
+use profcol_profile::{Model, Profiles, ResourceProfiles};
 
 pub use self::config::{RelabelConfig, RuleConfig};
 use self::memory::{Memory, Verdict};
+use self::samples::Sieve;
+use crate::shared::left::pass_left;
 use crate::shared::sightings::sightings;
 
 pub struct RelabelProcessor {
@@ -92,6 +95,35 @@ impl RelabelProcessor {
     }
 }
 
+impl RelabelProcessor {
+    /// Rules look at samples, too. What they drop without is dropped whole.
+    async fn process_samples(&self, batch: Batch, next: &dyn Consumer) -> Answer {
+        let model = batch.profiles.model();
+        let mut sieve = Sieve::new(&self.config.sample_labels, &model.dictionary, |labels| {
+            self.verdict(labels)
+        });
+        for row in &model.resources {
+            sieve.take(row);
+            let attributes = row.resource.as_ref().map(|it| &it.attributes);
+            if let Some(unwanted) = &self.unwanted
+                && let Some(attributes) = attributes
+                && let Verdict::Drop { is_final: true } = self.verdict(attributes)
+            {
+                sightings(row).for_each(|process| unwanted.drops(process));
+            }
+        }
+        let dropped_samples = sieve.dropped_samples as u64;
+        let Some(left) = sieve.finish() else {
+            return next.consume(batch).await;
+        };
+        let answer = pass_left(batch, left, next).await;
+        if answer.is_ok() {
+            self.dropped_samples.inc_by(dropped_samples);
+        }
+        answer
+    }
+}
+
 impl Sifted {
     fn new(profiles: &Profiles, verdicts: Vec<Verdict>) -> Self {
         let mut sifted = Self::default();
@@ -127,6 +159,9 @@ impl Processor for RelabelProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        if !self.config.sample_labels.is_empty() {
+            return self.process_samples(batch, next).await;
+        }
         let profiles = &mut batch.profiles;
         let Some(unwanted) = &self.unwanted else {
             profiles.update_resources(|it| self.verdict(&it.attributes).apply(&mut it.attributes));
@@ -145,19 +180,11 @@ impl Processor for RelabelProcessor {
         for &process in &sifted.processes {
             unwanted.drops(process);
         }
-        if sifted.resources.is_empty() {
-            self.dropped_samples.inc_by(sifted.dropped_samples as u64);
-            batch.finalizers.settle(Outcome::Delivered);
-            return Ok(());
-        }
-        let left = gc(&Model {
+        let left = Model {
             dictionary: batch.profiles.model().dictionary.clone(),
             resources: sifted.resources,
-        });
-        let answer = next
-            .consume(batch.with_profiles(Profiles::from_model(left)))
-            .await;
-        // What is refused comes again, with what is dropped of it.
+        };
+        let answer = pass_left(batch, left, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(sifted.dropped_samples as u64);
         }

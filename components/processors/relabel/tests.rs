@@ -1,22 +1,10 @@
 use profcol_component::testkit::{Sink, batch, context, load, watched_batch};
-use profcol_component::{Refusal, Sighting};
+use profcol_component::{Outcome, Refusal};
 use profcol_config::PipelineId;
 use profcol_profile::{KeyValue, Validation, Value};
 
 use super::*;
-
-/// Keeps what it is given.
-#[derive(Default)]
-struct Keep(std::sync::Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch.profiles);
-        batch.finalizers.settle(Outcome::Delivered);
-        Ok(())
-    }
-}
+use crate::shared::testkit::{Keep, Told, processed, received as told_profiles, shown};
 
 async fn started(options: &str, context: &BuildContext) -> RelabelProcessor {
     let processor = RelabelProcessor::new(&load(options).unwrap(), context);
@@ -72,7 +60,7 @@ async fn relabelled(options: &str, profiles: Profiles) -> Vec<Profiles> {
     let batch = batch.with_profiles(profiles);
     processor.process(batch, &keep).await.unwrap();
     assert_eq!(outcomes.seen(), [Outcome::Delivered], "{options}");
-    keep.0.into_inner().unwrap()
+    keep.into_inner()
 }
 
 #[tokio::test]
@@ -179,7 +167,7 @@ async fn hands_back_what_is_dropped_for_good() {
         let told: Vec<i64> = follower
             .take()
             .iter()
-            .map(|Sighting { pid, .. }| *pid)
+            .map(|dropped| dropped.sighting.pid)
             .collect();
         assert_eq!(told, expected, "{options}");
     };
@@ -285,4 +273,102 @@ fn says_what_is_wrong_with_the_options() {
         "{regex: '(', target_label: a}",
         "configs::0::regex: error parsing regexp: ",
     );
+}
+
+/// What is left of samples by rules that look at them, and how many are dropped.
+async fn by_sample(options: &str, told: &[Told<'_>]) -> (Vec<String>, u64) {
+    let processor = started(options, &context("relabel")).await;
+    let left = processed(&processor, told_profiles(told, 7)).await;
+    (
+        left.iter().flat_map(shown).collect(),
+        processor.dropped_samples.get(),
+    )
+}
+
+const THREADS: &[Told<'_>] = &[(
+    "process.executable.name=web",
+    "",
+    &[
+        "thread.name=main cpu.logical_number=1",
+        "thread.name=gc",
+        "cpu.logical_number=2",
+    ],
+)];
+
+#[tokio::test]
+async fn rules_may_look_at_samples() {
+    let drop = "{sample_labels: [thread_name], configs: [{source_labels: [thread_name], regex: gc, action: drop}]}";
+    let (left, dropped) = by_sample(drop, THREADS).await;
+    let expected = [
+        "process.executable.name=web",
+        "",
+        "    thread.name=main cpu.logical_number=1",
+        "    cpu.logical_number=2",
+    ];
+    assert_eq!((&left[..], dropped), (&expected.map(str::to_owned)[..], 1));
+
+    // What is not asked for is not seen.
+    let unasked = drop.replace("[thread_name], configs", "[cpu], configs");
+    assert_eq!(by_sample(&unasked, THREADS).await.1, 0);
+
+    let cpu = "{sample_labels: [cpu], configs: [{source_labels: [cpu], regex: '(.+)', target_label: core}, {regex: cpu, action: labeldrop}]}";
+    let (left, _) = by_sample(cpu, THREADS).await;
+    let expected = [
+        "process.executable.name=web core=1",
+        "",
+        "    thread.name=main",
+        "process.executable.name=web",
+        "",
+        "    thread.name=gc",
+        "process.executable.name=web core=2",
+        "",
+        "",
+    ];
+    assert_eq!(left, expected);
+
+    let thread = "{sample_labels: [thread.name], configs: [{source_labels: [comm, thread_name], separator: /, target_label: thread_name}]}";
+    let (left, _) = by_sample(thread, THREADS).await;
+    let expected = [
+        "process.executable.name=web",
+        "",
+        "    cpu.logical_number=1 thread.name=web/main",
+        "    thread.name=web/gc",
+        "    cpu.logical_number=2 thread.name=web/",
+    ];
+    assert_eq!(left, expected);
+}
+
+#[tokio::test]
+async fn what_no_rule_changes_by_samples_leaves_as_it_came() {
+    let options =
+        "{sample_labels: [cpu], configs: [{source_labels: [cpu], regex: '9', action: drop}]}";
+    let processor = started(options, &context("relabel")).await;
+    let came = told_profiles(THREADS, 7);
+    let wire = came.to_wire();
+    let left = processed(&processor, came).await;
+    assert_eq!(left[0].to_wire(), wire);
+}
+
+#[tokio::test]
+async fn hands_back_only_what_no_sample_could_save() {
+    let pipeline: PipelineId = "profiles".parse().unwrap();
+    let mut context = context("relabel");
+    context.unwanted = context.unwanted.within([pipeline]);
+    let told: &[Told<'_>] = &[("process.pid=1 kind=a", "", &["cpu.logical_number=1"])];
+    for (rule, expected) in [
+        ("{source_labels: [kind], regex: a, action: drop}", 1),
+        ("{source_labels: [cpu], regex: '1', action: drop}", 0),
+        ("{source_labels: [cpu], regex: '2', action: keep}", 0),
+    ] {
+        let options = format!("{{sample_labels: [cpu], configs: [{rule}]}}");
+        let processor = started(&options, &context).await;
+        let follower = context.unwanted.follow().expect("the pipeline may drop");
+        assert!(
+            processed(&processor, told_profiles(told, 7))
+                .await
+                .is_empty(),
+            "{rule}"
+        );
+        assert_eq!(follower.take().len(), expected, "{rule}");
+    }
 }

@@ -2,7 +2,6 @@
 //!
 //! Only the resources of a batch are decoded and encoded for it; its samples stay as they came.
 
-mod action;
 mod config;
 #[cfg(test)]
 mod tests;
@@ -12,11 +11,11 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, Processor, Stability,
 };
 
-use self::action::Change;
 pub use self::config::ResourceConfig;
+use crate::shared::actions::Changes;
 
 pub struct ResourceProcessor {
-    changes: Vec<Change>,
+    changes: Changes,
 }
 
 impl Factory for ResourceProcessor {
@@ -32,11 +31,8 @@ impl Factory for ResourceProcessor {
 
 impl ResourceProcessor {
     fn new(config: &ResourceConfig) -> Result<Self, BuildError> {
-        let changes = config.attributes.iter().map(|action| {
-            Change::new(action).ok_or_else(|| BuildError(format!("cannot carry out {action:?}")))
-        });
         Ok(Self {
-            changes: changes.collect::<Result<_, _>>()?,
+            changes: Changes::new(&config.attributes)?,
         })
     }
 }
@@ -45,13 +41,9 @@ impl ResourceProcessor {
 impl Processor for ResourceProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let metadata = &batch.metadata;
-        batch.profiles.update_resources(|resource| {
-            let mut changed = false;
-            for change in &self.changes {
-                changed |= change.apply(&mut resource.attributes, metadata);
-            }
-            changed
-        });
+        batch
+            .profiles
+            .update_resources(|resource| self.changes.apply(&mut resource.attributes, metadata));
         next.consume(batch).await
     }
 }

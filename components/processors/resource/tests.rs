@@ -5,20 +5,8 @@ use profcol_component::{Metadata, Outcome, Refusal};
 use profcol_profile::{Attributes, KeyValue, Profiles, Validation, Value};
 
 use super::*;
+use crate::shared::testkit::Keep;
 use profcol_component::testkit::load;
-
-/// Keeps what it is given.
-#[derive(Default)]
-struct Keep(std::sync::Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch.profiles);
-        batch.finalizers.settle(Outcome::Delivered);
-        Ok(())
-    }
-}
 
 fn processor(actions: &str) -> ResourceProcessor {
     let config = load::<ResourceConfig>(&format!("attributes: [{actions}]")).unwrap();
@@ -43,7 +31,7 @@ fn received(attributes: &[(&str, Value)]) -> Batch {
 async fn processed(actions: &str, batch: Batch) -> Profiles {
     let keep = Keep::default();
     processor(actions).process(batch, &keep).await.unwrap();
-    keep.0.into_inner().unwrap().remove(0)
+    keep.into_inner().remove(0)
 }
 
 fn attributes(profiles: &Profiles) -> Attributes {

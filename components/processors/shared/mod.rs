@@ -1,5 +1,12 @@
 //! What several processors need.
 
+pub(crate) mod actions;
 pub(crate) mod attributes;
 pub(crate) mod generations;
+pub(crate) mod left;
+pub(crate) mod lists;
+pub(crate) mod rules;
 pub(crate) mod sightings;
+#[cfg(test)]
+pub(crate) mod testkit;
+pub(crate) mod together;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use profcol_component::{Executable, IntCounter, Subscription};
-use profcol_debuginfo::{Places, Source, gnu_build_id, open_regular, separate};
+use profcol_debuginfo::{Places, Source, build_id, open_regular, separate};
 
 use super::asked::Module;
 use super::names::lock;
@@ -78,7 +78,7 @@ impl Files {
         let below = module.path.strip_prefix("/").ok()?;
         let found = roots(module).find_map(|root| {
             let file = open_regular(&root, below).ok()?;
-            let is_it = gnu_build_id(&file).is_some_and(|id| hex(&id) == *module.build_id);
+            let is_it = build_id(&file).is_some_and(|id| hex(&id) == *module.build_id);
             is_it.then_some(file)
         });
         found.map(Arc::new)
@@ -93,6 +93,7 @@ impl Files {
                 roots: &roots,
                 executable: &module.path,
                 directories: &self.debug_directories,
+                goes_on: &|| true,
             },
         )?;
         tracing::debug!(

@@ -105,7 +105,7 @@ impl Own {
                 filename: StringIdx::UNSET,
             })
         });
-        let id = profcol_debuginfo::gnu_build_id(&File::open(&path).unwrap());
+        let id = profcol_debuginfo::build_id(&File::open(&path).unwrap());
         // Rust's linkers give none unless they are asked to.
         let build_id = id.map_or("0123".to_owned(), |id| {
             id.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -242,7 +242,7 @@ async fn a_file_is_found_by_its_path_and_its_build_id() {
         path.contains("/libc.so.6").then(|| PathBuf::from(path))
     });
     let library = library.expect("tests are linked with a C library");
-    let id = profcol_debuginfo::gnu_build_id(&File::open(&library).unwrap()).unwrap();
+    let id = profcol_debuginfo::build_id(&File::open(&library).unwrap()).unwrap();
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let right = Module {
         build_id: id.as_str().into(),

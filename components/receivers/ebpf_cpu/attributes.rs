@@ -27,6 +27,8 @@ macro_rules! attributes {
 }
 
 attributes! {
+    /// This host's name.
+    host_name: "host.name", true;
     /// The process's number on the host.
     pid: "process.pid", true;
     /// The last part of the executable's path, or the kernel's name of the process where there is none.

@@ -194,8 +194,8 @@ impl Running {
                 due = (due + length).max(Instant::now());
                 // What is sampled at another frequency is another interval.
                 let frequency = self.budget.frequency();
-                let now = Duration::from_nanos(since_boot());
-                let spent = self.meter.read(now, self.profiler.counts().run_time);
+                let up = Duration::from_nanos(since_boot());
+                let spent = self.meter.read(up, self.profiler.counts().run_time);
                 if let Some((time, used)) = spent
                     && let Some(changed) = self.budget.spend(time, used)
                 {
@@ -205,7 +205,11 @@ impl Running {
                 self.end_turn(config, metrics);
                 unwanted.remember(&self.interval);
                 waiting.add(self.render(config, frequency));
-                for process in unwanted.take() {
+                let unix = now().unix;
+                for process in unwanted.rested(unix) {
+                    self.profiler.forget(&process);
+                }
+                for process in unwanted.take(unix) {
                     self.profiler.exclude(&process);
                     metrics.unwanted.inc();
                     tracing::debug!(

@@ -5,11 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use profcol_ebpf_host::{Names, Process, ProcessKey, number};
-use profcol_processes::{Users, container, executable_path, timestamp};
+use profcol_processes::{Host, Users, container, executable_path, timestamp};
 
 use super::interval::Interval;
 
 pub struct Processes {
+    /// The name of the host that they are on.
+    pub host: String,
     known: HashMap<ProcessKey, Known>,
     limit: usize,
     users: Users,
@@ -38,6 +40,7 @@ pub struct Known {
 impl Processes {
     pub fn new(limit: usize) -> Self {
         Self {
+            host: Host::read().name,
             known: HashMap::new(),
             limit,
             users: Users::read(),

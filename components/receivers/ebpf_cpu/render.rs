@@ -145,6 +145,8 @@ impl<'a> Rendering<'a> {
                 attributes.push(KeyValue::new(key, value));
             }
         };
+        let host = Some(self.names.processes.host.as_str()).filter(|name| !name.is_empty());
+        add(switches.host_name, key::host_name, host.map(Value::from));
         let integer = |value: u32| Some(i64::from(value).into());
         let pid = observation.process.pid;
         add(switches.pid, key::pid, integer(pid));
@@ -304,11 +306,18 @@ impl<'a> Rendering<'a> {
             .as_ref()
             .is_some_and(|executable| executable.is_go);
         let kind = self.frame_type(if is_go { "go" } else { "native" });
-        let generated = self.generated_code(frame);
-        let line = generated.map(|code| self.generated_line(code));
-        let (mapping, address) = match executable {
-            Some(executable) => self.place(&executable, frame.offset()),
-            None => self.place_without_file(frame, generated.is_some()),
+        let (mapping, address, line) = match executable {
+            Some(executable) => {
+                let (mapping, address) = self.place(&executable, frame.offset());
+                let name = executable.functions.find(address);
+                (mapping, address, name.map(|name| self.named_line(name)))
+            }
+            None => {
+                let generated = self.generated_code(frame);
+                let line = generated.map(|code| self.generated_line(code));
+                let (mapping, address) = self.place_without_file(frame, line.is_some());
+                (mapping, address, line)
+            }
         };
         let row = self.rows.location(LocationRef {
             location: Location { mapping, address },

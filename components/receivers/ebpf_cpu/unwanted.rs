@@ -5,17 +5,22 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use profcol_component::Follower;
+use profcol_component::{Follower, Sighting, Until};
 use profcol_ebpf_host::ProcessKey;
 
 use super::interval::Interval;
 
 /// How many batches a decision may come late.
 const REMEMBERED: usize = 64;
+/// Processes that are left out for a while: as many as the programs know of processes. Those for
+/// which there is no room are sampled, and dropped by the pipelines.
+const RESTING: usize = 8192;
 
 pub struct Unwanted {
     follower: Option<Follower>,
     sent: VecDeque<Sent>,
+    /// Until when.
+    resting: Vec<(u64, ProcessKey)>,
 }
 
 /// The processes of a batch, by their numbers; `None` where two had the same one.
@@ -29,6 +34,7 @@ impl Unwanted {
         Self {
             follower,
             sent: VecDeque::new(),
+            resting: Vec::new(),
         }
     }
 
@@ -53,21 +59,41 @@ impl Unwanted {
         });
     }
 
-    /// What all pipelines dropped since the last time.
-    pub fn take(&self) -> Vec<ProcessKey> {
+    /// What all pipelines dropped since the last time. `now` is in nanoseconds of Unix time.
+    pub fn take(&mut self, now: u64) -> Vec<ProcessKey> {
         let told = self.follower.as_ref().map(Follower::take);
-        let told = told.unwrap_or_default().into_iter();
-        told.filter_map(|sighting| {
-            let sent = self.sent.iter().find(|sent| sent.time == sighting.time)?;
-            *sent.processes.get(&u32::try_from(sighting.pid).ok()?)?
-        })
-        .collect()
+        let mut processes = Vec::new();
+        for dropped in told.unwrap_or_default() {
+            let Some(process) = self.process(dropped.sighting) else {
+                continue;
+            };
+            match dropped.until {
+                Until::Gone => processes.push(process),
+                Until::Time(time) if time > now && self.resting.len() < RESTING => {
+                    self.resting.push((time, process));
+                    processes.push(process);
+                }
+                Until::Time(_) => {}
+            }
+        }
+        processes
+    }
+
+    /// Those that are to be sampled again.
+    pub fn rested(&mut self, now: u64) -> Vec<ProcessKey> {
+        let rested = self.resting.extract_if(.., |(until, _)| *until <= now);
+        rested.map(|(_, process)| process).collect()
+    }
+
+    fn process(&self, sighting: Sighting) -> Option<ProcessKey> {
+        let sent = self.sent.iter().find(|sent| sent.time == sighting.time)?;
+        *sent.processes.get(&u32::try_from(sighting.pid).ok()?)?
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::{Sighting, Unwanted as Board};
+    use profcol_component::{Reporter, Unwanted as Board};
     use profcol_ebpf_host::{Frames, Sample};
 
     use super::*;
@@ -96,33 +122,52 @@ mod tests {
         interval
     }
 
-    #[test]
-    fn finds_whose_profile_was_dropped() {
+    fn followed() -> (Reporter, Unwanted) {
         let pipeline = "profiles".parse().expect("is the name of a pipeline");
         let board = Board::default().within([pipeline]);
-        let reporter = board.reporter();
-        let mut unwanted = Unwanted::new(board.follow());
-        let check = |unwanted: &Unwanted, time, pid, expected: &[ProcessKey]| {
+        (board.reporter(), Unwanted::new(board.follow()))
+    }
+
+    #[test]
+    fn finds_whose_profile_was_dropped() {
+        let (reporter, mut unwanted) = followed();
+        let check = |unwanted: &mut Unwanted, time, pid, expected: &[ProcessKey]| {
             reporter.drops(Sighting { pid, time });
-            assert_eq!(unwanted.take(), expected, "{pid} at {time}");
+            assert_eq!(unwanted.take(0), expected, "{pid} at {time}");
         };
         unwanted.remember(&interval(1, &[key(7, 1), key(8, 1)]));
         unwanted.remember(&interval(2, &[key(7, 1), key(7, 2)]));
         unwanted.remember(&interval(3, &[key(7, 2)]));
-        check(&unwanted, 3, 7, &[key(7, 2)]);
+        check(&mut unwanted, 3, 7, &[key(7, 2)]);
         // Decisions may come late, and are about what it was then.
-        check(&unwanted, 1, 7, &[key(7, 1)]);
-        check(&unwanted, 1, 8, &[key(8, 1)]);
+        check(&mut unwanted, 1, 7, &[key(7, 1)]);
+        check(&mut unwanted, 1, 8, &[key(8, 1)]);
         // It was replaced by an exec: which of the two was it?
-        check(&unwanted, 2, 7, &[]);
+        check(&mut unwanted, 2, 7, &[]);
         // Other profiles than those sent from here.
-        check(&unwanted, 2, 8, &[]);
-        check(&unwanted, 4, 7, &[]);
-        check(&unwanted, 1, -7, &[]);
+        check(&mut unwanted, 2, 8, &[]);
+        check(&mut unwanted, 4, 7, &[]);
+        check(&mut unwanted, 1, -7, &[]);
         for time in 10..10 + REMEMBERED as u64 {
             unwanted.remember(&interval(time, &[]));
         }
         assert_eq!(unwanted.sent.len(), REMEMBERED);
-        check(&unwanted, 3, 7, &[]);
+        check(&mut unwanted, 3, 7, &[]);
+    }
+
+    #[test]
+    fn those_that_rest_come_back() {
+        let (reporter, mut unwanted) = followed();
+        unwanted.remember(&interval(1, &[key(7, 1), key(8, 1), key(9, 1)]));
+        for (pid, until) in [(7, 30), (8, 20), (9, 10)] {
+            let sighting = Sighting { pid, time: 1 };
+            reporter.drops_until(sighting, Until::Time(until));
+        }
+        // What is over already is not left out.
+        assert_eq!(unwanted.take(10), [key(7, 1), key(8, 1)]);
+        assert_eq!(unwanted.rested(19), []);
+        assert_eq!(unwanted.rested(20), [key(8, 1)]);
+        assert_eq!(unwanted.rested(100), [key(7, 1)]);
+        assert_eq!(unwanted.rested(100), []);
     }
 }

@@ -16,6 +16,8 @@ pub struct ParcaConfig {
     /// The server to which agents' debuginfo is passed on. Without this section agents are told that
     /// none is wanted.
     pub debuginfo_upstream: Present<GrpcClientSettings>,
+    /// How long an upload of debuginfo may stand still, whoever holds it up.
+    pub debuginfo_idle_timeout: profcol_config::Duration,
 }
 
 /// That of Parca's server.
@@ -30,6 +32,7 @@ impl Default for ParcaConfig {
             },
             write_timeout: std::time::Duration::from_secs(5).into(),
             debuginfo_upstream: Present(None),
+            debuginfo_idle_timeout: std::time::Duration::from_secs(60).into(),
         }
     }
 }
@@ -46,6 +49,9 @@ fn server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GrpcServerSettin
 impl Config for ParcaConfig {
     fn validate(&self, problems: &mut Problems) {
         self.server.validate(problems);
+        if self.debuginfo_idle_timeout <= profcol_config::Duration::ZERO {
+            problems.add("debuginfo_idle_timeout", "must be positive");
+        }
         if let Some(upstream) = &*self.debuginfo_upstream {
             problems.nested("debuginfo_upstream", |problems| upstream.validate(problems));
         }

@@ -25,19 +25,23 @@ const UNARY: [&str; 3] = [
 const MOST_UPLOADS: usize = 4;
 /// A server may ask others whether they have a file before it answers.
 const CALL_LIMIT: Duration = Duration::from_secs(300);
-/// How long an upload may stand still.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Debuginfo {
     upstream: Option<GrpcClient>,
     uploads: Semaphore,
+    patience: Patience,
 }
 
+/// How long an upload may stand still.
+#[derive(Clone, Copy)]
+struct Patience(Duration);
+
 impl Debuginfo {
-    pub fn new(upstream: Option<GrpcClient>) -> Self {
+    pub fn new(upstream: Option<GrpcClient>, idle_timeout: Duration) -> Self {
         Self {
             upstream,
             uploads: Semaphore::new(MOST_UPLOADS),
+            patience: Patience(idle_timeout),
         }
     }
 
@@ -77,23 +81,26 @@ impl Debuginfo {
     /// Passes an upload on.
     pub async fn upload(&self, conversation: &mut GrpcConversation) -> Result<(), Status> {
         let upstream = self.upstream.as_ref().ok_or_else(no_upstream)?;
-        let waiting = patiently(async { Ok(self.uploads.acquire().await) });
-        let _turn = waiting.await?;
-        let mut held = patiently(conversation.receive()).await?;
+        let patience = self.patience;
+        let turn = patience.wait(async { Ok(self.uploads.acquire().await) });
+        let _turn = turn.await?;
+        let mut held = patience.wait(conversation.receive()).await?;
         if held.is_none() {
             let message = "the call ended before its first message";
             return Err(Status::new(Code::InvalidArgument, message));
         }
-        let mut stream = upstream.stream(UPLOAD, None).await?;
+        let mut stream = patience.wait(upstream.stream(UPLOAD, None)).await?;
         while let Some(message) = held {
-            held = patiently(conversation.receive()).await?;
-            let sent = pass(&mut stream, message, held.is_none()).await;
+            held = patience.wait(conversation.receive()).await?;
+            let sent = patience.wait(pass(&mut stream, message, held.is_none()));
+            let sent = sent.await;
             if let Err(broken) = sent {
                 // A server that refuses an upload does not wait for its end, and says why.
-                return Err(stream.receive().await.err().unwrap_or(broken));
+                let said = patience.wait(stream.receive()).await;
+                return Err(said.err().unwrap_or(broken));
             }
         }
-        while let Some(answer) = patiently(stream.receive()).await? {
+        while let Some(answer) = patience.wait(stream.receive()).await? {
             conversation.send(answer).await?;
         }
         Ok(())
@@ -101,16 +108,18 @@ impl Debuginfo {
 }
 
 async fn pass(stream: &mut GrpcStream, message: Bytes, is_last: bool) -> Result<(), Status> {
-    patiently(stream.ready()).await?;
+    stream.ready().await?;
     stream.send(message, is_last).await
 }
 
-async fn patiently<T>(work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    let done = timeout(PATIENCE, work).await;
-    done.unwrap_or_else(|_| {
-        let message = format!("the upload stood still for {PATIENCE:?}");
-        Err(Status::new(Code::DeadlineExceeded, message))
-    })
+impl Patience {
+    async fn wait<T>(self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        let done = timeout(self.0, work).await;
+        done.unwrap_or_else(|_| {
+            let message = format!("the upload stood still for {:?}", self.0);
+            Err(Status::new(Code::DeadlineExceeded, message))
+        })
+    }
 }
 
 /// `ShouldInitiateUploadResponse { bool should_initiate_upload = 1; string reason = 2 }`

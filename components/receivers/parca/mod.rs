@@ -82,7 +82,7 @@ impl Receiver for Parca {
             output.for_transport("grpc"),
             self.config.write_timeout.into(),
             self.config.server.max_recv_msg_size_mib,
-            Debuginfo::new(self.upstream),
+            Debuginfo::new(self.upstream, self.config.debuginfo_idle_timeout.into()),
         );
         server.serve(service, deadline(&stop)).await;
         Ok(())

@@ -5,6 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use profcol_ebpf_unwind::Segment;
 
+use crate::functions::Functions;
+
 /// A file with code, as far as it could be read.
 #[derive(Clone, Debug, Default)]
 pub struct Executable {
@@ -16,6 +18,8 @@ pub struct Executable {
     pub file_id: Option<String>,
     pub is_go: bool,
     pub segments: Vec<Segment>,
+    /// Of the vDSO; files have theirs in themselves.
+    pub functions: Functions,
 }
 
 impl Executable {

@@ -12,7 +12,7 @@
 //!   tables and puts them into the [`arena`] that the programs read.
 //! * [`sideband`] tells the programs of mappings, where they cannot read the kernel's own tree.
 //! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
-//!   code, [`jit`] that which runtimes generate.
+//!   code, [`functions`] that of the vDSO, [`jit`] that which runtimes generate.
 //!
 //! Unsafe code is in [`sys`] alone.
 
@@ -26,6 +26,7 @@ mod events;
 mod executables;
 mod files;
 mod finding;
+mod functions;
 mod identify;
 mod jit;
 mod jobs;
@@ -51,6 +52,7 @@ mod tables;
 
 pub use clock::{Clock, Event};
 pub use executables::{Executable, Executables};
+pub use functions::Functions;
 pub use jit::{GeneratedCode, JitNames, JitProcesses};
 pub use kernel_names::{KernelFrame, KernelNames};
 pub use names::Names;

@@ -17,6 +17,7 @@ use profcol_ebpf_unwind as unwind;
 
 use crate::executables::Executable;
 use crate::files::{Announced, Files};
+use crate::functions::Functions;
 use crate::identify::{FileIdentifier, IdentifyError};
 use crate::jobs::{Job, Jobs};
 use crate::places::Places;
@@ -148,6 +149,9 @@ impl Opener {
         executable.file_id = unwind::htlhash(source).ok().map(|hash| hex(&hash));
         executable.is_go = elf.is_go();
         executable.segments = elf.segments.clone();
+        if let Found::Memory(image) = &found {
+            executable.functions = Functions::of(image);
+        }
         let path = executable.path.clone();
         if let (Some(tell), Found::File(opened)) = (&mut self.on_opened, &found) {
             tell(Opened {
@@ -201,7 +205,7 @@ fn display_path(path: &Path) -> String {
 }
 
 /// The kernel maps the same page of code into every process.
-fn read_vdso() -> io::Result<Vec<u8>> {
+pub fn read_vdso() -> io::Result<Vec<u8>> {
     /// It has two or three pages.
     const MOST: u64 = 1 << 20;
     let maps = fs::read_to_string("/proc/self/maps")?;

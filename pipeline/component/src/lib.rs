@@ -43,4 +43,4 @@ pub use tokio_util::sync::CancellationToken as Stop;
 pub use traits::{
     Consumer, Exporter, Extension, Output, Processor, Receiver, RunError, StartError,
 };
-pub use unwanted::{Follower, Reporter, Sighting, Unwanted};
+pub use unwanted::{Dropped, Follower, Reporter, Sighting, Until, Unwanted};

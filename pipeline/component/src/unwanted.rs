@@ -6,7 +6,7 @@
 //! decision never reaches another process that has the number later, nor the same one after it
 //! became something else by an exec: whose profile it was, the receiver knows.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use profcol_config::PipelineId;
@@ -22,6 +22,22 @@ pub struct Sighting {
     pub pid: i64,
     /// The profile's `time_unix_nano`: no two intervals of a receiver begin at the same one.
     pub time: u64,
+}
+
+/// A process that all pipelines of a receiver drop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    pub sighting: Sighting,
+    pub until: Until,
+}
+
+/// How long a process stays dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Until {
+    /// A time as profiles have it, `time_unix_nano`.
+    Time(u64),
+    /// As long as it is what it is.
+    Gone,
 }
 
 /// What a component is given: the board of all, and the pipelines that it is in or feeds.
@@ -53,10 +69,10 @@ struct Board {
 struct Followed {
     pipelines: Arc<[PipelineId]>,
     /// Which of the pipelines have dropped it so far.
-    dropped_by: HashMap<Sighting, BTreeSet<PipelineId>>,
+    dropped_by: HashMap<Sighting, BTreeMap<PipelineId, Until>>,
     /// In the order in which they were first dropped.
     order: VecDeque<Sighting>,
-    by_all: VecDeque<Sighting>,
+    by_all: VecDeque<Dropped>,
 }
 
 impl Unwanted {
@@ -100,10 +116,15 @@ impl Unwanted {
 impl Reporter {
     /// Everything of this process was dropped, and would be again as long as it is what it is.
     pub fn drops(&self, sighting: Sighting) {
+        self.drops_until(sighting, Until::Gone);
+    }
+
+    /// Everything of this process was dropped, and would be again up to that time.
+    pub fn drops_until(&self, sighting: Sighting, until: Until) {
         let mut board = lock(&self.0.board);
         for followed in &mut board.followed {
             for pipeline in &*self.0.pipelines {
-                followed.drops(pipeline, sighting);
+                followed.drops(pipeline, sighting, until);
             }
         }
     }
@@ -111,7 +132,7 @@ impl Reporter {
 
 impl Follower {
     /// What all pipelines have dropped since the last time.
-    pub fn take(&self) -> Vec<Sighting> {
+    pub fn take(&self) -> Vec<Dropped> {
         let mut board = lock(&self.board);
         let followed = board.followed.get_mut(self.place);
         followed.map_or_else(Vec::new, |followed| followed.by_all.drain(..).collect())
@@ -119,16 +140,20 @@ impl Follower {
 }
 
 impl Followed {
-    fn drops(&mut self, pipeline: &PipelineId, sighting: Sighting) {
+    fn drops(&mut self, pipeline: &PipelineId, sighting: Sighting, until: Until) {
         if !self.pipelines.contains(pipeline) {
             return;
         }
         let dropped_by = self.dropped_by.entry(sighting).or_insert_with(|| {
             self.order.push_back(sighting);
-            BTreeSet::new()
+            BTreeMap::new()
         });
-        if dropped_by.insert(pipeline.clone()) && dropped_by.len() == self.pipelines.len() {
-            self.by_all.push_back(sighting);
+        let is_new = dropped_by.insert(pipeline.clone(), until).is_none();
+        if is_new
+            && dropped_by.len() == self.pipelines.len()
+            && let Some(&until) = dropped_by.values().min()
+        {
+            self.by_all.push_back(Dropped { sighting, until });
         }
         if self.order.len() > MOST_SIGHTINGS
             && let Some(oldest) = self.order.pop_front()
@@ -157,6 +182,11 @@ mod tests {
         Sighting { pid, time: 7 }
     }
 
+    fn taken(follower: &Follower) -> Vec<Sighting> {
+        let dropped = follower.take();
+        dropped.iter().map(|dropped| dropped.sighting).collect()
+    }
+
     #[test]
     fn a_receiver_learns_of_what_all_of_its_pipelines_drop() {
         let board = Unwanted::default();
@@ -174,16 +204,16 @@ mod tests {
         of_a.drops(sighting(1));
         of_a.drops(sighting(1));
         of_other.drops(sighting(1));
-        assert_eq!((both.take(), one.take()), (vec![], vec![sighting(1)]));
+        assert_eq!((taken(&both), taken(&one)), (vec![], vec![sighting(1)]));
         of_b.drops(Sighting {
             time: 8,
             ..sighting(1)
         });
-        assert_eq!(both.take(), [], "it is another profile");
+        assert_eq!(taken(&both), [], "it is another profile");
         of_b.drops(sighting(1));
-        assert_eq!((both.take(), one.take()), (vec![sighting(1)], vec![]));
+        assert_eq!((taken(&both), taken(&one)), (vec![sighting(1)], vec![]));
         of_b.drops(sighting(1));
-        assert_eq!(both.take(), [], "it is told once");
+        assert_eq!(taken(&both), [], "it is told once");
     }
 
     #[test]
@@ -209,6 +239,24 @@ mod tests {
         }
         of_b.drops(sighting(0));
         of_b.drops(sighting(2));
-        assert_eq!(both.take(), [sighting(2)]);
+        assert_eq!(taken(&both), [sighting(2)]);
+    }
+
+    #[test]
+    fn a_process_is_dropped_for_as_long_as_all_drop_it() {
+        let board = Unwanted::default();
+        let (a, b) = (pipeline("profiles/a"), pipeline("profiles/b"));
+        let of_a = board.within([a.clone()]).reporter();
+        let of_b = board.within([b.clone()]).reporter();
+        let both = board.within([a, b]).follow().expect("may be told");
+        let check = |pid, of_a_until, of_b_until, expected| {
+            of_a.drops_until(sighting(pid), of_a_until);
+            of_b.drops_until(sighting(pid), of_b_until);
+            let until: Vec<_> = both.take().iter().map(|it| it.until).collect();
+            assert_eq!(until, [expected], "{of_a_until:?} and {of_b_until:?}");
+        };
+        check(1, Until::Time(5), Until::Time(6), Until::Time(5));
+        check(2, Until::Gone, Until::Time(6), Until::Time(6));
+        check(3, Until::Gone, Until::Gone, Until::Gone);
     }
 }

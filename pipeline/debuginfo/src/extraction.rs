@@ -11,8 +11,8 @@ use crate::{Plan, Source};
 /// What is read of a file at a time, at most.
 const MOST: usize = 256 << 10;
 
-/// What a plan comes to. Once all of it was read, [`is_unchanged`](Self::is_unchanged) tells
-/// whether it is of one file.
+/// What a plan comes to. [`is_unchanged`](Self::is_unchanged) tells whether what was read so far is
+/// of one file.
 pub struct Extraction<S = File> {
     plan: Plan,
     file: S,
@@ -20,7 +20,8 @@ pub struct Extraction<S = File> {
     position: u64,
 }
 
-/// By what a file is known to have changed.
+/// By what a file is known to have changed. The time of its inode is not asked: that changes when the
+/// file is renamed or removed, which is what happens to programs that are replaced as they should be.
 #[derive(PartialEq, Eq)]
 struct State {
     length: u64,

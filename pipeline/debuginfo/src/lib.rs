@@ -5,12 +5,14 @@
 //! * [`Extraction`]: the result, read piece by piece straight from the file.
 //! * [`elf`]: the headers of an ELF file, for those who read more of it.
 //! * [`separate`]: the file beside an executable in which its DWARF may stand.
+//! * [`Elsewhere`]: DWARF of which the greater part is in files that a reader of one file never sees.
 //!
 //! Files come from anybody who may start a process, and are read by a process with many rights: each
 //! size has a limit, and no file is trusted to stay as it is. Memory is the headers of the sections
 //! (at most 4 MiB), their names while it is planned (4 MiB), and what the reader asks for at a time.
 
 pub mod elf;
+mod elsewhere;
 mod extraction;
 mod keep;
 mod plan;
@@ -20,8 +22,9 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use elsewhere::Elsewhere;
 pub use extraction::Extraction;
 pub use plan::{Contents, Plan};
 pub use refused::Refused;
-pub use separate::{Places, Separate, gnu_build_id, open_regular, separate};
+pub use separate::{Places, Separate, build_id, open_regular, separate};
 pub use source::Source;

@@ -22,6 +22,7 @@ use object::elf::{PT_LOAD, PT_PHDR, SHF_COMPRESSED, SHT_NOBITS, SHT_NULL};
 use object::pod;
 
 use crate::elf::{Elf, Header, LE, ProgramHeader, SectionHeader, has_data, inside};
+use crate::elsewhere::{Elsewhere, elsewhere};
 use crate::keep::is_kept;
 use crate::{Extraction, Refused, Source};
 
@@ -34,8 +35,11 @@ const GAP: u64 = 64;
 /// What a file is good for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
+    /// All of it, or as good as.
     pub dwarf: bool,
     pub symbols: bool,
+    /// Not only those for the dynamic linker.
+    pub all_symbols: bool,
     pub go_functions: bool,
 }
 
@@ -46,7 +50,10 @@ pub struct Plan {
     pub(crate) moves: Vec<Move>,
     pub(crate) sections: Vec<SectionHeader>,
     pub(crate) sections_at: u64,
+    /// Of the file.
+    length: u64,
     pub(crate) contents: Contents,
+    elsewhere: Option<Elsewhere>,
 }
 
 /// A range of the file, and where it begins in the result.
@@ -59,24 +66,29 @@ pub(crate) struct Move {
 impl Plan {
     /// Keeps what names code.
     pub fn strip(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
-        Self::of(Elf::read(source)?)
+        let elf = Elf::read(source)?;
+        let elsewhere = elsewhere(source, &elf);
+        Self::of(elf, elsewhere)
     }
 
     /// Keeps everything.
     pub fn whole(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
-        let elf = Elf::read(source)?;
-        let from = 0..elf.length;
-        let whole = Move { from, to: 0 };
+        let stripped = Self::strip(source)?;
+        let length = stripped.length;
+        let whole = Move {
+            from: 0..length,
+            to: 0,
+        };
         Ok(Self {
             head: Vec::new(),
             sections: Vec::new(),
-            sections_at: elf.length,
-            contents: Self::of(elf)?.contents,
+            sections_at: length,
             moves: vec![whole],
+            ..stripped
         })
     }
 
-    fn of(mut elf: Elf) -> Result<Self, Refused> {
+    fn of(mut elf: Elf, elsewhere: Option<Elsewhere>) -> Result<Self, Refused> {
         let mut contents = Contents::default();
         let mut kept = Vec::new();
         let mut is_dropped = vec![false; elf.sections.len()];
@@ -85,7 +97,9 @@ impl Plan {
             if section.sh_type.get(LE) == SHT_NULL || !has_data(section) {
                 continue;
             }
-            if number != elf.names_section && !is_kept(name, section, &mut contents) {
+            if number != elf.names_section
+                && !is_kept(name, section, elsewhere.is_none(), &mut contents)
+            {
                 if let Some(is_dropped) = is_dropped.get_mut(number) {
                     *is_dropped = true;
                 }
@@ -95,7 +109,10 @@ impl Plan {
             kept.push(inside("a section", offset, size, elf.length)?);
         }
         if contents == Contents::default() {
-            return Err(Refused::NoNames);
+            return Err(match elsewhere {
+                Some(_) => Refused::OnlySplit,
+                None => Refused::NoNames,
+            });
         }
         let head = size_of::<Header>() + size_of_val(&elf.programs[..]);
         let moves = lay_out(kept, head as u64);
@@ -118,12 +135,19 @@ impl Plan {
             moves,
             sections: elf.sections,
             sections_at,
+            length: elf.length,
             contents,
+            elsewhere,
         })
     }
 
     pub fn contents(&self) -> Contents {
         self.contents
+    }
+
+    /// Where the DWARF is that was left out.
+    pub fn elsewhere(&self) -> Option<Elsewhere> {
+        self.elsewhere
     }
 
     /// Bytes of the result.

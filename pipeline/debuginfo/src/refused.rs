@@ -28,6 +28,8 @@ pub enum Refused {
     },
     #[error("it has neither DWARF nor symbols nor Go's table of functions")]
     NoNames,
+    #[error("its DWARF is in .dwo files, and it has no symbols")]
+    OnlySplit,
 }
 
 impl Refused {
@@ -38,6 +40,7 @@ impl Refused {
             Self::Unsupported { .. } => "unsupported",
             Self::TooLarge { .. } | Self::Outside { .. } => "broken",
             Self::NoNames => "no_names",
+            Self::OnlySplit => "split_dwarf",
         }
     }
 }

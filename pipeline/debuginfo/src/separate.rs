@@ -14,7 +14,7 @@ use flate2::Crc;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use crate::Source;
-use crate::elf::{Elf, build_id};
+use crate::elf::{self, Elf};
 
 const MAX_NOTES: u64 = 64 << 10;
 /// A name and a checksum.
@@ -23,7 +23,6 @@ const MAX_LINK: u64 = 4096;
 const PIECE: usize = 256 << 10;
 
 /// Where to look.
-#[derive(Clone, Debug)]
 pub struct Places<'a> {
     /// The roots of the process that has the executable and of this one.
     pub roots: &'a [PathBuf],
@@ -31,6 +30,8 @@ pub struct Places<'a> {
     pub executable: &'a Path,
     /// Where debug files are below each root.
     pub directories: &'a [PathBuf],
+    /// Whether to go on: the checksum of a large file takes seconds.
+    pub goes_on: &'a dyn Fn() -> bool,
 }
 
 /// A file that belongs to an executable.
@@ -38,6 +39,11 @@ pub struct Places<'a> {
 pub struct Separate {
     pub file: File,
     pub path: PathBuf,
+}
+
+/// GNU's build id, where a section of its own has it.
+pub fn build_id(source: &(impl Source + ?Sized)) -> Option<Vec<u8>> {
+    Identity::of(source)?.build_id
 }
 
 /// The file with the DWARF of this one.
@@ -49,18 +55,13 @@ pub fn separate(source: &(impl Source + ?Sized), places: &Places<'_>) -> Option<
         };
         for path in wanted.candidates(places) {
             if let Ok(file) = open_below(&root_fd, &path)
-                && wanted.is_of(&file)
+                && wanted.is_of(&file, places.goes_on)
             {
                 return Some(Separate { file, path });
             }
         }
     }
     None
-}
-
-/// The build id that a linker left in the file.
-pub fn gnu_build_id(source: &(impl Source + ?Sized)) -> Option<Vec<u8>> {
-    Identity::of(source)?.build_id
 }
 
 /// How an executable says which file is its own.
@@ -79,7 +80,7 @@ impl Identity {
         let notes = content(b".note.gnu.build-id", MAX_NOTES);
         let link = content(b".gnu_debuglink", MAX_LINK);
         Some(Self {
-            build_id: notes.and_then(|notes| build_id(&notes).map(<[u8]>::to_vec)),
+            build_id: notes.and_then(|notes| elf::build_id(&notes).map(<[u8]>::to_vec)),
             link: link.and_then(|link| debug_link(&link)),
         })
     }
@@ -103,7 +104,7 @@ impl Identity {
         candidates
     }
 
-    fn is_of(&self, candidate: &File) -> bool {
+    fn is_of(&self, candidate: &File, goes_on: &dyn Fn() -> bool) -> bool {
         let Some(found) = Self::of(candidate) else {
             return false;
         };
@@ -111,7 +112,7 @@ impl Identity {
             return self.build_id == found.build_id;
         }
         let sum = self.link.as_ref().map(|(_, sum)| *sum);
-        sum.is_some() && checksum(candidate).ok() == sum
+        sum.is_some() && checksum(candidate, goes_on).ok() == sum
     }
 }
 
@@ -125,12 +126,15 @@ fn debug_link(link: &[u8]) -> Option<(String, u32)> {
     is_name.then(|| (name.to_owned(), sum))
 }
 
-fn checksum(file: &File) -> io::Result<u32> {
+fn checksum(file: &File, goes_on: &dyn Fn() -> bool) -> io::Result<u32> {
     let length = file.length()?;
     let mut sum = Crc::new();
     let mut piece = vec![0; PIECE];
     let mut at = 0;
     while at < length {
+        if !goes_on() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let size = (length - at).min(PIECE as u64);
         let piece = piece.get_mut(..size as usize).unwrap_or_default();
         file.read_at(piece, at)?;

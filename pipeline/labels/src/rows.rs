@@ -115,7 +115,7 @@ impl Rows {
         Self::sorted(labels.map(|(name, text)| Row::new(name, text)).collect())
     }
 
-    /// Of the attributes of a resource.
+    /// Of the attributes of a resource, to which those of a sample may be added.
     pub fn of_resource(attributes: &Attributes) -> Self {
         let mut taken: HashSet<Cow<'_, str>> = attributes
             .iter()
@@ -140,7 +140,7 @@ impl Rows {
                     });
                 }
             }
-            let aliases = labels.into_iter().filter(|(_, it)| *it == Place::Resource);
+            let aliases = labels.into_iter().filter(|(_, it)| *it != Place::Presence);
             let sanitized = Cow::Owned(sanitized(key).into_owned());
             let aliases = std::iter::once(sanitized).chain(aliases.map(|(label, _)| label));
             rows.push(Row {

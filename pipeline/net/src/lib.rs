@@ -28,9 +28,9 @@ mod socket;
 pub mod tls;
 
 pub use client::{
-    Balancer, ClientError, CompressionParams, ConnectError, GrpcCall, GrpcClient,
-    GrpcClientKeepalive, GrpcClientSettings, GrpcReply, GrpcStream, HttpCall, HttpClient,
-    HttpClientKeepalive, HttpClientSettings, HttpError, HttpReply,
+    Balancer, ClientError, CompressionParams, ConnectError, DirectHttp, DirectStream, GrpcCall,
+    GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply, GrpcStream, HttpCall,
+    HttpClient, HttpClientKeepalive, HttpClientSettings, HttpError, HttpReply,
 };
 pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;

@@ -1,5 +1,6 @@
 //! Records as bytes: Arrow's stream of one schema, its dictionaries and one batch.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::catch_unwind;
 use std::sync::Arc;
@@ -63,13 +64,30 @@ pub fn write(schema: &SchemaRef, columns: Vec<ArrayRef>) -> Result<Vec<u8>, NotE
 /// All columns may hold none, whatever the schema says; see [`stated_schema`] for that.
 pub fn read(bytes: &[u8], limit: usize) -> Result<Option<RecordBatch>, BadRecord> {
     // The library takes more for granted than is checked here.
+    IS_READING.set(true);
     let reading = catch_unwind(|| Reading::begin(bytes, limit)?.batch());
-    reading.unwrap_or_else(|_| {
+    IS_READING.set(false);
+    reading.unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str);
+        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
         Err(BadRecord::Message {
             at: 0,
-            reason: "the record contradicts itself".into(),
+            reason: format!(
+                "the record contradicts itself: {}",
+                said.unwrap_or("a panic")
+            ),
         })
     })
+}
+
+thread_local! {
+    static IS_READING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic of this thread becomes a refusal in [`read`], which says what it said. For hooks
+/// that tell of panics.
+pub fn refuses_panics() -> bool {
+    IS_READING.get()
 }
 
 /// The schema of a record as the record states it.

@@ -1,6 +1,6 @@
 //! What this host tells of its processes.
 //!
-//! The path of a cgroup names the container ([`container`]) and systemd's units ([`Units`]); `/proc`
+//! The path of a cgroup names the container ([`container`]), the pod ([`pod_uid`]) and systemd's units ([`Units`]); `/proc`
 //! has the rest ([`Described`]), and the executable says who compiled it ([`Executable`]).
 //!
 //! A process may end between any two looks at it: what cannot be read is absent, never an error.
@@ -8,6 +8,7 @@
 mod container;
 mod executable;
 mod host;
+mod pod;
 mod process;
 mod systemd;
 mod toolchain;
@@ -15,6 +16,7 @@ mod toolchain;
 pub use container::{Container, container};
 pub use executable::{Executable, FileId};
 pub use host::{Host, Users};
+pub use pod::pod_uid;
 pub use process::{
     Described, Wanted, arguments, cgroup_in, executable_path, milliseconds, pids, timestamp,
 };

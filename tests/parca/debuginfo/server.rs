@@ -39,6 +39,8 @@ pub struct State {
     /// Uploads go there, and are answered so.
     signed_url: Option<(String, StatusCode)>,
     uploads: usize,
+    /// Uploads whose callers said that this was all.
+    pub ended_well: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -287,6 +289,7 @@ impl Service {
                 _ => return Err(Status::new(Code::Internal, "the reader breaks")),
             }
         }
+        self.0.lock().unwrap().ended_well += 1;
         let mut answer = Writer::default();
         answer.bytes(tag::len(1), build_id.as_bytes());
         answer.uint(tag::varint(2), content.len() as u64);

@@ -17,12 +17,14 @@ mod settled;
 mod shelf;
 mod telemetry;
 mod upload;
+mod uploads;
 mod weights;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use profcol_component::{BuildContext, Executable, Stop, Subscription};
+use profcol_debuginfo::Elsewhere;
 use profcol_net::GrpcClient;
 use profcol_profile::Profiles;
 use tokio::sync::Notify;
@@ -31,11 +33,12 @@ use tokio::time::{Instant, sleep_until};
 
 pub use self::config::DebuginfoConfig;
 use self::pace::Budget;
-use self::reading::Settings;
+use self::reading::{Settings, Skipped};
 use self::settled::Settled;
 use self::shelf::{File, Next, Shelf};
 use self::telemetry::Telemetry;
 use self::upload::{Broken, Ended, Uploader};
+use self::uploads::Uploads;
 use self::weights::weights;
 
 /// How long a server that cannot be asked is left alone: at first, and at last.
@@ -123,7 +126,7 @@ impl Debuginfo {
             Err(error) => tracing::error!(%error, "what the server has cannot be read"),
         }
         let uploader = Arc::new(self.uploader(client));
-        let mut uploads = JoinSet::new();
+        let mut uploads = Uploads::default();
         let mut pause = Pause::default();
         loop {
             let now = Instant::now();
@@ -136,10 +139,8 @@ impl Debuginfo {
                     break;
                 };
                 let uploader = Arc::clone(&uploader);
-                uploads.spawn(async move {
-                    let ended = uploader.upload(executable.clone()).await;
-                    (executable, ended)
-                });
+                let of = executable.clone();
+                uploads.spawn(of, async move { uploader.upload(executable).await });
             }
             let wake = async {
                 match due {
@@ -149,10 +150,9 @@ impl Debuginfo {
             };
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(ended) = uploads.join_next() => match ended {
-                    Ok((executable, ended)) => self.end(&executable, ended, &mut pause),
-                    Err(error) => tracing::error!(%error, "an upload of debuginfo ended early"),
-                },
+                Some((executable, ended)) = uploads.next() => {
+                    self.end(&executable, ended, &mut pause);
+                }
                 () = self.weighed.notified() => {}
                 () = wake => {}
             }
@@ -186,8 +186,12 @@ impl Debuginfo {
         }
         let tries = |outcome| self.telemetry.tries(outcome).inc();
         let next = match ended {
-            Ended::Uploaded { bytes } => {
+            Ended::Uploaded(planned) => {
+                let bytes = planned.size;
                 tracing::info!(%path, build_id, bytes, "Uploaded debuginfo.");
+                if let Some(elsewhere) = planned.elsewhere {
+                    self.tell_elsewhere(executable, elsewhere);
+                }
                 tries("uploaded");
                 self.telemetry.bytes.inc_by(bytes);
                 self.settle(build_id, true);
@@ -208,6 +212,12 @@ impl Debuginfo {
                 tries("refused");
                 self.settle(build_id, true);
                 Next::Done
+            }
+            Ended::Skipped(Skipped::Changed) => {
+                let reason = Skipped::Changed;
+                tracing::info!(%path, build_id, %reason, "An upload of debuginfo is abandoned.");
+                self.telemetry.skipped(reason.reason()).inc();
+                Next::Again
             }
             Ended::Skipped(skipped) => {
                 tracing::info!(%path, build_id, reason = %skipped, "No debuginfo is uploaded.");
@@ -242,6 +252,22 @@ impl Debuginfo {
             tracing::warn!(%path, build_id, "Uploads of this debuginfo are given up.");
             self.settle(build_id, false);
         }
+    }
+
+    fn tell_elsewhere(&self, executable: &Executable, elsewhere: Elsewhere) {
+        let path = executable.path.display();
+        let build_id = executable.build_id.text();
+        let (reason, place) = match elsewhere {
+            Elsewhere::Split => ("split_dwarf", "in .dwo files"),
+            Elsewhere::Common => ("dwz", "in part in a file that dwz made"),
+        };
+        tracing::info!(
+            %path,
+            build_id,
+            "An executable's DWARF is {place}, which the server cannot read: the names of its \
+             functions are uploaded, without lines and inlined frames."
+        );
+        self.telemetry.symbols_only(reason).inc();
     }
 
     fn settle(&self, build_id: &str, is_of_server: bool) {

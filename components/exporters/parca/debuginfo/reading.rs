@@ -10,8 +10,8 @@ use std::sync::mpsc as threads;
 use std::thread::{Builder as Thread, JoinHandle};
 
 use bytes::Bytes;
-use profcol_component::Executable;
-use profcol_debuginfo::{Extraction, Places, Plan, Refused, separate};
+use profcol_component::{BuildId, Executable};
+use profcol_debuginfo::{Elsewhere, Extraction, Places, Plan, Refused, build_id, separate};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -40,8 +40,12 @@ pub enum Skipped {
     TooLarge { size: u64 },
     #[error("it was changed while it was read")]
     Changed,
+    #[error("it is another file by now, whose build id is {found:?}")]
+    Replaced { found: String },
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
+    #[error("its upload ended in a defect of this program")]
+    Defect,
 }
 
 impl Skipped {
@@ -51,14 +55,24 @@ impl Skipped {
             Self::Refused(refused) => refused.reason(),
             Self::TooLarge { .. } => "too_large",
             Self::Changed => "changed",
+            Self::Replaced { .. } => "replaced",
             Self::Unreadable(_) => "unreadable",
+            Self::Defect => "defect",
         }
     }
 }
 
+/// What would be uploaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Planned {
+    pub size: u64,
+    /// Where DWARF is that the server cannot read.
+    pub elsewhere: Option<Elsewhere>,
+}
+
 /// A file that is planned, and maybe read.
 pub struct Reading {
-    size: u64,
+    planned: Planned,
     /// Ends the thread when it is dropped.
     go: Option<threads::Sender<Option<Pace>>>,
     chunks: Option<mpsc::Receiver<Bytes>>,
@@ -68,7 +82,7 @@ pub struct Reading {
 
 /// The thread's ends of what [`Reading`] holds.
 struct Ends {
-    planned: oneshot::Sender<Result<u64, Skipped>>,
+    planned: oneshot::Sender<Result<Planned, Skipped>>,
     go: threads::Receiver<Option<Pace>>,
     chunks: mpsc::Sender<Bytes>,
     ended: oneshot::Sender<Result<(), Skipped>>,
@@ -90,18 +104,18 @@ impl Reading {
         let thread = Thread::new().name("profcol-upload".into());
         let thread = thread.spawn(move || run(&executable, &settings, ends))?;
         let mut reading = Self {
-            size: 0,
+            planned: Planned::default(),
             go: Some(go),
             chunks: Some(chunks),
             ended: Some(ended),
             thread: Some(thread),
         };
-        reading.size = planned.await.unwrap_or_else(|_| Err(broken()))?;
+        reading.planned = planned.await.unwrap_or_else(|_| Err(broken()))?;
         Ok(reading)
     }
 
-    pub fn size(&self) -> u64 {
-        self.size
+    pub fn planned(&self) -> Planned {
+        self.planned
     }
 
     /// Begins to read; `None` reads as fast as chunks are taken. To be called once.
@@ -142,15 +156,16 @@ fn run(executable: &Executable, settings: &Settings, ends: Ends) {
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
         tracing::debug!(%error, "executables are read at usual priority");
     }
-    let extraction = match plan(executable, settings) {
-        Ok(extraction) => extraction,
+    let goes_on = || !matches!(ends.go.try_recv(), Err(threads::TryRecvError::Disconnected));
+    let (extraction, planned) = match plan(executable, settings, &goes_on) {
+        Ok(planned) => planned,
         Err(skipped) => {
             // Nobody waits any more.
             let _ = ends.planned.send(Err(skipped));
             return;
         }
     };
-    if ends.planned.send(Ok(extraction.size())).is_err() {
+    if ends.planned.send(Ok(planned)).is_err() {
         return;
     }
     let Ok(pace) = ends.go.recv() else {
@@ -162,30 +177,58 @@ fn run(executable: &Executable, settings: &Settings, ends: Ends) {
 }
 
 /// What is to be uploaded of the executable, or of the file with its DWARF.
-fn plan(executable: &Executable, settings: &Settings) -> Result<Extraction, Skipped> {
+fn plan(
+    executable: &Executable,
+    settings: &Settings,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<(Extraction, Planned), Skipped> {
     let original = executable.file.try_clone()?;
-    let extraction = if settings.strip {
+    check_identity(executable, &original)?;
+    let (plan, file) = if settings.strip {
         let plan = Plan::strip(&original);
-        let has_dwarf = plan.as_ref().is_ok_and(|plan| plan.contents().dwarf);
-        let better = (!has_dwarf).then(|| with_dwarf(executable, settings, &original));
-        match better.flatten() {
-            Some((plan, file)) => plan.extract(file)?,
-            None => plan?.extract(original)?,
+        match plan {
+            Ok(plan) if plan.contents().dwarf => (plan, original),
+            plan => match with_more_names(&plan, executable, settings, &original, goes_on) {
+                Some(better) => better,
+                None => (plan?, original),
+            },
         }
     } else {
-        Plan::whole(&original)?.extract(original)?
+        (Plan::whole(&original)?, original)
     };
-    let size = extraction.size();
-    if size > settings.max_file_size {
+    let planned = Planned {
+        size: plan.size(),
+        elsewhere: plan.elsewhere().filter(|_| settings.strip),
+    };
+    if planned.size > settings.max_file_size {
+        let size = planned.size;
         return Err(Skipped::TooLarge { size });
     }
-    Ok(extraction)
+    Ok((plan.extract(file)?, planned))
 }
 
-fn with_dwarf(
+/// A file that was written over is of another version, whose names would be wrong ones.
+fn check_identity(executable: &Executable, file: &File) -> Result<(), Skipped> {
+    let BuildId::Gnu(expected) = &executable.build_id else {
+        return Ok(());
+    };
+    let Some(found) = build_id(file) else {
+        return Ok(());
+    };
+    let found: String = found.iter().map(|byte| format!("{byte:02x}")).collect();
+    if found == *expected {
+        Ok(())
+    } else {
+        Err(Skipped::Replaced { found })
+    }
+}
+
+fn with_more_names(
+    known: &Result<Plan, Refused>,
     executable: &Executable,
     settings: &Settings,
     original: &File,
+    goes_on: &dyn Fn() -> bool,
 ) -> Option<(Plan, File)> {
     let roots = [
         format!("/proc/{}/root", executable.pid).into(),
@@ -197,15 +240,20 @@ fn with_dwarf(
             roots: &roots,
             executable: &executable.path,
             directories: &settings.directories,
+            goes_on,
         },
     )?;
     let plan = Plan::strip(&found.file).ok()?;
     tracing::debug!(
         path = %executable.path.display(),
         debug_file = %found.path.display(),
-        "an executable has its DWARF in a file of its own"
+        "an executable has a debug file"
     );
-    plan.contents().dwarf.then_some((plan, found.file))
+    let names = |plan: &Plan| (plan.contents().dwarf, plan.contents().all_symbols);
+    let is_better = known
+        .as_ref()
+        .map_or(true, |known| names(&plan) > names(known));
+    is_better.then_some((plan, found.file))
 }
 
 /// None where nobody takes it any more.
@@ -226,6 +274,9 @@ fn read(
             }
             Err(error) => return Some(Err(error.into())),
         }
+        if !extraction.is_unchanged() {
+            return Some(Err(Skipped::Changed));
+        }
         sent += chunk.len() as u64;
         if let Some(pace) = &pace {
             let wait = pace.due(sent).saturating_duration_since(Instant::now());
@@ -235,8 +286,7 @@ fn read(
         }
         chunks.blocking_send(chunk.into()).ok()?;
     }
-    let is_one = extraction.is_unchanged();
-    Some(if is_one {
+    Some(if extraction.is_unchanged() {
         Ok(())
     } else {
         Err(Skipped::Changed)

@@ -43,6 +43,15 @@ impl Telemetry {
         )
     }
 
+    /// What the server gets no lines of.
+    pub fn symbols_only(&self, reason: &str) -> IntCounter {
+        self.meter.counter(
+            "otelcol_exporter_parca_debuginfo_symbols_only",
+            "Executables of which symbols were uploaded and no DWARF, by the reason.",
+            &[("exporter", &self.exporter), ("reason", reason)],
+        )
+    }
+
     /// What was not even tried.
     pub fn skipped(&self, reason: &str) -> IntCounter {
         self.meter.counter(

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::pace::Budget;
-use super::reading::{Reading, Settings, Skipped};
+use super::reading::{Planned, Reading, Settings, Skipped};
 use crate::shared::otlp::USER_AGENT;
 
 /// How long a question may take.
@@ -34,9 +34,7 @@ const SHORTEST_ID: usize = 3;
 /// What became of a try.
 #[derive(Debug)]
 pub enum Ended {
-    Uploaded {
-        bytes: u64,
-    },
+    Uploaded(Planned),
     /// The server has it, or can get it.
     There {
         reason: String,
@@ -98,7 +96,7 @@ impl Uploader {
         let mut reading = Reading::plan(executable, self.settings.clone())
             .await
             .map_err(Ended::Skipped)?;
-        let instructions = self.initiate(subject, reading.size()).await?;
+        let instructions = self.initiate(subject, reading.planned().size).await?;
         let sent = match instructions.strategy {
             Instructions::BY_GRPC => self.by_grpc(&instructions, &mut reading).await,
             Instructions::BY_SIGNED_URL => self.by_url(&instructions, &mut reading).await,
@@ -107,15 +105,15 @@ impl Uploader {
                 return Err(Ended::Refused { reason });
             }
         };
-        let bytes = reading.size();
+        let planned = reading.planned();
         match (reading.end().await, sent) {
             // That is the cause of everything else.
             (Some(Err(skipped)), _) => return Err(Ended::Skipped(skipped)),
             (_, Err(broken)) => return Err(Ended::Broken(broken)),
             (_, Ok(())) => {}
         }
-        self.finish(&instructions, bytes).await?;
-        Ok(Ended::Uploaded { bytes })
+        self.finish(&instructions, planned.size).await?;
+        Ok(Ended::Uploaded(planned))
     }
 
     async fn ask(&self, subject: Subject<'_>) -> Result<(), Ended> {
@@ -155,7 +153,7 @@ impl Uploader {
         let mut attempt = Attempt::of(reading);
         let pace = lock(&self.budget).pace(attempt.size, Some(self.timeout), Instant::now());
         let chunks = reading.start(pace);
-        let sending = self.send(instructions, chunks, &mut attempt.sent);
+        let sending = self.send(instructions, chunks, attempt.size, &mut attempt.sent);
         let outcome = match timeout(self.timeout, sending).await {
             Ok(outcome) => outcome.map_err(|status| status.to_string()),
             Err(_) => Err("it took longer than `debuginfo::timeout`".to_owned()),
@@ -167,6 +165,7 @@ impl Uploader {
         &self,
         instructions: &Instructions,
         mut chunks: mpsc::Receiver<Bytes>,
+        size: u64,
         sent: &mut u64,
     ) -> Result<(), Status> {
         let mut stream = self.client.stream(UPLOAD, Some(self.timeout)).await?;
@@ -181,6 +180,11 @@ impl Uploader {
             *sent += data.len() as u64;
         }
         if let Some(data) = held {
+            if *sent + (data.len() as u64) < size {
+                // To end the call well would say that this is all of it.
+                let message = "the file was not read to its end";
+                return Err(Status::new(Code::Aborted, message));
+            }
             self.send_chunk(&mut stream, &data, true).await?;
             *sent += data.len() as u64;
         }
@@ -286,7 +290,7 @@ struct Attempt {
 impl Attempt {
     fn of(reading: &Reading) -> Self {
         Self {
-            size: reading.size(),
+            size: reading.planned().size,
             sent: 0,
             begin: Instant::now(),
         }

@@ -93,13 +93,18 @@ fn says_what_a_file_is_good_for() {
         symbols: true,
         ..none
     });
+    let all_symbols = Some(Contents {
+        symbols: true,
+        all_symbols: true,
+        ..none
+    });
     let go_functions = Some(Contents {
         go_functions: true,
         ..none
     });
     check(".debug_info", SHT_PROGBITS, dwarf);
     check(".zdebug_info", SHT_PROGBITS, dwarf);
-    check(".symtab", SHT_SYMTAB, symbols);
+    check(".symtab", SHT_SYMTAB, all_symbols);
     check(".dynsym", SHT_DYNSYM, symbols);
     check(".gopclntab", SHT_PROGBITS, go_functions);
     check(".data.rel.ro.gopclntab", SHT_PROGBITS, go_functions);

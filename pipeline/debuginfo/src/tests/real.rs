@@ -1,13 +1,16 @@
 //! What is taken out of real programs names their code as the programs themselves do.
 
+use std::cell::Cell;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use object::elf::{SHT_PROGBITS, SHT_SYMTAB};
+
 use super::program::{cpp, go, run, skip};
 use crate::elf::{Elf, LE};
-use crate::{Places, Plan, separate};
+use crate::{Elsewhere, Places, Plan, separate};
 
 /// Thousands of addresses all over the code.
 fn addresses(program: &Path) -> Vec<u64> {
@@ -112,6 +115,118 @@ fn names_of_rust_stay() {
     check(&program, &program, &["profcol_debuginfo::tests"]);
 }
 
+/// Compresses its debug sections so, if that is asked for.
+fn compress(program: &Path, how: &str) -> Option<()> {
+    if !how.is_empty() {
+        let how = format!("--compress-debug-sections={how}");
+        run("objcopy", &[&how, program.to_str().unwrap()])?;
+    }
+    Some(())
+}
+
+#[test]
+fn of_split_dwarf_the_symbols_are_left() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        for how in ["", "zlib-gnu", "zlib-gabi", "zstd"] {
+            let folder = tempfile::tempdir().unwrap();
+            let check_is = |options: &[&str], expected| {
+                let program = cpp(folder.path(), options)?;
+                compress(&program, how)?;
+                let plan = Plan::strip(&File::open(&program).unwrap()).unwrap();
+                assert_eq!(plan.elsewhere(), expected, "{options:?} {how}");
+                assert_eq!(plan.contents().dwarf, expected.is_none());
+                Some(program)
+            };
+            check_is(&["-g", version], None);
+            let split = ["-g", "-gsplit-dwarf", version];
+            let Some(program) = check_is(&split, Some(Elsewhere::Split)) else {
+                return;
+            };
+            let stripped = folder.path().join("stripped");
+            extract(&program, &stripped);
+            // Where the .dwo file is not.
+            fs::remove_file(folder.path().join("program-main.dwo")).unwrap();
+            let Some(found) = symbolize(&stripped, &addresses(&program)) else {
+                return;
+            };
+            assert!(found.contains("Outer::sum"), "{found}");
+            assert!(!found.contains("innermost"), "{found}");
+            let sections = run("readelf", &["-WS", stripped.to_str().unwrap()]).unwrap();
+            let dwarf = sections.lines().filter(|line| line.contains("debug_"));
+            assert!(
+                dwarf.clone().all(|line| line.contains("NOBITS")),
+                "{sections}"
+            );
+            assert!(dwarf.count() > 0, "{sections}");
+        }
+    }
+}
+
+#[test]
+fn dwarf_in_common_with_other_files_gives_way_to_symbols() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = cpp(folder.path(), &["-g"]) else {
+        return;
+    };
+    let text = program.to_str().unwrap();
+    let link = folder.path().join("link");
+    fs::write(&link, b"common.debug\0a build id").unwrap();
+    let section = format!("--add-section=.gnu_debugaltlink={}", link.display());
+    if run("objcopy", &[&section, text]).is_none() {
+        return;
+    }
+    let plan = || Plan::strip(&File::open(&program).unwrap()).unwrap();
+    assert_eq!(plan().elsewhere(), Some(Elsewhere::Common));
+    assert!(!plan().contents().dwarf && plan().contents().all_symbols);
+    // Where there are none it is better than nothing.
+    let mut bytes = fs::read(&program).unwrap();
+    let elf = Elf::read(&bytes[..]).unwrap();
+    let symbols = elf
+        .sections
+        .iter()
+        .position(|section| section.sh_type.get(LE) == SHT_SYMTAB);
+    let header = elf.header.e_shoff.get(LE) as usize
+        + symbols.unwrap() * elf.header.e_shentsize.get(LE) as usize;
+    bytes[header + 4] = SHT_PROGBITS as u8;
+    let plan = Plan::strip(&bytes[..]).unwrap();
+    assert_eq!(plan.elsewhere(), None);
+    assert!(plan.contents().dwarf);
+}
+
+#[test]
+fn a_checksum_of_a_large_file_ends_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = cpp(folder.path(), &["-Wl,--build-id=none"]) else {
+        return;
+    };
+    let debug = folder.path().join("program.debug");
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    fs::copy(&program, &debug).unwrap();
+    if run("objcopy", &[&link, program.to_str().unwrap()]).is_none() {
+        return;
+    }
+    let look = |most: u32| {
+        let asked = Cell::new(0);
+        let goes_on = || {
+            asked.set(asked.get() + 1);
+            asked.get() <= most
+        };
+        let places = Places {
+            roots: &[folder.path().into()],
+            executable: Path::new("/program"),
+            directories: &[],
+            goes_on: &goes_on,
+        };
+        let found = separate(&File::open(&program).unwrap(), &places);
+        (found.is_some(), asked.get())
+    };
+    assert_eq!(look(u32::MAX), (true, 1), "it is small");
+    // An executable may have anything behind its end.
+    let longer = File::options().write(true).open(&debug).unwrap();
+    longer.set_len(1 << 40).unwrap();
+    assert_eq!(look(3), (false, 4), "hours before the end");
+}
+
 #[test]
 fn dwarf_of_a_stripped_program_is_found_beside_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -142,6 +257,7 @@ fn dwarf_of_a_stripped_program_is_found_beside_it() {
             roots: &[folder.path().join("nowhere"), folder.path().into()],
             executable: Path::new("/program"),
             directories: &["/debug".into()],
+            goes_on: &|| true,
         };
         separate(&File::open(&program).unwrap(), &places).map(|found| found.path)
     };

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! GrpcClient ─► Channel: addresses, one HTTP/2 connection each, round_robin or pick_first ─┐
-//! HttpClient ─► hyper-util's pool of HTTP/1 and HTTP/2 connections ────────────────────────┴► Dialer
+//! HttpClient ─► hyper-util's pool of HTTP/1 and HTTP/2 connections ────────────────────────┼► Dialer
+//! DirectHttp ─► one HTTP/1 connection for one request ─────────────────────────────────────┘
 //! ```
 //!
 //! Connections are made when first needed. A call that certainly reached no server is made again on
@@ -11,6 +12,7 @@
 
 mod channel;
 mod dial;
+mod direct;
 mod endpoint;
 mod grpc;
 mod http;
@@ -20,6 +22,7 @@ mod settings;
 mod stream;
 
 pub use dial::ConnectError;
+pub use direct::{DirectHttp, DirectStream};
 pub use grpc::{GrpcCall, GrpcClient, GrpcReply};
 pub use http::{HttpCall, HttpClient, HttpError, HttpReply};
 pub use settings::{

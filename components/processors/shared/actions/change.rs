@@ -1,4 +1,4 @@
-//! One change of the attributes of a resource, ready to be made.
+//! One change of attributes, ready to be made.
 
 use std::fmt::Write;
 use std::sync::Arc;

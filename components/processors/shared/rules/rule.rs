@@ -3,13 +3,14 @@
 //! They are asked from the outside in: what the resource decides alone is decided without a look at
 //! profiles, and what the profile decides without a look at samples.
 
+use profcol_component::BuildError;
 use profcol_profile::{AttributeIdx, Attributes, Dictionary, Value};
 use regex::Regex;
 
-use super::config::{ConditionConfig, FilterConfig, RuleConfig};
+use super::config::{ConditionConfig, RuleConfig};
 use crate::values::{text, value_of};
 
-pub(super) struct Rules {
+pub(crate) struct Rules {
     include: Vec<Rule>,
     exclude: Vec<Rule>,
 }
@@ -34,7 +35,7 @@ enum Test {
 
 /// What becomes of something, where that is decided without a look at what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     Keep,
     Drop,
     /// It depends on what is in it.
@@ -42,7 +43,7 @@ pub(super) enum Verdict {
 }
 
 /// The rules that may match what is in a resource or profile.
-pub(super) struct Open<'a> {
+pub(crate) struct Open<'a> {
     include: Vec<&'a Rule>,
     exclude: Vec<&'a Rule>,
     includes_all: bool,
@@ -50,19 +51,23 @@ pub(super) struct Open<'a> {
 
 /// For each condition on samples, which rows of a dictionary's attributes meet it: samples that
 /// have the same attribute are asked about it once.
-pub(super) struct Met(Vec<Vec<bool>>);
+pub(crate) struct Met(Vec<Vec<bool>>);
 
 impl Rules {
-    /// `Err` for a configuration that validation refuses.
-    pub fn new(config: &FilterConfig) -> Result<Self, regex::Error> {
+    /// `Err` for rules that validation refuses.
+    pub fn new(include: &[RuleConfig], exclude: &[RuleConfig]) -> Result<Self, BuildError> {
+        Self::compiled(include, exclude).map_err(|error| BuildError(error.to_string()))
+    }
+
+    fn compiled(include: &[RuleConfig], exclude: &[RuleConfig]) -> Result<Self, regex::Error> {
         let mut number = 0;
         let mut rules = |rules: &[RuleConfig]| -> Result<Vec<Rule>, regex::Error> {
             let rules = rules.iter().map(|rule| Rule::new(rule, &mut number));
             rules.collect()
         };
         Ok(Self {
-            include: rules(&config.include)?,
-            exclude: rules(&config.exclude)?,
+            include: rules(include)?,
+            exclude: rules(exclude)?,
         })
     }
 

@@ -1,0 +1,82 @@
+//! Uploads that are under way, each with its executable: one that ends in a panic gives it back too.
+
+use std::collections::HashMap;
+
+use profcol_component::Executable;
+use tokio::task::{Id, JoinSet};
+
+use super::reading::Skipped;
+use super::upload::Ended;
+
+#[derive(Default)]
+pub struct Uploads {
+    under_way: JoinSet<Ended>,
+    executables: HashMap<Id, Executable>,
+}
+
+impl Uploads {
+    pub fn len(&self) -> usize {
+        self.under_way.len()
+    }
+
+    pub fn spawn(
+        &mut self,
+        executable: Executable,
+        upload: impl Future<Output = Ended> + Send + 'static,
+    ) {
+        let task = self.under_way.spawn(upload);
+        self.executables.insert(task.id(), executable);
+    }
+
+    /// The next one that ends; none where none is under way.
+    pub async fn next(&mut self) -> Option<(Executable, Ended)> {
+        let (id, ended) = match self.under_way.join_next_with_id().await? {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, "An upload of debuginfo ended early.");
+                // The same file would end the next one too.
+                (error.id(), Ended::Skipped(Skipped::Defect))
+            }
+        };
+        let executable = self.executables.remove(&id)?;
+        Some((executable, ended))
+    }
+
+    pub async fn shutdown(&mut self) {
+        self.under_way.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use profcol_component::BuildId;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_gives_the_executable_back() {
+        let executable = |build_id: &str| Executable {
+            build_id: BuildId::Gnu(build_id.into()),
+            hash: String::new(),
+            path: "/bin/true".into(),
+            pid: 1,
+            file: Arc::new(std::fs::File::open("/dev/null").unwrap()),
+        };
+        let mut uploads = Uploads::default();
+        uploads.spawn(executable("a"), async { panic!("of a hostile file") });
+        uploads.spawn(executable("b"), async { Ended::InProgress });
+        let mut given_back = Vec::new();
+        while let Some((executable, ended)) = uploads.next().await {
+            let is_defect = matches!(ended, Ended::Skipped(Skipped::Defect));
+            given_back.push((executable.build_id.text().to_owned(), is_defect));
+        }
+        given_back.sort();
+        assert_eq!(
+            given_back,
+            [("a".to_owned(), true), ("b".to_owned(), false)]
+        );
+        assert!(uploads.executables.is_empty());
+    }
+}

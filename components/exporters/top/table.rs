@@ -1,0 +1,114 @@
+//! The text that is printed.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::tally::{Function, Name, OfType, Process, ProcessName, Tally};
+
+/// Names that are longer are cut in their middle.
+const WIDTH: usize = 72;
+
+/// `None` where there is nothing to tell.
+pub(super) fn text(tally: &Tally, functions: usize, processes: usize) -> Option<String> {
+    let (first, last) = tally.span?;
+    let span = Duration::from_nanos(last.saturating_sub(first));
+    let mut text = String::new();
+    for of_type in tally.types.iter().filter(|it| it.samples > 0) {
+        header(&mut text, of_type, span);
+        if functions > 0 {
+            show_functions(&mut text, of_type, functions);
+        }
+        if processes > 0 {
+            show_processes(&mut text, of_type, processes);
+        }
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn header(text: &mut String, of_type: &OfType, span: Duration) {
+    let OfType {
+        kind,
+        unit,
+        samples,
+        total,
+        ..
+    } = of_type;
+    let amount = match unit.as_str() {
+        "nanoseconds" => {
+            let busy = Duration::from_nanos(*total).as_secs_f64();
+            let of_span = match span.as_secs_f64() {
+                0.0 => String::new(),
+                span => format!(" = {:.2} CPUs", busy / span),
+            };
+            let of_span = if kind == "cpu" {
+                of_span
+            } else {
+                String::new()
+            };
+            format!("{busy:.2} s of {kind}{of_span}")
+        }
+        _ => format!("{total} {unit} of {kind}"),
+    };
+    let span = span.as_secs_f64();
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "\n── {span:.0} s: {samples} samples, {amount}");
+}
+
+fn show_functions(text: &mut String, of_type: &OfType, most: usize) {
+    let mut hottest: Vec<&Function> = of_type.functions.iter().filter(|it| it.own > 0).collect();
+    hottest.sort_by(|a, b| (b.own, b.all, &a.name.function).cmp(&(a.own, a.all, &b.name.function)));
+    let _ = writeln!(text, "   own     all  function");
+    for Function { name, own, all } in hottest.into_iter().take(most) {
+        let Name { function, file } = name;
+        let name = match (function.as_str(), file.as_str()) {
+            ("", "") => "(unknown)".to_owned(),
+            ("", file) => format!("({file}, no symbol)"),
+            (function, "") => middle_cut(function),
+            (function, file) => format!("{}  [{file}]", middle_cut(function)),
+        };
+        let (own, all) = (share(*own, of_type.total), share(*all, of_type.total));
+        let _ = writeln!(text, "{own:>5.1}%  {all:>5.1}%  {name}");
+    }
+}
+
+fn show_processes(text: &mut String, of_type: &OfType, most: usize) {
+    let mut hottest: Vec<(&ProcessName, &Process)> = of_type.processes.iter().collect();
+    hottest.sort_by(|a, b| (b.1.weight, a.0).cmp(&(a.1.weight, b.0)));
+    let _ = writeln!(text, "         all  process");
+    for (ProcessName { name, of }, process) in hottest.into_iter().take(most) {
+        let name = match name.as_str() {
+            "" => "(unknown)",
+            name => name,
+        };
+        let which = match process.pids.iter().collect::<Vec<_>>()[..] {
+            [] => String::new(),
+            [pid] => format!(" {pid}"),
+            [_, _, ..] => format!(" × {}", process.pids.len()),
+        };
+        let of = match of.as_str() {
+            "" => String::new(),
+            of => format!("  [{of}]"),
+        };
+        let all = share(process.weight, of_type.total);
+        let _ = writeln!(text, "       {all:>5.1}%  {}{which}{of}", middle_cut(name));
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    match whole {
+        0 => 0.0,
+        whole => part as f64 * 100.0 / whole as f64,
+    }
+}
+
+/// Control characters in a name must not reach a terminal.
+fn middle_cut(name: &str) -> String {
+    let plain = |it: char| if it.is_control() { '\u{fffd}' } else { it };
+    let letters: Vec<char> = name.chars().map(plain).collect();
+    if letters.len() <= WIDTH {
+        return letters.into_iter().collect();
+    }
+    let half = (WIDTH - 1) / 2;
+    let (start, end) = (&letters[..half], &letters[letters.len() - half..]);
+    start.iter().chain(&['…']).chain(end).collect()
+}

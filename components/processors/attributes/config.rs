@@ -1,0 +1,62 @@
+//! The options of `attributes`.
+
+use profcol_config::{Config, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::actions::{self, Action};
+use crate::shared::rules::{self, RuleConfig};
+
+/// Changes attributes of samples, profiles or resources.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct AttributesConfig {
+    /// What to do, in this order; at least one.
+    pub actions: Vec<Action>,
+    /// Whose attributes are changed.
+    pub context: Context,
+    /// Rules of which one must match for a change. Without any, all is changed.
+    pub include: Vec<RuleConfig>,
+    /// Rules of which none may match.
+    pub exclude: Vec<RuleConfig>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Context {
+    /// Of each sample: its thread, say.
+    #[default]
+    Sample,
+    /// Of each profile.
+    Profile,
+    /// Of each resource: the process, container or host that was profiled.
+    Resource,
+}
+
+impl Config for AttributesConfig {
+    fn validate(&self, problems: &mut Problems) {
+        actions::check("actions", &self.actions, problems);
+        for (list, rules) in [("include", &self.include), ("exclude", &self.exclude)] {
+            rules::check(list, rules, problems);
+            for (position, rule) in rules.iter().enumerate() {
+                if let Some(conditions) = self.context.cannot_know(rule) {
+                    problems.add(
+                        &format!("{list}::{position}::{conditions}"),
+                        "is about parts of what is changed, of which some may match and others not: change the context",
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Context {
+    /// The conditions that what is changed does not decide alone.
+    fn cannot_know(self, rule: &RuleConfig) -> Option<&'static str> {
+        let of_sample = !rule.sample_attributes.is_empty() && self != Self::Sample;
+        let of_profile = !rule.profile_attributes.is_empty() && self == Self::Resource;
+        of_sample
+            .then_some("sample_attributes")
+            .or(of_profile.then_some("profile_attributes"))
+    }
+}

@@ -1,0 +1,157 @@
+//! Takes profiles apart by what their samples have of the keys.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profcol_profile::{
+    AttributeIdx, Dictionary, KeyValue, Profile, Resource, ResourceProfiles, Samples,
+    ScopeProfiles, Value,
+};
+
+/// Attributes that move, each with the number of its key.
+type Moves = Vec<(usize, AttributeIdx)>;
+
+/// What a list of attributes has: what moves and what stays.
+#[derive(Clone, Default)]
+struct Parted {
+    moves: Moves,
+    stays: Vec<AttributeIdx>,
+}
+
+pub(super) struct Groups<'a> {
+    keys: &'a [String],
+    dictionary: &'a Dictionary,
+    lists: HashMap<Vec<AttributeIdx>, Parted>,
+    pub moved_any: bool,
+}
+
+impl<'a> Groups<'a> {
+    pub fn new(keys: &'a [String], dictionary: &'a Dictionary) -> Self {
+        Self {
+            keys,
+            dictionary,
+            lists: HashMap::new(),
+            moved_any: false,
+        }
+    }
+
+    /// Hands each profile, or each of its parts, to `add` with the resource that it is of now.
+    pub fn of_resource(
+        &mut self,
+        row: &ResourceProfiles,
+        mut add: impl FnMut(Option<Arc<Resource>>, Option<&ScopeProfiles>, Option<Arc<Profile>>),
+    ) {
+        if row.scopes.is_empty() {
+            add(row.resource.clone(), None, None);
+        }
+        for scope in &row.scopes {
+            if scope.profiles.is_empty() {
+                add(row.resource.clone(), Some(scope), None);
+            }
+            for profile in &scope.profiles {
+                for (moves, part) in self.parts(profile) {
+                    let resource = self.with(row.resource.as_ref(), &moves);
+                    add(resource, Some(scope), Some(part));
+                }
+            }
+        }
+    }
+
+    /// A profile by what its samples have of the keys. Where a profile and its sample have the same
+    /// one, the sample's counts.
+    fn parts(&mut self, profile: &Arc<Profile>) -> Vec<(Moves, Arc<Profile>)> {
+        let of_profile = self.parted(&profile.attributes).clone();
+        let mut groups: Vec<(Moves, Samples)> = Vec::new();
+        let mut places: HashMap<Moves, usize> = HashMap::new();
+        for mut sample in profile.samples.iter() {
+            let parted = self.parted(sample.attributes);
+            sample.attributes = &parted.stays;
+            let place = match places.get(&parted.moves) {
+                Some(&place) => place,
+                None => {
+                    places.insert(parted.moves.clone(), groups.len());
+                    groups.push((parted.moves.clone(), Samples::default()));
+                    groups.len() - 1
+                }
+            };
+            if let Some((_, samples)) = groups.get_mut(place) {
+                samples.push(sample);
+            }
+        }
+        if groups.is_empty() {
+            groups.push(Default::default());
+        }
+        let moves_none = of_profile.moves.is_empty() && groups.iter().all(|it| it.0.is_empty());
+        if moves_none {
+            return vec![(Vec::new(), Arc::clone(profile))];
+        }
+        self.moved_any = true;
+        let is_whole = groups.len() == 1;
+        let parts = groups.into_iter().map(|(mut moves, samples)| {
+            for &(key, attribute) in &of_profile.moves {
+                if moves.iter().all(|&(other, _)| other != key) {
+                    moves.push((key, attribute));
+                }
+            }
+            moves.sort_by_key(|&(key, _)| key);
+            let part = Profile {
+                samples,
+                attributes: of_profile.stays.clone(),
+                profile_id: profile.profile_id.filter(|_| is_whole),
+                original_payload: None,
+                ..**profile
+            };
+            (moves, Arc::new(part))
+        });
+        parts.collect()
+    }
+
+    fn parted(&mut self, list: &[AttributeIdx]) -> &Parted {
+        if !self.lists.contains_key(list) {
+            let mut parted = Parted::default();
+            for &index in list {
+                match self.key_of(index) {
+                    Some(key) => parted.moves.push((key, index)),
+                    None => parted.stays.push(index),
+                }
+            }
+            parted.moves.sort_by_key(|&(key, _)| key);
+            self.lists.insert(list.to_vec(), parted);
+        }
+        &self.lists[list]
+    }
+
+    fn key_of(&self, index: AttributeIdx) -> Option<usize> {
+        let row = self.dictionary.attributes.get(index)?;
+        let key = self.dictionary.strings.get(row.key);
+        self.keys.iter().position(|it| it == key)
+    }
+
+    fn with(
+        &self,
+        resource: Option<&Arc<Resource>>,
+        moves: &[(usize, AttributeIdx)],
+    ) -> Option<Arc<Resource>> {
+        if moves.is_empty() {
+            return resource.cloned();
+        }
+        let mut resource = resource.map_or_else(Resource::default, |it| Resource::clone(it));
+        for &(key, index) in moves {
+            let (Some(key), Some(row)) =
+                (self.keys.get(key), self.dictionary.attributes.get(index))
+            else {
+                continue;
+            };
+            set(&mut resource, key, row.value.clone());
+        }
+        Some(Arc::new(resource))
+    }
+}
+
+fn set(resource: &mut Resource, key: &str, value: Value) {
+    let mut attributes = resource.attributes.iter_mut();
+    match attributes.find(|attribute| *attribute.key == *key) {
+        Some(attribute) => attribute.value = value,
+        None => resource.attributes.push(KeyValue::new(key, value)),
+    }
+}

@@ -1,0 +1,450 @@
+//! The options of `k8s_attributes`: the Collector's, and what this one has beyond them.
+
+use profcol_config::{Config, Duration, Problems};
+use regex::Regex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::association::{Rule, Source};
+
+/// A rule of the Collector has no more sources.
+const MOST_SOURCES: usize = 4;
+
+/// Says to which pod, container and workload of Kubernetes a process belongs.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct K8sAttributesConfig {
+    /// How to reach the API server: with the pod's service account, a kubeconfig file, or without saying who asks.
+    pub auth_type: AuthType,
+    /// With `kubeConfig`: the file. Empty is what `KUBECONFIG` says, or `~/.kube/config`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kube_config_path: String,
+    /// With `kubeConfig`: the context of that file. Empty is its current one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub context: String,
+    /// Ask nobody; only note the sender's address as `k8s.pod.ip`.
+    pub passthrough: bool,
+    /// Which attributes are added.
+    pub extract: ExtractConfig,
+    /// Which pods are looked at. In a DaemonSet those of the own node are enough.
+    pub filter: FilterConfig,
+    /// How the pod of a resource is found, the first rule that finds one counts. Empty: by container, pod and address, as the README says.
+    pub pod_association: Vec<AssociationConfig>,
+    /// Pods that are passed over.
+    pub exclude: ExcludeConfig,
+    /// Do not start before everything was read from the API server; fail where that takes longer than `wait_for_metadata_timeout`.
+    pub wait_for_metadata: bool,
+    /// How long a start may wait for it.
+    pub wait_for_metadata_timeout: Duration,
+    /// Pods that are remembered at most; those beyond are counted and not known.
+    pub max_pods: u32,
+    /// How long a pod that was deleted is remembered, for its last profiles.
+    pub keep_deleted_for: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+pub enum AuthType {
+    /// The service account of the pod in which this runs.
+    #[default]
+    #[serde(rename = "serviceAccount")]
+    ServiceAccount,
+    /// A file as `kubectl` uses it.
+    #[serde(rename = "kubeConfig")]
+    KubeConfig,
+    /// No credentials, and no check of the server's certificate.
+    #[serde(rename = "none")]
+    None,
+    /// A client's certificate by itself; stands in a kubeconfig here.
+    #[serde(rename = "tls")]
+    Tls,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ExtractConfig {
+    /// Attributes by their names.
+    pub metadata: Vec<Field>,
+    /// Attributes from labels.
+    pub labels: Vec<KeyConfig>,
+    /// Attributes from annotations.
+    pub annotations: Vec<KeyConfig>,
+    /// The pod's annotation `resource.opentelemetry.io/x` becomes the attribute `x`.
+    pub otel_annotations: bool,
+    /// Make the deployment's name of its replica set's, instead of watching replica sets.
+    pub deployment_name_from_replicaset: bool,
+}
+
+/// An attribute that can be asked for.
+#[derive(
+    Clone, Copy, Debug, Deserialize, Hash, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize,
+)]
+#[schemars(extend("x-unknown" = "unsupported metadata field"))]
+pub enum Field {
+    #[serde(rename = "k8s.namespace.name")]
+    NamespaceName,
+    #[serde(rename = "k8s.pod.name")]
+    PodName,
+    #[serde(rename = "k8s.pod.uid")]
+    PodUid,
+    #[serde(rename = "k8s.pod.hostname")]
+    PodHostname,
+    #[serde(rename = "k8s.pod.ip")]
+    PodIp,
+    #[serde(rename = "k8s.pod.start_time")]
+    PodStartTime,
+    #[serde(rename = "k8s.pod.phase")]
+    PodPhase,
+    #[serde(rename = "k8s.pod.ready")]
+    PodReady,
+    #[serde(rename = "k8s.pod.host_ip")]
+    PodHostIp,
+    #[serde(rename = "k8s.pod.controller.kind")]
+    ControllerKind,
+    #[serde(rename = "k8s.pod.controller.name")]
+    ControllerName,
+    #[serde(rename = "k8s.replicaset.name")]
+    ReplicaSetName,
+    #[serde(rename = "k8s.replicaset.uid")]
+    ReplicaSetUid,
+    #[serde(rename = "k8s.deployment.name")]
+    DeploymentName,
+    #[serde(rename = "k8s.deployment.uid")]
+    DeploymentUid,
+    #[serde(rename = "k8s.daemonset.name")]
+    DaemonSetName,
+    #[serde(rename = "k8s.daemonset.uid")]
+    DaemonSetUid,
+    #[serde(rename = "k8s.statefulset.name")]
+    StatefulSetName,
+    #[serde(rename = "k8s.statefulset.uid")]
+    StatefulSetUid,
+    #[serde(rename = "k8s.job.name")]
+    JobName,
+    #[serde(rename = "k8s.job.uid")]
+    JobUid,
+    #[serde(rename = "k8s.cronjob.name")]
+    CronJobName,
+    #[serde(rename = "k8s.cronjob.uid")]
+    CronJobUid,
+    #[serde(rename = "k8s.node.name")]
+    NodeName,
+    #[serde(rename = "k8s.node.uid")]
+    NodeUid,
+    #[serde(rename = "k8s.cluster.uid")]
+    ClusterUid,
+    #[serde(rename = "k8s.container.name")]
+    ContainerName,
+    #[serde(rename = "k8s.container.restart_count")]
+    ContainerRestartCount,
+    #[serde(rename = "k8s.container.init")]
+    ContainerInit,
+    #[serde(rename = "k8s.container.image")]
+    ContainerImage,
+    #[serde(rename = "container.id")]
+    ContainerId,
+    #[serde(rename = "container.image.name")]
+    ContainerImageName,
+    #[serde(rename = "container.image.tag")]
+    ContainerImageTag,
+    #[serde(rename = "container.image.repo_digests")]
+    ContainerImageRepoDigests,
+}
+
+/// A label or an annotation, or some of them.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct KeyConfig {
+    /// The attribute's name; empty is `k8s.<from>.label.<key>` or `k8s.<from>.annotation.<key>`. With references to groups of `key_regex`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tag_name: String,
+    /// The one key.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// What keys have to match from begin to end.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key_regex: String,
+    /// Whose it is.
+    pub from: From,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Hash, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    #[default]
+    Pod,
+    Namespace,
+    Node,
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+    Job,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct FilterConfig {
+    /// Only pods of this node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Only pods of the node that this variable of the environment names.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_from_env_var: String,
+    /// Only pods of this namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Only pods with these labels.
+    pub labels: Vec<LabelFilter>,
+    /// Only pods with these fields.
+    pub fields: Vec<FieldFilter>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct LabelFilter {
+    /// The label.
+    pub key: String,
+    /// What it is compared with.
+    pub value: String,
+    /// How.
+    pub op: LabelOperator,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabelOperator {
+    #[default]
+    Equals,
+    NotEquals,
+    Exists,
+    DoesNotExist,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct FieldFilter {
+    /// The field, such as `status.phase`; the API server says which it knows.
+    pub key: String,
+    /// What it is compared with.
+    pub value: String,
+    /// How.
+    pub op: FieldOperator,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FieldOperator {
+    #[default]
+    Equals,
+    NotEquals,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct AssociationConfig {
+    /// What has to be the same, at most four things.
+    pub sources: Vec<SourceConfig>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct SourceConfig {
+    /// Where it is said who sent a profile.
+    pub from: SourceKind,
+    /// The attribute.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourceKind {
+    /// An attribute of the resource.
+    #[default]
+    ResourceAttribute,
+    /// The address from which it came.
+    Connection,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ExcludeConfig {
+    /// Pods by their names.
+    pub pods: Vec<ExcludedPod>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ExcludedPod {
+    /// A regular expression that their names match somewhere.
+    pub name: String,
+}
+
+impl Default for K8sAttributesConfig {
+    fn default() -> Self {
+        Self {
+            auth_type: AuthType::default(),
+            kube_config_path: String::new(),
+            context: String::new(),
+            passthrough: false,
+            extract: ExtractConfig::default(),
+            filter: FilterConfig::default(),
+            pod_association: Vec::new(),
+            exclude: ExcludeConfig::default(),
+            wait_for_metadata: false,
+            wait_for_metadata_timeout: Duration::from_secs(10),
+            max_pods: 200_000,
+            keep_deleted_for: Duration::from_secs(120),
+        }
+    }
+}
+
+impl Default for ExtractConfig {
+    fn default() -> Self {
+        Self {
+            metadata: vec![
+                Field::NamespaceName,
+                Field::PodName,
+                Field::PodUid,
+                Field::PodStartTime,
+                Field::DeploymentName,
+                Field::NodeName,
+                Field::ContainerName,
+                Field::ContainerImageName,
+                Field::ContainerImageTag,
+            ],
+            labels: Vec::new(),
+            annotations: Vec::new(),
+            otel_annotations: false,
+            deployment_name_from_replicaset: false,
+        }
+    }
+}
+
+impl Default for ExcludeConfig {
+    fn default() -> Self {
+        let named = |name: &str| ExcludedPod { name: name.into() };
+        Self {
+            pods: vec![named("jaeger-agent"), named("jaeger-collector")],
+        }
+    }
+}
+
+impl Config for K8sAttributesConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.auth_type == AuthType::Tls {
+            problems.add(
+                "auth_type",
+                "a client's certificate stands in a kubeconfig file: use kubeConfig",
+            );
+        }
+        if self.auth_type != AuthType::KubeConfig {
+            for (key, value) in [
+                ("context", &self.context),
+                ("kube_config_path", &self.kube_config_path),
+            ] {
+                if !value.is_empty() {
+                    problems.add(key, "is only for auth_type: kubeConfig");
+                }
+            }
+        }
+        if self.max_pods == 0 {
+            problems.add("max_pods", "has to be at least 1");
+        }
+        for (key, value) in [
+            ("wait_for_metadata_timeout", self.wait_for_metadata_timeout),
+            ("keep_deleted_for", self.keep_deleted_for),
+        ] {
+            if value.is_negative() {
+                problems.add(key, "must not be negative");
+            }
+        }
+        if !self.filter.node.is_empty() && !self.filter.node_from_env_var.is_empty() {
+            problems.add(
+                "filter",
+                "has both node and node_from_env_var; one of them is enough",
+            );
+        }
+        for (list, keys) in [
+            ("labels", &self.extract.labels),
+            ("annotations", &self.extract.annotations),
+        ] {
+            for (position, key) in keys.iter().enumerate() {
+                if let Err(message) = key.check() {
+                    problems.add(&format!("extract::{list}::{position}"), message);
+                }
+            }
+        }
+        for (position, filter) in self.filter.labels.iter().enumerate() {
+            filter_key(problems, "labels", position, &filter.key);
+        }
+        for (position, filter) in self.filter.fields.iter().enumerate() {
+            filter_key(problems, "fields", position, &filter.key);
+        }
+        for (position, association) in self.pod_association.iter().enumerate() {
+            if let Err(message) = association.rule() {
+                problems.add(&format!("pod_association::{position}"), message);
+            }
+        }
+        for (position, pod) in self.exclude.pods.iter().enumerate() {
+            if let Err(error) = Regex::new(&pod.name) {
+                problems.add(
+                    &format!("exclude::pods::{position}::name"),
+                    error.to_string(),
+                );
+            }
+        }
+    }
+}
+
+fn filter_key(problems: &mut Problems, list: &str, position: usize, key: &str) {
+    if key.is_empty() {
+        problems.add(&format!("filter::{list}::{position}"), "has no key");
+    }
+}
+
+impl KeyConfig {
+    pub(super) fn regex(&self) -> Result<Regex, String> {
+        Regex::new(&format!("^(?:{})$", self.key_regex)).map_err(|error| error.to_string())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match (self.key.is_empty(), self.key_regex.is_empty()) {
+            (true, true) => return Err("needs a key or a key_regex".to_owned()),
+            (false, false) => {
+                return Err(format!(
+                    "has both key {:?} and key_regex {:?}; only one of them is possible",
+                    self.key, self.key_regex
+                ));
+            }
+            (false, true) => return Ok(()),
+            (true, false) => {}
+        }
+        let has_groups = self.regex()?.captures_len() > 1;
+        if !self.tag_name.is_empty() && !has_groups {
+            return Err(format!(
+                "with the tag_name {:?} every key that matches would be the same attribute: put a group into key_regex and refer to it, or leave tag_name out",
+                self.tag_name
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl AssociationConfig {
+    pub(super) fn rule(&self) -> Result<Rule, String> {
+        if self.sources.is_empty() {
+            return Err("needs sources".to_owned());
+        }
+        if self.sources.len() > MOST_SOURCES {
+            return Err(format!(
+                "too many association sources. limit is {MOST_SOURCES}"
+            ));
+        }
+        let sources = self.sources.iter().map(|source| match source.from {
+            SourceKind::Connection if source.name.is_empty() => Ok(Source::Connection),
+            SourceKind::Connection => Err("a connection has no name".to_owned()),
+            SourceKind::ResourceAttribute => Source::of_attribute(&source.name),
+        });
+        Ok(Rule::new(sources.collect::<Result<_, _>>()?))
+    }
+}

@@ -1,0 +1,303 @@
+//! What is known of the cluster: pods, found by what resources say, and the objects around them.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use profcol_component::{Gauge, IntCounter};
+use profcol_profile::Attributes;
+use regex::Regex;
+
+use super::association::{Associations, Key};
+use super::objects::{self, Meta, MetaOnly, Object};
+use super::records::{Kind, Other, Pod};
+use super::rules::Rules;
+use super::texts::Texts;
+
+/// Pods with it are passed over.
+const IGNORE: &str = "opentelemetry.io/k8s-processor/ignore";
+
+/// What a list or a watch tells.
+pub(super) enum Change<T> {
+    /// A list begins: what it does not name is gone.
+    Begin,
+    Put(T),
+    Gone(T),
+    /// The list was complete.
+    Complete,
+}
+
+pub(super) struct Directory {
+    rules: Rules,
+    associations: Associations,
+    excluded: Vec<Regex>,
+    max_pods: usize,
+    keep_deleted_for: Duration,
+    known: RwLock<Known>,
+    pods: Gauge,
+    over_limit: IntCounter,
+}
+
+#[derive(Default)]
+pub(super) struct Known {
+    pods: HashMap<Arc<str>, Entry>,
+    by_key: HashMap<Key, Arc<str>>,
+    others: HashMap<Kind, HashMap<Arc<str>, (Other, u32)>>,
+    /// How many lists of each kind have begun.
+    lists: HashMap<Kind, u32>,
+    /// Pods that are gone, in the order in which they went.
+    gone: VecDeque<(Instant, Arc<str>)>,
+    texts: Texts,
+}
+
+struct Entry {
+    pod: Pod,
+    keys: Box<[Key]>,
+    /// The last list that named it.
+    list: u32,
+    gone: Option<Instant>,
+}
+
+/// What became of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It does not say whose it is.
+    NoKey,
+    Unknown,
+    Known {
+        is_changed: bool,
+    },
+}
+
+/// What a directory is made of.
+pub(super) struct Parts {
+    pub rules: Rules,
+    pub associations: Associations,
+    pub excluded: Vec<Regex>,
+    pub max_pods: usize,
+    pub keep_deleted_for: Duration,
+    pub pods: Gauge,
+    pub over_limit: IntCounter,
+}
+
+impl Directory {
+    pub fn new(parts: Parts) -> Self {
+        let Parts {
+            rules,
+            associations,
+            excluded,
+            max_pods,
+            keep_deleted_for,
+            pods,
+            over_limit,
+        } = parts;
+        Self {
+            rules,
+            associations,
+            excluded,
+            max_pods,
+            keep_deleted_for,
+            known: RwLock::default(),
+            pods,
+            over_limit,
+        }
+    }
+
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Adds what is known to a resource.
+    pub fn fill(&self, attributes: &mut Attributes, peer: Option<IpAddr>) -> Found {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut has_key = false;
+        let pod = self
+            .associations
+            .keys_of_resource(attributes, peer)
+            .inspect(|_| has_key = true)
+            .find_map(|key| known.pod(&key));
+        match pod {
+            Some(pod) => Found::Known {
+                is_changed: self.rules.fill(&known, pod, attributes),
+            },
+            None if has_key => Found::Unknown,
+            None => Found::NoKey,
+        }
+    }
+
+    pub fn change_pods(&self, change: Change<objects::Pod>) {
+        let mut known = self.lock();
+        let now = Instant::now();
+        known.forget(now.checked_sub(self.keep_deleted_for));
+        match change {
+            Change::Begin => known.begin(Kind::Pod),
+            Change::Put(pod) => self.put_pod(&mut known, &pod),
+            Change::Gone(pod) => known.leave(&pod.metadata.uid, now),
+            Change::Complete => {
+                let list = known.list(Kind::Pod);
+                let pods = known.pods.iter();
+                let unnamed = pods.filter(|(_, entry)| entry.list != list && entry.gone.is_none());
+                let unnamed: Vec<Arc<str>> = unnamed.map(|(uid, _)| Arc::clone(uid)).collect();
+                for uid in unnamed {
+                    known.leave(&uid, now);
+                }
+            }
+        }
+        self.pods.set(known.pods.len() as f64);
+    }
+
+    pub fn change_others(&self, kind: Kind, change: Change<MetaOnly>) {
+        let mut known = self.lock();
+        match change {
+            Change::Begin => known.begin(kind),
+            Change::Put(object) => {
+                let list = known.list(kind);
+                let meta = object.meta();
+                let record = self.rules.other(kind, meta, &mut known.texts);
+                let count = known.others.get(&kind).map_or(0, HashMap::len);
+                let others = known.others.entry(kind).or_default();
+                let key = key_of(kind, meta);
+                if count >= self.max_pods && !others.contains_key(key) {
+                    self.over_limit.inc();
+                    return;
+                }
+                others.insert(key.into(), (record, list));
+            }
+            Change::Gone(object) => {
+                if let Some(others) = known.others.get_mut(&kind) {
+                    others.remove(key_of(kind, object.meta()));
+                }
+            }
+            Change::Complete => {
+                let list = known.list(kind);
+                if let Some(others) = known.others.get_mut(&kind) {
+                    others.retain(|_, (_, named)| *named == list);
+                }
+            }
+        }
+    }
+
+    fn put_pod(&self, known: &mut Known, pod: &objects::Pod) {
+        let meta = &pod.metadata;
+        known.remove(&meta.uid);
+        if self.is_passed_over(meta) {
+            return;
+        }
+        if known.pods.len() >= self.max_pods && !known.forget_one() {
+            self.over_limit.inc();
+            return;
+        }
+        let record = self.rules.pod(pod, &mut known.texts);
+        let runs = record.containers.iter().flat_map(|it| &it.runs);
+        let containers: Vec<Arc<str>> = runs.map(|run| Arc::clone(&run.id)).collect();
+        let keys = self
+            .associations
+            .keys_of_pod(pod, &record.attributes, &containers);
+        for key in &keys {
+            known.by_key.insert(key.clone(), Arc::clone(&record.uid));
+        }
+        let list = known.list(Kind::Pod);
+        let entry = Entry {
+            keys: keys.into(),
+            list,
+            gone: None,
+            pod: record,
+        };
+        known.pods.insert(Arc::clone(&entry.pod.uid), entry);
+    }
+
+    fn is_passed_over(&self, meta: &Meta) -> bool {
+        let ignored = meta.annotations.get(IGNORE);
+        ignored.is_some_and(|it| it.eq_ignore_ascii_case("true"))
+            || self.excluded.iter().any(|name| name.is_match(&meta.name))
+    }
+
+    fn lock(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    pub fn other(&self, kind: Kind, key: &str) -> Option<&Other> {
+        let (other, _) = self.others.get(&kind)?.get(key)?;
+        Some(other)
+    }
+
+    fn pod(&self, key: &Key) -> Option<&Pod> {
+        let uid = self.by_key.get(key)?;
+        self.pods.get(uid).map(|entry| &entry.pod)
+    }
+
+    fn list(&self, kind: Kind) -> u32 {
+        self.lists.get(&kind).copied().unwrap_or_default()
+    }
+
+    fn begin(&mut self, kind: Kind) {
+        let list = self.lists.entry(kind).or_default();
+        *list = list.wrapping_add(1);
+    }
+
+    /// It stays for its last profiles.
+    fn leave(&mut self, uid: &str, now: Instant) {
+        if let Some(entry) = self.pods.get_mut(uid)
+            && entry.gone.is_none()
+        {
+            entry.gone = Some(now);
+            self.gone.push_back((now, Arc::clone(&entry.pod.uid)));
+        }
+    }
+
+    /// Forgets pods that went before `before`.
+    fn forget(&mut self, before: Option<Instant>) {
+        let Some(before) = before else {
+            return;
+        };
+        while self.gone.front().is_some_and(|(gone, _)| *gone <= before) {
+            self.forget_first();
+        }
+    }
+
+    /// Forgets a pod that went; says whether there was one.
+    fn forget_one(&mut self) -> bool {
+        while !self.gone.is_empty() {
+            if self.forget_first() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Forgets the pod that went first, unless it came back.
+    fn forget_first(&mut self) -> bool {
+        let Some((gone, uid)) = self.gone.pop_front() else {
+            return false;
+        };
+        let entry = self.pods.get(&uid);
+        let is_gone = entry.is_some_and(|entry| entry.gone == Some(gone));
+        if is_gone {
+            self.remove(&uid);
+        }
+        is_gone
+    }
+
+    fn remove(&mut self, uid: &str) {
+        let Some(entry) = self.pods.remove(uid) else {
+            return;
+        };
+        for key in &entry.keys {
+            // Its address may be another's by now.
+            if self.by_key.get(key).is_some_and(|known| **known == *uid) {
+                self.by_key.remove(key);
+            }
+        }
+    }
+}
+
+/// Pods refer to namespaces and nodes by name, to their owners by uid.
+fn key_of(kind: Kind, meta: &Meta) -> &str {
+    match kind {
+        Kind::Namespace | Kind::Node => &meta.name,
+        _ => &meta.uid,
+    }
+}

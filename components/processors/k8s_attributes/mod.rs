@@ -1,0 +1,239 @@
+//! Says to which pod, container and workload of Kubernetes a process belongs.
+//!
+//! ```text
+//! API server ──list, watch──► Follower, one of each kind ──Change──► Directory ◄──fill── batches
+//! ```
+//!
+//! A batch never waits for the API server: what is not known yet passes as it is, and is counted.
+
+mod api;
+mod association;
+mod config;
+mod directory;
+mod follow;
+mod health;
+mod objects;
+mod records;
+mod rules;
+mod selection;
+#[cfg(test)]
+mod tests;
+mod texts;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use futures_util::future::{join_all, try_join_all};
+use profcol_component::{
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
+    Stability, StartError, Stop,
+};
+use regex::Regex;
+
+use self::api::{Query, Server};
+use self::association::Associations;
+pub use self::config::K8sAttributesConfig;
+use self::directory::{Directory, Found, Parts};
+use self::follow::Follower;
+use self::health::Health;
+use self::records::Kind;
+use self::rules::Rules;
+use self::selection::Selection;
+
+pub struct K8sAttributes {
+    config: K8sAttributesConfig,
+    context: BuildContext,
+    server: Arc<Server>,
+    health: Arc<Health>,
+    directory: Directory,
+    /// From the start until they run.
+    followers: Mutex<Vec<(Kind, Follower)>>,
+    found: IntCounter,
+    unknown: IntCounter,
+}
+
+impl Factory for K8sAttributes {
+    const NAME: &'static str = "k8s_attributes";
+    const ALIASES: &'static [&'static str] = &["k8sattributes"];
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = K8sAttributesConfig;
+    type Component = dyn Processor;
+
+    fn build(
+        config: &K8sAttributesConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        let built = K8sAttributes::new(config, context);
+        Ok(Box::new(built.map_err(BuildError)?))
+    }
+}
+
+impl K8sAttributes {
+    fn new(config: &K8sAttributesConfig, context: &BuildContext) -> Result<Self, String> {
+        let id = context.id.to_string();
+        let labels: &[(&str, &str)] = &[("processor", &id)];
+        let counter = |name, help| context.meter.counter(name, help, labels);
+        let rules = config.pod_association.iter().map(|it| it.rule());
+        let excluded = config.exclude.pods.iter().map(|pod| Regex::new(&pod.name));
+        let excluded: Result<_, regex::Error> = excluded.collect();
+        let directory = Directory::new(Parts {
+            rules: Rules::new(&config.extract)?,
+            associations: Associations::new(rules.collect::<Result<_, _>>()?),
+            excluded: excluded.map_err(|error| error.to_string())?,
+            max_pods: config.max_pods as usize,
+            keep_deleted_for: config.keep_deleted_for.into(),
+            pods: context.meter.gauge(
+                "profcol_k8s_attributes_pods",
+                "Pods that are known.",
+                labels,
+            ),
+            over_limit: counter(
+                "profcol_k8s_attributes_over_limit",
+                "Objects that are not known because of max_pods.",
+            ),
+        });
+        Ok(Self {
+            config: config.clone(),
+            context: context.clone(),
+            server: Arc::new(Server::new(config)),
+            health: Arc::new(Health::new(context.status.clone())),
+            directory,
+            followers: Mutex::default(),
+            found: counter(
+                "profcol_k8s_attributes_found",
+                "Resources whose pod was known.",
+            ),
+            unknown: counter(
+                "profcol_k8s_attributes_unknown",
+                "Resources that say whose they are, of a pod that was not known.",
+            ),
+        })
+    }
+
+    /// The node whose pods alone are looked at; empty is all.
+    fn node(&self) -> Result<String, String> {
+        let filter = &self.config.filter;
+        match &*filter.node_from_env_var {
+            "" => Ok(filter.node.clone()),
+            name => match std::env::var(name) {
+                Ok(node) if !node.is_empty() => Ok(node),
+                _ => Err(format!(
+                    "`node_from_env_var` is configured but envvar {name:?} is not set: give it fieldRef spec.nodeName in the pod's env"
+                )),
+            },
+        }
+    }
+
+    fn follower(&self, kind: Kind, node: &str) -> Follower {
+        let selection = Selection::new(kind, &self.config.filter, node, self.directory.rules());
+        let id = self.context.id.to_string();
+        let failures = self.context.meter.counter(
+            "profcol_k8s_attributes_api_failures",
+            "Requests that the API server did not answer as it should.",
+            &[("processor", &id), ("resource", kind.plural())],
+        );
+        let query = Query::new(kind, selection);
+        let health = Arc::clone(&self.health);
+        Follower::new(Arc::clone(&self.server), query, failures, health)
+    }
+
+    async fn list(&self, kind: Kind, follower: &mut Follower) -> Result<(), String> {
+        let listed = match kind {
+            Kind::Pod => {
+                let mut on = |change| self.directory.change_pods(change);
+                follower.list(&mut on).await
+            }
+            kind => {
+                let mut on = |change| self.directory.change_others(kind, change);
+                follower.list(&mut on).await
+            }
+        };
+        listed.map_err(|failure| follower.explain(&failure))
+    }
+
+    async fn follow(&self, kind: Kind, follower: Follower) {
+        match kind {
+            Kind::Pod => {
+                follower
+                    .run(|change| self.directory.change_pods(change))
+                    .await
+            }
+            kind => {
+                let on = |change| self.directory.change_others(kind, change);
+                follower.run(on).await;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Processor for K8sAttributes {
+    async fn start(&self) -> Result<(), StartError> {
+        if self.config.passthrough {
+            return Ok(());
+        }
+        let node = self.node().map_err(StartError)?;
+        self.server.client().await.map_err(StartError)?;
+        let kinds = Kind::ALL.into_iter();
+        let needed = kinds.filter(|kind| self.directory.rules().needs(*kind));
+        let mut followers: Vec<_> = needed
+            .map(|kind| (kind, self.follower(kind, &node)))
+            .collect();
+        if self.config.wait_for_metadata {
+            let lists = followers
+                .iter_mut()
+                .map(|(kind, follower)| self.list(*kind, follower));
+            let limit = self.config.wait_for_metadata_timeout;
+            tokio::time::timeout(limit.into(), try_join_all(lists))
+                .await
+                .map_err(|_| {
+                    StartError(format!(
+                        "the API server did not tell everything within wait_for_metadata_timeout ({limit})"
+                    ))
+                })?
+                .map_err(StartError)?;
+        }
+        *self
+            .followers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = followers;
+        Ok(())
+    }
+
+    async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        let (mut found, mut unknown) = (0, 0);
+        batch.profiles.update_resources(|resource| {
+            match self.directory.fill(&mut resource.attributes, None) {
+                Found::Known { is_changed } => {
+                    found += 1;
+                    is_changed
+                }
+                Found::Unknown => {
+                    unknown += 1;
+                    false
+                }
+                Found::NoKey => false,
+            }
+        });
+        self.found.inc_by(found);
+        self.unknown.inc_by(unknown);
+        next.consume(batch).await
+    }
+
+    async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
+        let followers = std::mem::take(
+            &mut *self
+                .followers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        let followers = followers
+            .into_iter()
+            .map(|(kind, follower)| self.follow(kind, follower));
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = join_all(followers), if !self.config.passthrough => {}
+        }
+        Ok(())
+    }
+}

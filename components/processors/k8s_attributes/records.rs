@@ -1,0 +1,117 @@
+//! What is kept of the API's objects: only what was asked for, each text that several have once.
+
+use std::sync::Arc;
+
+use profcol_profile::{KeyValue, Value};
+
+/// Objects that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Pod,
+    Namespace,
+    Node,
+    ReplicaSet,
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+    Job,
+}
+
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub uid: Arc<str>,
+    pub namespace: Arc<str>,
+    pub node: Option<Arc<str>>,
+    pub controller: Option<Controller>,
+    /// Those that the pod itself tells.
+    pub attributes: Box<[KeyValue]>,
+    pub containers: Box<[Container]>,
+}
+
+#[derive(Debug)]
+pub(super) struct Container {
+    pub name: Arc<str>,
+    pub is_init: bool,
+    /// As the pod names it.
+    pub image: Option<Arc<str>>,
+    pub image_name: Option<Arc<str>>,
+    pub image_tag: Option<Arc<str>>,
+    pub repo_digests: Option<Value>,
+    /// The present one first.
+    pub runs: Box<[Run]>,
+}
+
+/// A container is made anew when it is restarted.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub id: Arc<str>,
+    pub restarts: i64,
+}
+
+/// Who made an object and looks after it.
+#[derive(Clone, Debug)]
+pub(super) struct Controller {
+    /// Absent where it is of a kind that nobody knows.
+    pub kind: Option<Kind>,
+    pub name: Arc<str>,
+    pub uid: Arc<str>,
+}
+
+/// What is kept of all objects but pods.
+#[derive(Debug)]
+pub(super) struct Other {
+    pub uid: Arc<str>,
+    pub controller: Option<Controller>,
+    pub attributes: Box<[KeyValue]>,
+}
+
+impl Kind {
+    pub const ALL: [Self; 8] = [
+        Self::Pod,
+        Self::Namespace,
+        Self::Node,
+        Self::ReplicaSet,
+        Self::Deployment,
+        Self::StatefulSet,
+        Self::DaemonSet,
+        Self::Job,
+    ];
+
+    /// As references to owners write it.
+    pub fn of_owner(kind: &str) -> Option<Self> {
+        match kind {
+            "ReplicaSet" => Some(Self::ReplicaSet),
+            "Deployment" => Some(Self::Deployment),
+            "StatefulSet" => Some(Self::StatefulSet),
+            "DaemonSet" => Some(Self::DaemonSet),
+            "Job" => Some(Self::Job),
+            _ => None,
+        }
+    }
+
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Pod | Self::Namespace | Self::Node => "",
+            Self::ReplicaSet | Self::Deployment | Self::StatefulSet | Self::DaemonSet => "apps",
+            Self::Job => "batch",
+        }
+    }
+
+    /// As the API's paths and rights call them.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::Namespace => "namespaces",
+            Self::Node => "nodes",
+            Self::ReplicaSet => "replicasets",
+            Self::Deployment => "deployments",
+            Self::StatefulSet => "statefulsets",
+            Self::DaemonSet => "daemonsets",
+            Self::Job => "jobs",
+        }
+    }
+
+    pub fn is_namespaced(self) -> bool {
+        !matches!(self, Self::Namespace | Self::Node)
+    }
+}

@@ -1,0 +1,66 @@
+//! Which objects of a kind are asked for.
+
+use super::config::{FieldOperator, FilterConfig, LabelOperator};
+use super::records::Kind;
+use super::rules::{OF_THE_CLUSTER, Rules};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    /// Empty is all.
+    pub namespace: String,
+    labels: Vec<String>,
+    fields: Vec<String>,
+}
+
+impl Selection {
+    /// `node` is the one whose pods alone are looked at; empty is all.
+    pub fn new(kind: Kind, filter: &FilterConfig, node: &str, rules: &Rules) -> Self {
+        let mut selection = Self::default();
+        if kind.is_namespaced() {
+            selection.namespace.clone_from(&filter.namespace);
+        }
+        match kind {
+            Kind::Pod => {
+                if !node.is_empty() {
+                    selection.fields.push(format!("spec.nodeName={node}"));
+                }
+                let fields = filter.fields.iter().map(|it| {
+                    let operator = match it.op {
+                        FieldOperator::Equals => "=",
+                        FieldOperator::NotEquals => "!=",
+                    };
+                    format!("{}{operator}{}", it.key, it.value)
+                });
+                selection.fields.extend(fields);
+                selection.labels = filter
+                    .labels
+                    .iter()
+                    .map(|it| match it.op {
+                        LabelOperator::Equals => format!("{}={}", it.key, it.value),
+                        LabelOperator::NotEquals => format!("{}!={}", it.key, it.value),
+                        LabelOperator::Exists => it.key.clone(),
+                        LabelOperator::DoesNotExist => format!("!{}", it.key),
+                    })
+                    .collect();
+            }
+            Kind::Node if !node.is_empty() => {
+                selection.fields.push(format!("metadata.name={node}"));
+            }
+            Kind::Namespace if rules.needs_only_the_cluster() => {
+                selection
+                    .fields
+                    .push(format!("metadata.name={OF_THE_CLUSTER}"));
+            }
+            _ => {}
+        }
+        selection
+    }
+
+    pub fn labels(&self) -> Option<String> {
+        (!self.labels.is_empty()).then(|| self.labels.join(","))
+    }
+
+    pub fn fields(&self) -> Option<String> {
+        (!self.fields.is_empty()).then(|| self.fields.join(","))
+    }
+}

@@ -1,0 +1,439 @@
+mod faults;
+mod options;
+mod recorded;
+mod server;
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use profcol_component::StatusBoard;
+use profcol_component::testkit::{batch, context, load};
+use profcol_profile::{Attributes, KeyValue, Profiles};
+
+use tokio::task::JoinSet;
+
+use self::recorded::{container, event, pod, uid};
+use self::server::{Answer, Asked, Server};
+use super::*;
+use crate::shared::attributes::{CGROUP, find};
+
+/// Far beyond what anything here takes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+struct Keep(Mutex<Vec<Profiles>>);
+
+#[async_trait]
+impl Consumer for Keep {
+    async fn consume(&self, batch: Batch) -> Answer_ {
+        self.0.lock().unwrap().push(batch.profiles);
+        Ok(())
+    }
+}
+
+type Answer_ = profcol_component::Answer;
+
+/// A processor that runs until it is dropped.
+struct Running {
+    processor: Arc<K8sAttributes>,
+    board: StatusBoard,
+    _tasks: JoinSet<Result<(), RunError>>,
+}
+
+impl Running {
+    async fn start(options: &str) -> Self {
+        Self::try_start(options).await.unwrap()
+    }
+
+    async fn try_start(options: &str) -> Result<Self, StartError> {
+        let context = context("k8s_attributes");
+        let processor = K8sAttributes::new(&load(options).unwrap(), &context).unwrap();
+        processor.start().await?;
+        let processor = Arc::new(processor);
+        let keep: Arc<dyn Consumer> = Arc::new(Keep::default());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&processor).run(keep, Stop::new()));
+        Ok(Self {
+            processor,
+            board: context.board,
+            _tasks: tasks,
+        })
+    }
+
+    /// What a resource with these attributes has afterwards.
+    async fn filled(&self, attributes: &[(&str, &str)]) -> Attributes {
+        let mut batch = batch(1);
+        batch.profiles.update_resources(|resource| {
+            let attributes = attributes.iter();
+            resource.attributes = attributes
+                .map(|(key, value)| KeyValue::new(key, *value))
+                .collect();
+            true
+        });
+        let keep = Keep::default();
+        self.processor.process(batch, &keep).await.unwrap();
+        let left = keep.0.into_inner().unwrap().remove(0);
+        let resource = left.model().resources[0].resource.clone();
+        resource.unwrap().attributes.clone()
+    }
+
+    /// Waits until a resource with this attribute gets one called `key`, and says what it is.
+    async fn learns(&self, attribute: (&str, &str), key: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let found = self.filled(&[attribute]).await;
+            if find(&found, key).is_some() {
+                return shown(&found, key);
+            }
+            assert!(
+                Instant::now() < end,
+                "{attribute:?} gets no {key}: {found:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until the status board says that.
+    async fn reports(&self, text: &str) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let statuses = format!("{:?}", self.board.snapshot());
+            if statuses.contains(text) {
+                return;
+            }
+            assert!(Instant::now() < end, "{statuses} does not say {text:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn shown(attributes: &Attributes, key: &str) -> String {
+    let found = find(attributes, key).and_then(profcol_labels::text);
+    found.unwrap_or_default().into_owned()
+}
+
+/// All fields, so that everything has to be read.
+const EVERYTHING: &str = "extract: {metadata: [k8s.namespace.name, k8s.pod.name, k8s.pod.uid, \
+    k8s.pod.hostname, k8s.pod.ip, k8s.pod.start_time, k8s.pod.phase, k8s.pod.ready, k8s.pod.host_ip, \
+    k8s.pod.controller.kind, k8s.pod.controller.name, k8s.replicaset.name, k8s.replicaset.uid, \
+    k8s.deployment.name, k8s.deployment.uid, k8s.daemonset.name, k8s.daemonset.uid, \
+    k8s.statefulset.name, k8s.statefulset.uid, k8s.job.name, k8s.job.uid, k8s.cronjob.name, \
+    k8s.cronjob.uid, k8s.node.name, k8s.node.uid, k8s.cluster.uid, k8s.container.name, \
+    k8s.container.restart_count, k8s.container.init, k8s.container.image, container.id, container.image.name, \
+    container.image.tag, container.image.repo_digests], \
+    labels: [{key: app}, {key_regex: 'team|tier', from: namespace}, {tag_name: zone, \
+    key: topology.kubernetes.io/zone, from: node}, {tag_name: 'd_$1', key_regex: 't(.*)', from: deployment}], \
+    annotations: [{key: kubernetes.io/config.hash}], otel_annotations: true}";
+
+#[tokio::test]
+async fn says_everything_of_pods_of_every_sort() {
+    let server = Server::start(recorded::answer).await;
+    let running = Running::start(&server.options(EVERYTHING)).await;
+    let web = container("web-5d4f8c7b9-abcde", "main");
+    running.learns(("container.id", &web), "d_ier").await;
+    running
+        .learns(("container.id", &web), "k8s.cluster.uid")
+        .await;
+    running
+        .learns(("container.id", &web), "k8s.namespace.label.team")
+        .await;
+    running.learns(("container.id", &web), "zone").await;
+    running
+        .learns(
+            ("container.id", &container("tidy-28391234-x", "main")),
+            "k8s.cronjob.uid",
+        )
+        .await;
+    let check = async |pod: &str, container_name: &str, expected: &[(&str, &str)]| {
+        let id = container(pod, container_name);
+        let found = running.filled(&[("container.id", &id)]).await;
+        let common = [
+            ("k8s.pod.name", pod),
+            ("k8s.namespace.name", "shop"),
+            ("k8s.node.name", "n1"),
+            ("k8s.pod.start_time", "2026-01-01T00:00:00Z"),
+            ("k8s.pod.phase", "Running"),
+            ("k8s.pod.ready", "true"),
+            ("k8s.pod.host_ip", "10.9.0.1"),
+            ("k8s.pod.hostname", pod),
+            ("k8s.pod.label.app", "web"),
+            ("k8s.namespace.label.team", "checkout"),
+            ("zone", "a"),
+            ("k8s.container.name", container_name),
+            (
+                "container.image.repo_digests",
+                &format!("docker.io/library/x@sha256:{}", "b".repeat(64)),
+            ),
+        ];
+        for (key, value) in common.iter().chain(expected) {
+            assert_eq!(shown(&found, key), *value, "{key} of {pod}: {found:?}");
+        }
+        assert_eq!(shown(&found, "k8s.pod.uid"), uid(pod));
+        found
+    };
+    let found = check(
+        "web-5d4f8c7b9-abcde",
+        "main",
+        &[
+            ("k8s.replicaset.name", "web-5d4f8c7b9"),
+            ("k8s.deployment.name", "web"),
+            ("d_ier", "front"),
+            ("k8s.pod.controller.kind", "ReplicaSet"),
+            ("container.image.name", "registry:5000/shop/web"),
+            ("container.image.tag", "1.2"),
+            ("k8s.container.restart_count", "0"),
+            ("k8s.container.init", "false"),
+            ("k8s.container.image", "registry:5000/shop/web:1.2"),
+            ("service.name", "webshop"),
+            ("k8s.daemonset.name", ""),
+            ("k8s.pod.ip", "10.244.0.1"),
+        ],
+    )
+    .await;
+    assert!(!shown(&found, "k8s.deployment.uid").is_empty(), "{found:?}");
+    let proxy = [
+        ("container.image.name", "envoy"),
+        ("container.image.tag", "latest"),
+    ];
+    check("web-5d4f8c7b9-abcde", "proxy", &proxy).await;
+    check(
+        "web-5d4f8c7b9-abcde",
+        "setup",
+        &[("k8s.container.init", "true")],
+    )
+    .await;
+    check(
+        "st-0",
+        "main",
+        &[("k8s.statefulset.name", "st"), ("k8s.deployment.name", "")],
+    )
+    .await;
+    check("da-0", "main", &[("k8s.daemonset.name", "da")]).await;
+    check(
+        "tidy-28391234-x",
+        "main",
+        &[
+            ("k8s.job.name", "tidy-28391234"),
+            ("k8s.cronjob.name", "tidy"),
+        ],
+    )
+    .await;
+    let hash = [(
+        "k8s.pod.annotation.kubernetes.io/config.hash",
+        &*"c".repeat(32),
+    )];
+    check("static-n1", "main", &hash).await;
+}
+
+#[tokio::test]
+async fn finds_pods_by_container_pod_and_address() {
+    let server = Server::start(recorded::answer).await;
+    let running = Running::start(&server.options("")).await;
+    let (name, uid) = ("web-5d4f8c7b9-abcde", uid("web-5d4f8c7b9-abcde"));
+    let id = container(name, "main");
+    running
+        .learns(("container.id", &id), "k8s.deployment.name")
+        .await;
+    let check = async |attributes: &[(&str, &str)], pod: &str, container: &str| {
+        let found = running.filled(attributes).await;
+        assert_eq!(shown(&found, "k8s.pod.name"), pod, "{attributes:?}");
+        assert_eq!(
+            shown(&found, "k8s.container.name"),
+            container,
+            "{attributes:?}"
+        );
+    };
+    check(&[("container.id", &id)], name, "main").await;
+    check(
+        &[(CGROUP, &format!("/system.slice/docker-{id}.scope"))],
+        name,
+        "main",
+    )
+    .await;
+    let by_pod = format!("/kubepods/burstable/pod{uid}/{}", "9".repeat(64));
+    check(&[(CGROUP, &by_pod)], name, "").await;
+    check(&[("k8s.pod.uid", &uid)], name, "").await;
+    check(
+        &[("k8s.pod.uid", &uid), ("k8s.container.name", "proxy")],
+        name,
+        "proxy",
+    )
+    .await;
+    check(&[("k8s.pod.ip", "10.244.0.1")], name, "").await;
+    check(&[("k8s.pod.ip", "fd00:0::1")], name, "").await;
+    check(&[("host.name", "10.244.0.1")], name, "").await;
+    check(&[("host.name", "n1")], "", "").await;
+    // The address of a pod on the host's network is the host's.
+    check(&[("k8s.pod.ip", "10.244.0.5")], "", "").await;
+    // A static pod is called by the hash of its file on its host.
+    let hash = format!("/kubepods.slice/kubepods-pod{}.slice/x", "c".repeat(32));
+    check(&[(CGROUP, &hash)], "static-n1", "").await;
+    check(&[("k8s.pod.name", name)], name, "").await;
+    check(&[("container.id", "unknown")], "", "").await;
+    check(&[], "", "").await;
+    let options = "pod_association: [{sources: [{from: resource_attribute, name: k8s.namespace.name}, \
+        {from: resource_attribute, name: k8s.pod.name}]}, {sources: [{name: pod_app}, {name: k8s.pod.ip}]}], \
+        extract: {labels: [{tag_name: pod_app, key: app}], metadata: [k8s.pod.uid]}";
+    let running = Running::start(&server.options(options)).await;
+    let found = running
+        .learns(("k8s.namespace.name", "none"), "k8s.namespace.name")
+        .await;
+    assert_eq!(found, "none");
+    let pair = [("k8s.namespace.name", "shop"), ("k8s.pod.name", "st-0")];
+    let end = Instant::now() + PATIENCE;
+    while shown(&running.filled(&pair).await, "k8s.pod.uid").is_empty() {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let check = async |attributes: &[(&str, &str)], expected: &str| {
+        let found = running.filled(attributes).await;
+        assert_eq!(shown(&found, "k8s.pod.uid"), expected, "{attributes:?}");
+    };
+    check(&[("k8s.namespace.name", "shop")], "").await;
+    check(&[("k8s.namespace.name", "x"), ("k8s.pod.name", "st-0")], "").await;
+    check(
+        &[("pod_app", "web"), ("k8s.pod.ip", "10.244.0.2")],
+        &self::uid("st-0"),
+    )
+    .await;
+    check(&[("pod_app", "x"), ("k8s.pod.ip", "10.244.0.2")], "").await;
+}
+
+#[tokio::test]
+async fn asks_for_no_more_than_is_needed() {
+    let check = async |options: &str, expected: &[&str]| {
+        let server = Server::start(recorded::answer).await;
+        let running = Running::start(&server.options(options)).await;
+        let end = Instant::now() + PATIENCE;
+        let mut lists: Vec<String> = Vec::new();
+        while lists.len() < expected.len() {
+            assert!(Instant::now() < end, "{lists:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let asked = server.asked().into_iter().filter(|it| !it.is_watch());
+            lists = asked.map(|it| described(&it)).collect();
+            lists.sort();
+        }
+        assert_eq!(lists, expected, "{options}");
+        drop(running);
+    };
+    let meta = "as PartialObjectMetadataList";
+    check(
+        "filter: {node: n1}",
+        &[
+            "/api/v1/pods spec.nodeName=n1",
+            &format!("/apis/apps/v1/replicasets {meta}"),
+        ],
+    )
+    .await;
+    check(
+        "extract: {deployment_name_from_replicaset: true}, filter: {namespace: shop, \
+         labels: [{key: app, value: web}, {key: a, op: exists}, {key: b, op: does-not-exist}], \
+         fields: [{key: status.phase, value: Failed, op: not-equals}]}",
+        &["/api/v1/namespaces/shop/pods status.phase!=Failed app=web,a,!b"],
+    )
+    .await;
+    check(
+        "filter: {node: n1}, extract: {metadata: [k8s.cluster.uid, k8s.node.uid]}",
+        &[
+            &format!("/api/v1/namespaces metadata.name=kube-system {meta}"),
+            &format!("/api/v1/nodes metadata.name=n1 {meta}"),
+            "/api/v1/pods spec.nodeName=n1",
+        ],
+    )
+    .await;
+}
+
+fn described(asked: &Asked) -> String {
+    let accept = asked.headers.get("accept").map_or("", String::as_str);
+    let is_meta = accept.contains("as=PartialObjectMetadataList");
+    let meta = if is_meta {
+        "as PartialObjectMetadataList"
+    } else {
+        ""
+    };
+    let parts = [
+        asked.path.as_str(),
+        asked.get("fieldSelector"),
+        &asked.get("labelSelector").replace("%2C", ","),
+        meta,
+    ];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join(" ")
+}
+
+#[tokio::test]
+async fn follows_pods_that_come_change_and_go() {
+    let mut young = pod("st-0");
+    young["metadata"]["name"] = "young".into();
+    young["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
+    young["metadata"]["ownerReferences"] = serde_json::Value::Array(Vec::new());
+    young["status"] = serde_json::json!({"phase": "Pending"});
+    let added = event("ADDED", &young);
+    let id = "7".repeat(64);
+    young["status"] = serde_json::json!({"phase": "Running", "podIP": "10.244.0.2", "containerStatuses":
+        [{"name": "main", "containerID": format!("containerd://{id}"), "restartCount": 3, "lastState":
+            {"terminated": {"containerID": format!("containerd://{}", "6".repeat(64))}}}]});
+    let lines = vec![
+        added,
+        event("MODIFIED", &young),
+        event("DELETED", &pod("da-0")),
+    ];
+    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+        (true, "pods") => Answer::Watch(lines.clone()),
+        _ => recorded::answer(asked),
+    })
+    .await;
+    let options = "keep_deleted_for: 300ms, extract: {metadata: [k8s.pod.name, k8s.container.name, k8s.container.restart_count]}";
+    let running = Running::start(&server.options(options)).await;
+    assert_eq!(
+        running
+            .learns(("container.id", &id), "k8s.container.restart_count")
+            .await,
+        "3"
+    );
+    let before = running.filled(&[("container.id", &"6".repeat(64))]).await;
+    assert_eq!(shown(&before, "k8s.container.restart_count"), "2");
+    // It took over the address of another.
+    let found = running.filled(&[("k8s.pod.ip", "10.244.0.2")]).await;
+    assert_eq!(shown(&found, "k8s.pod.name"), "young");
+    // What was deleted is known for its last profiles, and then no more.
+    let gone = container("da-0", "main");
+    let found = running.filled(&[("container.id", &gone)]).await;
+    assert_eq!(shown(&found, "k8s.pod.name"), "da-0");
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let change = directory::Change::Put(serde_json::from_value(young).unwrap());
+    running.processor.directory.change_pods(change);
+    let found = running.filled(&[("container.id", &gone)]).await;
+    assert_eq!(shown(&found, "k8s.pod.name"), "");
+}
+
+#[tokio::test]
+async fn passes_over_pods_that_are_excluded_or_want_it() {
+    let mut shy = pod("st-0");
+    shy["metadata"]["annotations"]["opentelemetry.io/k8s-processor/ignore"] = "True".into();
+    let line = event("MODIFIED", &shy);
+    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+        (true, "pods") => Answer::Watch(vec![line.clone()]),
+        _ => recorded::answer(asked),
+    })
+    .await;
+    let running = Running::start(&server.options("exclude: {pods: [{name: '^da'}]}")).await;
+    let web = container("web-5d4f8c7b9-abcde", "main");
+    running.learns(("container.id", &web), "k8s.pod.name").await;
+    let end = Instant::now() + PATIENCE;
+    let id = container("st-0", "main");
+    while !shown(
+        &running.filled(&[("container.id", &id)]).await,
+        "k8s.pod.name",
+    )
+    .is_empty()
+    {
+        assert!(Instant::now() < end);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let found = running
+        .filled(&[("container.id", &container("da-0", "main"))])
+        .await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(running.processor.unknown.get() > 0);
+}

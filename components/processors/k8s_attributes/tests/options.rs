@@ -1,0 +1,50 @@
+use profcol_component::testkit::load;
+
+use crate::k8s_attributes::K8sAttributesConfig;
+
+#[test]
+fn says_what_is_wrong_with_the_options() {
+    let check = |options: &str, expected: &str| {
+        let error = load::<K8sAttributesConfig>(options).unwrap_err();
+        assert_eq!(error, expected, "{options}");
+    };
+    check(
+        "auth_type: tls",
+        "auth_type: a client's certificate stands in a kubeconfig file: use kubeConfig",
+    );
+    check("context: a", "context: is only for auth_type: kubeConfig");
+    check(
+        "extract: {labels: [{key: a, key_regex: b}]}",
+        "extract::labels::0: has both key \"a\" and key_regex \"b\"; only one of them is possible",
+    );
+    check(
+        "extract: {annotations: [{}]}",
+        "extract::annotations::0: needs a key or a key_regex",
+    );
+    check(
+        "extract: {labels: [{tag_name: x, key_regex: 'a.*'}]}",
+        "extract::labels::0: with the tag_name \"x\" every key that matches would be the same attribute: put a group into key_regex and refer to it, or leave tag_name out",
+    );
+    check(
+        "filter: {node: a, node_from_env_var: B}",
+        "filter: has both node and node_from_env_var; one of them is enough",
+    );
+    check("filter: {labels: [{}]}", "filter::labels::0: has no key");
+    check(
+        "pod_association: [{sources: [{from: connection}, {name: a}, {name: b}, {name: c}, {name: d}]}]",
+        "pod_association::0: too many association sources. limit is 4",
+    );
+    check("pod_association: [{}]", "pod_association::0: needs sources");
+    check(
+        "pod_association: [{sources: [{name: k8s.deployment.name}]}]",
+        "pod_association::0: k8s.deployment.name does not stand in the pod, so no pod can be found by it",
+    );
+    check(
+        "pod_association: [{sources: [{from: resource_attribute}]}]",
+        "pod_association::0: a source from resource_attribute needs a name",
+    );
+    check(
+        "{max_pods: 0, keep_deleted_for: -1s}",
+        "max_pods: has to be at least 1\nkeep_deleted_for: must not be negative",
+    );
+}

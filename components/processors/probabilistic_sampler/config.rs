@@ -1,0 +1,49 @@
+//! The options of `probabilistic_sampler`.
+
+use profcol_config::{Config, Duration, Problems};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Passes on only some processes, or only some of the time.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ProbabilisticSamplerConfig {
+    /// How many of a hundred pass.
+    pub sampling_percentage: f64,
+    /// For what it is decided.
+    pub by: By,
+    /// After which it is decided anew; `0s` decides once for all time.
+    pub interval: Duration,
+    /// Collectors with the same seed decide alike. Without one, each start decides for itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_seed: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// For each process; for a resource that is none, by all of its attributes.
+    #[default]
+    Process,
+    /// For all of a host at once, as Parca Agent's probabilistic profiling does.
+    Host,
+}
+
+impl Default for ProbabilisticSamplerConfig {
+    fn default() -> Self {
+        Self {
+            sampling_percentage: 100.0,
+            by: By::Process,
+            interval: Duration::from_secs(60),
+            hash_seed: None,
+        }
+    }
+}
+
+impl Config for ProbabilisticSamplerConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if !(0.0..=100.0).contains(&self.sampling_percentage) {
+            problems.add("sampling_percentage", "must be between 0 and 100");
+        }
+    }
+}

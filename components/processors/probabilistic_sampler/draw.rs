@@ -1,0 +1,90 @@
+//! The draw: the same for the same process, slice of time and seed, wherever it is made.
+
+use std::time::Duration;
+
+use profcol_component::Until;
+use profcol_profile::Attributes;
+use ring::digest::{Context, SHA256};
+
+use super::config::{By, ProbabilisticSamplerConfig};
+use crate::shared::attributes::{PID, find};
+use crate::values::text;
+
+/// What tells hosts, and what on them tells processes, from each other.
+const OF_HOST: &[&str] = &["host.id", "host.name"];
+const OF_PROCESS: &[&str] = &["host.id", "host.name", PID, "process.creation.time"];
+
+pub(super) struct Draw {
+    /// Of all 2^64 outcomes.
+    passing: u128,
+    by: By,
+    interval: u64,
+    seed: u32,
+}
+
+/// Whose fate is drawn.
+pub(super) struct Drawn(Context);
+
+impl Draw {
+    pub fn new(config: &ProbabilisticSamplerConfig, own_seed: u32) -> Self {
+        let share = config.sampling_percentage.clamp(0.0, 100.0) / 100.0;
+        let interval: Duration = config.interval.into();
+        Self {
+            passing: (share * 2f64.powi(64)) as u128,
+            by: config.by,
+            interval: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
+            seed: config.hash_seed.unwrap_or(own_seed),
+        }
+    }
+
+    pub fn passes_all(&self) -> bool {
+        self.passing >= 1 << 64
+    }
+
+    pub fn of(&self, resource: &Attributes) -> Drawn {
+        let mut context = Context::new(&SHA256);
+        context.update(&self.seed.to_le_bytes());
+        let mut add = |key: &str, value: &str| {
+            // Lengths keep one text from running into the next.
+            for part in [key, value] {
+                context.update(&(part.len() as u64).to_le_bytes());
+                context.update(part.as_bytes());
+            }
+        };
+        let keys = match self.by {
+            By::Host => OF_HOST,
+            By::Process if find(resource, PID).is_some() => OF_PROCESS,
+            By::Process => {
+                for attribute in resource {
+                    add(&attribute.key, &text(&attribute.value));
+                }
+                &[]
+            }
+        };
+        for key in keys {
+            if let Some(value) = find(resource, key) {
+                add(key, &text(value));
+            }
+        }
+        Drawn(context)
+    }
+
+    /// Whether what was sampled at `time` passes.
+    pub fn passes(&self, drawn: &Drawn, time: u64) -> bool {
+        let mut context = drawn.0.clone();
+        let slice = time.checked_div(self.interval).unwrap_or(0);
+        context.update(&slice.to_le_bytes());
+        let digest = context.finish();
+        let first = digest.as_ref().first_chunk::<8>();
+        let outcome = first.map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        u128::from(outcome) < self.passing
+    }
+
+    /// How long what was drawn for `time` holds.
+    pub fn until(&self, time: u64) -> Until {
+        match time.checked_div(self.interval) {
+            Some(slice) => Until::Time((slice + 1).saturating_mul(self.interval)),
+            None => Until::Gone,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Passes on only some processes, or only some of the time.
+//!
+//! Who passes is drawn by a hash of who it is and of the slice of time: nothing is remembered. The
+//! receiver that samples a process is told that it need not, and until when.
+
+mod config;
+mod draw;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use profcol_component::{
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
+    Sighting, Stability, Until,
+};
+use profcol_profile::{Model, Profile, Profiles, ResourceProfiles, ScopeProfiles};
+use ring::rand::{SecureRandom, SystemRandom};
+
+pub use self::config::ProbabilisticSamplerConfig;
+use self::draw::Draw;
+use crate::shared::attributes::{PID, find};
+use crate::shared::left::pass_left;
+
+pub struct ProbabilisticSampler {
+    draw: Draw,
+    /// `None` where nothing is ever dropped.
+    unwanted: Option<Reporter>,
+    dropped_samples: IntCounter,
+}
+
+/// What is left of a batch.
+#[derive(Default)]
+struct Left {
+    resources: Vec<ResourceProfiles>,
+    dropped_samples: usize,
+    processes: Vec<(Sighting, Until)>,
+}
+
+impl Factory for ProbabilisticSampler {
+    const NAME: &'static str = "probabilistic_sampler";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = ProbabilisticSamplerConfig;
+    type Component = dyn Processor;
+
+    fn build(
+        config: &ProbabilisticSamplerConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        Ok(Box::new(ProbabilisticSampler::new(config, context)?))
+    }
+}
+
+impl ProbabilisticSampler {
+    fn new(
+        config: &ProbabilisticSamplerConfig,
+        context: &BuildContext,
+    ) -> Result<Self, BuildError> {
+        let mut seed = [0; 4];
+        SystemRandom::new()
+            .fill(&mut seed)
+            .map_err(|_| BuildError("the system gives no random numbers: set hash_seed".into()))?;
+        let draw = Draw::new(config, u32::from_le_bytes(seed));
+        Ok(Self {
+            unwanted: (!draw.passes_all()).then(|| context.unwanted.reporter()),
+            draw,
+            dropped_samples: context.meter.counter(
+                "profcol_probabilistic_sampler_dropped_samples",
+                "Samples dropped by the draw.",
+                &[("processor", &context.id.to_string())],
+            ),
+        })
+    }
+
+    fn left(&self, profiles: &Profiles) -> Left {
+        let mut left = Left::default();
+        for row in &profiles.model().resources {
+            left.take(row, &self.draw);
+        }
+        left
+    }
+}
+
+impl Left {
+    fn take(&mut self, row: &ResourceProfiles, draw: &Draw) {
+        let none = Vec::new();
+        let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
+        let pid = find(attributes, PID).and_then(|pid| pid.as_int());
+        let drawn = draw.of(attributes);
+        let mut passes = |profile: &&Arc<Profile>| {
+            let time = profile.time_unix_nano;
+            let passes = draw.passes(&drawn, time);
+            if !passes {
+                self.dropped_samples += profile.samples.len();
+                let sighting = pid.map(|pid| Sighting { pid, time });
+                self.processes
+                    .extend(sighting.map(|it| (it, draw.until(time))));
+            }
+            passes
+        };
+        let scopes = row.scopes.iter().map(|scope| ScopeProfiles {
+            profiles: scope.profiles.iter().filter(&mut passes).cloned().collect(),
+            ..scope.clone()
+        });
+        let scopes: Vec<_> = scopes.filter(|scope| !scope.profiles.is_empty()).collect();
+        if !scopes.is_empty() {
+            self.resources.push(ResourceProfiles {
+                scopes,
+                ..row.clone()
+            });
+        }
+    }
+}
+
+#[async_trait]
+impl Processor for ProbabilisticSampler {
+    async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer {
+        let Some(unwanted) = &self.unwanted else {
+            return next.consume(batch).await;
+        };
+        let left = self.left(&batch.profiles);
+        for &(process, until) in &left.processes {
+            unwanted.drops_until(process, until);
+        }
+        if left.dropped_samples == 0 && left.processes.is_empty() {
+            return next.consume(batch).await;
+        }
+        let resources = Model {
+            dictionary: batch.profiles.model().dictionary.clone(),
+            resources: left.resources,
+        };
+        let answer = pass_left(batch, resources, next).await;
+        if answer.is_ok() {
+            self.dropped_samples.inc_by(left.dropped_samples as u64);
+        }
+        answer
+    }
+}

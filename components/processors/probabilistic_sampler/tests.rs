@@ -1,0 +1,155 @@
+use profcol_component::testkit::{Sink, context, load};
+use profcol_component::{Dropped, Refusal, Unwanted};
+use profcol_config::PipelineId;
+
+use super::*;
+use crate::shared::testkit::{Told, processed, received, shown};
+
+const MINUTE: u64 = 60_000_000_000;
+const TIME: u64 = 28_333_333 * MINUTE + MINUTE / 2;
+
+fn sampler(options: &str) -> ProbabilisticSampler {
+    ProbabilisticSampler::new(&load(options).unwrap(), &context("sampler")).unwrap()
+}
+
+fn processes(host: &str, count: u64) -> Vec<String> {
+    let process = |pid| format!("host.name={host} process.pid={pid}");
+    (0..count).map(process).collect()
+}
+
+/// Which of them pass.
+async fn passed(sampler: &ProbabilisticSampler, resources: &[String], time: u64) -> Vec<String> {
+    let told: Vec<Told<'_>> = resources
+        .iter()
+        .map(|it| (&**it, "", &["a=1"][..]))
+        .collect();
+    let left = processed(sampler, received(&told, time)).await;
+    let lines = left.iter().flat_map(shown);
+    lines.filter(|line| line.contains("host")).collect()
+}
+
+#[tokio::test]
+async fn as_many_pass_as_are_asked_for() {
+    let all = processes("a", 2000);
+    for (percentage, expected) in [
+        (0, 0..=0),
+        (25, 400..=600),
+        (80, 1500..=1700),
+        (100, 2000..=2000),
+    ] {
+        let sampler = sampler(&format!(
+            "{{sampling_percentage: {percentage}, hash_seed: 1}}"
+        ));
+        let passed = passed(&sampler, &all, TIME).await.len();
+        assert!(expected.contains(&passed), "{percentage} %: {passed}");
+        assert_eq!(sampler.dropped_samples.get(), 2000 - passed as u64);
+    }
+}
+
+#[tokio::test]
+async fn who_passes_depends_on_who_it_is_and_on_the_time_alone() {
+    let options = "{sampling_percentage: 50, hash_seed: 7}";
+    let (one, other) = (sampler(options), sampler(options));
+    let all = processes("a", 64);
+    let first = passed(&one, &all, TIME).await;
+    assert_eq!(
+        passed(&other, &all, TIME + MINUTE / 3).await,
+        first,
+        "the same minute"
+    );
+    assert_ne!(
+        passed(&one, &all, TIME + MINUTE).await,
+        first,
+        "the next minute"
+    );
+    let seeded = sampler("{sampling_percentage: 50, hash_seed: 8}");
+    assert_ne!(passed(&seeded, &all, TIME).await, first, "another seed");
+    // What was learned of a process later does not change its fate.
+    let labelled: Vec<_> = all
+        .iter()
+        .map(|it| format!("k8s.pod.name=shop {it}"))
+        .collect();
+    let unlabelled: Vec<_> = passed(&one, &labelled, TIME)
+        .await
+        .iter()
+        .map(|line| line.replace("k8s.pod.name=shop ", ""))
+        .collect();
+    assert_eq!(unlabelled, first);
+    let forever = sampler("{sampling_percentage: 50, hash_seed: 7, interval: 0s}");
+    assert_eq!(
+        passed(&forever, &all, TIME).await,
+        passed(&forever, &all, TIME + 100 * MINUTE).await
+    );
+}
+
+#[tokio::test]
+async fn a_host_passes_as_a_whole() {
+    let sampler = sampler("{sampling_percentage: 50, hash_seed: 1, by: host}");
+    let mut fates = [0, 0];
+    for minute in 0..100 {
+        match passed(&sampler, &processes("a", 8), TIME + minute * MINUTE)
+            .await
+            .len()
+        {
+            0 => fates[0] += 1,
+            8 => fates[1] += 1,
+            part => panic!("{part} of 8 passed"),
+        }
+    }
+    assert!(fates.iter().all(|&times| times > 30), "{fates:?}");
+}
+
+#[tokio::test]
+async fn what_is_drawn_again_may_be_refused() {
+    let sink = Sink::refusing([Refusal::retry("busy")]);
+    let sampler = sampler("{sampling_percentage: 50, hash_seed: 1}");
+    let all = processes("a", 50);
+    let told: Vec<Told<'_>> = all.iter().map(|it| (&**it, "", &["a=1"][..])).collect();
+    let batch = Batch::new(received(&told, TIME));
+    sampler.process(batch.clone(), &sink).await.unwrap_err();
+    assert_eq!(sampler.dropped_samples.get(), 0);
+    sampler.process(batch, &sink).await.unwrap();
+    let passed: usize = sink.accepted().iter().sum();
+    assert_eq!(sampler.dropped_samples.get() as usize, 50 - passed);
+}
+
+#[tokio::test]
+async fn tells_the_receiver_for_how_long() {
+    let check = async |options: &str, expected| {
+        let pipeline: PipelineId = "profiles".parse().unwrap();
+        let unwanted = Unwanted::default().within([pipeline]);
+        let context = BuildContext {
+            unwanted: unwanted.clone(),
+            ..context("sampler")
+        };
+        let sampler = ProbabilisticSampler::new(&load(options).unwrap(), &context).unwrap();
+        let follower = unwanted.follow().unwrap();
+        let told: &[Told<'_>] = &[
+            ("process.pid=7", "", &["a=1"]),
+            ("service.name=x", "", &["a=1"]),
+        ];
+        processed(&sampler, received(told, TIME)).await;
+        let sighting = Sighting { pid: 7, time: TIME };
+        let until = expected;
+        assert_eq!(follower.take(), [Dropped { sighting, until }], "{options}");
+    };
+    check("{sampling_percentage: 0}", Until::Time(TIME + MINUTE / 2)).await;
+    check("{sampling_percentage: 0, interval: 0s}", Until::Gone).await;
+}
+
+#[tokio::test]
+async fn what_all_pass_of_leaves_as_it_came() {
+    let came = received(&[("host.name=a process.pid=1", "", &["a=1"])], TIME);
+    let wire = came.to_wire();
+    let left = processed(&sampler("{}"), came).await;
+    assert_eq!(left[0].to_wire(), wire);
+}
+
+#[test]
+fn refuses_what_is_no_percentage() {
+    for percentage in ["-1", "100.5"] {
+        let options = format!("sampling_percentage: {percentage}");
+        let problems = load::<ProbabilisticSamplerConfig>(&options).unwrap_err();
+        assert!(problems.contains("between 0 and 100"), "{problems}");
+    }
+}

@@ -1,0 +1,191 @@
+//! Rules that look at samples: the samples of a profile may come under different resources.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use profcol_labels::{Place, Rows as Labelled, attribute_of};
+use profcol_profile::{
+    AttributeIdx, Attributes, Dictionary, KeyValue, Model, Profile, Resource, ResourceProfiles,
+    Samples,
+};
+
+use super::memory::Verdict;
+use crate::shared::lists::Rows;
+use crate::shared::together::Together;
+
+/// Which attributes of samples rules see.
+struct SampleLabels<'a> {
+    /// By any of their names.
+    names: &'a [String],
+    /// Keys that were asked about.
+    known: HashMap<Arc<str>, bool>,
+}
+
+/// A batch of which each sample is looked at.
+pub(super) struct Sieve<'a, F> {
+    labels: SampleLabels<'a>,
+    verdict: F,
+    rows: Rows<'a>,
+    /// Which attributes of the dictionary are labels.
+    is_label: Vec<bool>,
+    together: Together,
+    pub dropped_samples: usize,
+    is_changed: bool,
+}
+
+/// What becomes of samples with the same attributes under one resource: the number of their new
+/// resource and their new attributes. `None` where they are dropped.
+type Fate = Option<(usize, Vec<AttributeIdx>)>;
+
+// === impl SampleLabels ===
+
+impl SampleLabels<'_> {
+    fn are(&mut self, key: &str) -> bool {
+        if let Some(&known) = self.known.get(key) {
+            return known;
+        }
+        let attributes = vec![KeyValue::new(key, "x")];
+        let rows = Labelled::of_resource(&attributes);
+        let mut names = rows
+            .iter()
+            .flat_map(|row| row.aliases().chain([row.name()]));
+        let are = names.any(|name| self.names.iter().any(|label| label == name));
+        self.known.insert(key.into(), are);
+        are
+    }
+}
+
+// === impl Sieve ===
+
+impl<'a, F: FnMut(&Attributes) -> Verdict> Sieve<'a, F> {
+    pub fn new(names: &'a [String], dictionary: &'a Dictionary, verdict: F) -> Self {
+        let mut labels = SampleLabels {
+            names,
+            known: HashMap::new(),
+        };
+        let keys = dictionary.attributes.rows().iter().map(|row| row.key);
+        let is_label = keys.map(|key| labels.are(dictionary.strings.get(key)));
+        Self {
+            is_label: is_label.collect(),
+            labels,
+            verdict,
+            rows: Rows::of(dictionary),
+            together: Together::default(),
+            dropped_samples: 0,
+            is_changed: false,
+        }
+    }
+
+    pub fn take(&mut self, row: &ResourceProfiles) {
+        let mut resources: Vec<Arc<Resource>> = Vec::new();
+        let mut fates: HashMap<Vec<AttributeIdx>, Fate> = HashMap::new();
+        for scope in &row.scopes {
+            for profile in &scope.profiles {
+                let parts = self.parts(profile, &mut fates, |sieve, list| {
+                    sieve.fate(row, list, &mut resources)
+                });
+                for (number, part) in parts {
+                    let resource = resources.get(number).cloned();
+                    self.together.add(row, resource, Some(scope), Some(part));
+                }
+            }
+        }
+    }
+
+    /// A profile by the number of its samples' resource.
+    fn parts(
+        &mut self,
+        profile: &Arc<Profile>,
+        fates: &mut HashMap<Vec<AttributeIdx>, Fate>,
+        mut decide: impl FnMut(&mut Self, &[AttributeIdx]) -> Fate,
+    ) -> Vec<(usize, Arc<Profile>)> {
+        let mut parts: BTreeMap<usize, Samples> = BTreeMap::new();
+        for mut sample in profile.samples.iter() {
+            let fate = match fates.entry(sample.attributes.to_vec()) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(decide(self, sample.attributes)),
+            };
+            let Some((number, list)) = fate else {
+                self.dropped_samples += 1;
+                continue;
+            };
+            sample.attributes = list;
+            parts.entry(*number).or_default().push(sample);
+        }
+        let parts = parts.into_iter().map(|(number, samples)| {
+            if samples == profile.samples {
+                return (number, Arc::clone(profile));
+            }
+            let part = Profile {
+                samples,
+                attributes: profile.attributes.clone(),
+                profile_id: None,
+                original_payload: None,
+                ..**profile
+            };
+            (number, Arc::new(part))
+        });
+        parts.collect()
+    }
+
+    /// What is left; `None` where that is all, as it was.
+    pub fn finish(self) -> Option<Model> {
+        let is_different = self.is_changed || self.dropped_samples > 0;
+        is_different.then(|| Model {
+            dictionary: Arc::new(self.rows.finish()),
+            resources: self.together.resources,
+        })
+    }
+
+    fn fate(
+        &mut self,
+        row: &ResourceProfiles,
+        list: &[AttributeIdx],
+        resources: &mut Vec<Arc<Resource>>,
+    ) -> Fate {
+        let none = Vec::new();
+        let of_resource = row.resource.as_ref().map_or(&none, |it| &it.attributes);
+        let is_label = |index: &AttributeIdx| self.is_label.get(index.row()) == Some(&true);
+        let (labels, others): (Vec<_>, Vec<_>) = list.iter().copied().partition(is_label);
+        let of_sample = self.rows.attributes(&labels);
+        let has = |attributes: &Attributes, key: &str| attributes.iter().any(|it| *it.key == *key);
+        let (hidden, mut seen): (Attributes, Attributes) = of_resource
+            .iter()
+            .cloned()
+            .partition(|it| has(&of_sample, &it.key));
+        seen.extend(of_sample.iter().cloned());
+        let verdict = (self.verdict)(&seen);
+        if verdict.is_drop() {
+            return None;
+        }
+        if !verdict.apply(&mut seen) {
+            let number = number_of(row.resource.clone().unwrap_or_default(), resources);
+            return Some((number, list.to_vec()));
+        }
+        self.is_changed = true;
+        let mut list = others;
+        let mut resource = row.resource.as_deref().cloned().unwrap_or_default();
+        resource.attributes = hidden;
+        for mut attribute in seen {
+            let key = attribute_of(&attribute.key, Place::Sample).unwrap_or(&attribute.key);
+            let is_of_sample =
+                has(&of_sample, key) || !has(of_resource, key) && self.labels.are(key);
+            if is_of_sample {
+                attribute.key = key.into();
+                list.push(self.rows.row(&labels, attribute));
+            } else {
+                resource.attributes.push(attribute);
+            }
+        }
+        Some((number_of(Arc::new(resource), resources), list))
+    }
+}
+
+fn number_of(resource: Arc<Resource>, resources: &mut Vec<Arc<Resource>>) -> usize {
+    let known = resources.iter().position(|known| *known == resource);
+    known.unwrap_or_else(|| {
+        resources.push(resource);
+        resources.len() - 1
+    })
+}

@@ -1,0 +1,77 @@
+//! Azure's instance metadata.
+
+use http::Method;
+use profcol_profile::{Attributes, KeyValue};
+use serde::Deserialize;
+
+use super::config::AzureConfig;
+use super::metadata::{Service, attributes, is_wanted};
+use super::switches::Known;
+
+pub(super) const ATTRIBUTES: Known = &[
+    ("cloud.provider", true),
+    ("cloud.platform", true),
+    ("cloud.account.id", true),
+    ("cloud.region", true),
+    ("cloud.availability_zone", false),
+    ("host.id", true),
+    ("host.name", true),
+    ("azure.vm.name", true),
+    ("azure.vm.size", true),
+    ("azure.vm.scaleset.name", true),
+    ("azure.resourcegroup.name", true),
+];
+
+pub(super) const ENDPOINT: &str = "http://169.254.169.254:80";
+const COMPUTE: &str = "/metadata/instance/compute?api-version=2020-09-01&format=json";
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Compute {
+    location: String,
+    name: String,
+    vm_id: String,
+    vm_size: String,
+    subscription_id: String,
+    resource_group_name: String,
+    vm_scale_set_name: String,
+    zone: String,
+    tags_list: Vec<Tag>,
+}
+
+#[derive(Deserialize)]
+struct Tag {
+    name: String,
+    value: String,
+}
+
+pub(super) async fn detect(config: &AzureConfig, endpoint: &str) -> Result<Attributes, String> {
+    let service = Service::new(endpoint)?;
+    let header = [("metadata", "true")];
+    let reply = service.ask(Method::GET, COMPUTE, &header).await?;
+    let compute: Compute = serde_json::from_str(&service.text(COMPUTE, &reply)?)
+        .map_err(|error| service.wrong(COMPUTE, &format!("its answer is no machine: {error}")))?;
+    if compute.vm_id.is_empty() {
+        return Err(service.wrong(COMPUTE, "its answer names no machine"));
+    }
+    let mut found = attributes([
+        ("cloud.provider", "azure"),
+        ("cloud.platform", "azure_vm"),
+        ("cloud.account.id", &compute.subscription_id),
+        ("cloud.region", &compute.location),
+        ("cloud.availability_zone", &compute.zone),
+        ("host.id", &compute.vm_id),
+        ("host.name", &compute.name),
+        ("azure.vm.name", &compute.name),
+        ("azure.vm.size", &compute.vm_size),
+        ("azure.vm.scaleset.name", &compute.vm_scale_set_name),
+        ("azure.resourcegroup.name", &compute.resource_group_name),
+    ]);
+    for Tag { name, value } in &compute.tags_list {
+        if is_wanted(&config.tags, name) {
+            found.push(KeyValue::new(&format!("azure.tag.{name}"), value.as_str()));
+        }
+    }
+    config.resource_attributes.apply(ATTRIBUTES, &mut found);
+    Ok(found)
+}

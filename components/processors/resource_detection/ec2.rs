@@ -1,0 +1,94 @@
+//! Amazon's instance metadata.
+
+use http::{Method, StatusCode};
+use profcol_profile::{Attributes, KeyValue};
+use serde::Deserialize;
+
+use super::config::Ec2Config;
+use super::metadata::{Service, attributes, is_wanted};
+use super::switches::Known;
+
+pub(super) const ATTRIBUTES: Known = &[
+    ("cloud.provider", true),
+    ("cloud.platform", true),
+    ("cloud.account.id", true),
+    ("cloud.region", true),
+    ("cloud.availability_zone", true),
+    ("host.id", true),
+    ("host.image.id", true),
+    ("host.name", true),
+    ("host.type", true),
+];
+
+const TOKEN: &str = "/latest/api/token";
+const DOCUMENT: &str = "/latest/dynamic/instance-identity/document";
+const HOST_NAME: &str = "/latest/meta-data/hostname";
+const TAGS: &str = "/latest/meta-data/tags/instance";
+
+/// Where it is, unless the variable of Amazon's SDKs says otherwise.
+pub(super) fn endpoint() -> String {
+    let chosen = std::env::var("AWS_EC2_METADATA_SERVICE_ENDPOINT").ok();
+    let chosen = chosen.filter(|it| !it.is_empty());
+    chosen.unwrap_or_else(|| "http://169.254.169.254:80".to_owned())
+}
+
+#[derive(Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[derive(Default)]
+struct Document {
+    account_id: String,
+    region: String,
+    availability_zone: String,
+    instance_id: String,
+    image_id: String,
+    instance_type: String,
+}
+
+pub(super) async fn detect(config: &Ec2Config, endpoint: &str) -> Result<Attributes, String> {
+    let service = Service::new(endpoint)?;
+    let token = token(&service).await?;
+    let get = async |path: &str| {
+        let header = ("x-aws-ec2-metadata-token", token.as_deref());
+        let headers = header.1.map(|token| [(header.0, token)]);
+        let headers = headers.as_ref().map_or(&[][..], |headers| headers);
+        let reply = service.ask(Method::GET, path, headers).await?;
+        service.text(path, &reply)
+    };
+    let document: Document = serde_json::from_str(&get(DOCUMENT).await?)
+        .map_err(|error| service.wrong(DOCUMENT, &format!("its answer is no document: {error}")))?;
+    if document.instance_id.is_empty() {
+        return Err(service.wrong(DOCUMENT, "its answer names no instance"));
+    }
+    let host_name = get(HOST_NAME).await?;
+    let mut found = attributes([
+        ("cloud.provider", "aws"),
+        ("cloud.platform", "aws_ec2"),
+        ("cloud.account.id", &document.account_id),
+        ("cloud.region", &document.region),
+        ("cloud.availability_zone", &document.availability_zone),
+        ("host.id", &document.instance_id),
+        ("host.image.id", &document.image_id),
+        ("host.name", &host_name),
+        ("host.type", &document.instance_type),
+    ]);
+    if !config.tags.is_empty() {
+        for key in get(TAGS).await?.lines() {
+            if is_wanted(&config.tags, key) {
+                let value = get(&format!("{TAGS}/{key}")).await?;
+                found.push(KeyValue::new(&format!("ec2.tag.{key}"), value.as_str()));
+            }
+        }
+    }
+    config.resource_attributes.apply(ATTRIBUTES, &mut found);
+    Ok(found)
+}
+
+/// None where the service is of the first version, which has no tokens.
+async fn token(service: &Service) -> Result<Option<String>, String> {
+    let lifetime = [("x-aws-ec2-metadata-token-ttl-seconds", "60")];
+    let reply = service.ask(Method::PUT, TOKEN, &lifetime).await?;
+    match reply.status {
+        StatusCode::FORBIDDEN | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Ok(None),
+        _ => service.text(TOKEN, &reply).map(Some),
+    }
+}

@@ -1,0 +1,121 @@
+//! Google's metadata server.
+
+use http::{Method, StatusCode};
+use profcol_profile::Attributes;
+
+use super::config::GcpConfig;
+use super::metadata::{Service, attributes};
+use super::switches::Known;
+
+pub(super) const ATTRIBUTES: Known = &[
+    ("cloud.provider", true),
+    ("cloud.platform", true),
+    ("cloud.account.id", true),
+    ("cloud.region", true),
+    ("cloud.availability_zone", true),
+    ("host.id", true),
+    ("host.name", true),
+    ("host.type", true),
+    ("k8s.cluster.name", true),
+    ("gcp.gce.instance_group_manager.name", true),
+    ("gcp.gce.instance_group_manager.region", true),
+    ("gcp.gce.instance_group_manager.zone", true),
+    ("gcp.gce.instance.hostname", false),
+    ("gcp.gce.instance.name", false),
+];
+
+/// Requests carry it so that no web page can make them; answers, so that no other server can.
+const FLAVOR: (&str, &str) = ("metadata-flavor", "Google");
+
+/// Where it is, unless the variable of Google's libraries says otherwise.
+pub(super) fn endpoint() -> String {
+    let chosen = std::env::var("GCE_METADATA_HOST").ok();
+    let chosen = chosen.filter(|it| !it.is_empty());
+    let host = chosen.unwrap_or_else(|| "169.254.169.254".to_owned());
+    match host.contains(':') {
+        true => format!("http://{host}"),
+        false => format!("http://{host}:80"),
+    }
+}
+
+pub(super) async fn detect(config: &GcpConfig, endpoint: &str) -> Result<Attributes, String> {
+    let service = Service::new(endpoint)?;
+    let get = async |name: &str| {
+        let path = format!("/computeMetadata/v1/{name}");
+        let reply = service.ask(Method::GET, &path, &[FLAVOR]).await?;
+        let flavor = reply.headers.get(FLAVOR.0);
+        if flavor.is_none_or(|flavor| flavor != FLAVOR.1) {
+            return Err(service.wrong(
+                &path,
+                "it is not Google's: it did not answer with `Metadata-Flavor: Google`",
+            ));
+        }
+        match reply.status {
+            StatusCode::NOT_FOUND => Ok(String::new()),
+            _ => service.text(&path, &reply),
+        }
+    };
+    let project = get("project/project-id").await?;
+    let id = get("instance/id").await?;
+    let name = get("instance/name").await?;
+    let host_name = get("instance/hostname").await?;
+    let zone = get("instance/zone").await?;
+    let zone = last(&zone);
+    let kind = get("instance/machine-type").await?;
+    let cluster = get("instance/attributes/cluster-name").await?;
+    let creator = get("instance/attributes/created-by").await?;
+    let manager = Manager::of(&creator);
+    let platform = match cluster.is_empty() {
+        true => "gcp_compute_engine",
+        false => "gcp_kubernetes_engine",
+    };
+    let mut found = attributes([
+        ("cloud.provider", "gcp"),
+        ("cloud.platform", platform),
+        ("cloud.account.id", &project),
+        ("cloud.region", region_of(zone)),
+        ("cloud.availability_zone", zone),
+        ("host.id", &id),
+        ("host.name", &name),
+        ("host.type", last(&kind)),
+        ("k8s.cluster.name", &cluster),
+        ("gcp.gce.instance_group_manager.name", manager.name),
+        ("gcp.gce.instance_group_manager.region", manager.region),
+        ("gcp.gce.instance_group_manager.zone", manager.zone),
+        ("gcp.gce.instance.hostname", &host_name),
+        ("gcp.gce.instance.name", &name),
+    ]);
+    config.resource_attributes.apply(ATTRIBUTES, &mut found);
+    Ok(found)
+}
+
+/// What made the instance: `projects/1/zones/z/instanceGroupManagers/name`.
+#[derive(Default)]
+struct Manager<'a> {
+    name: &'a str,
+    region: &'a str,
+    zone: &'a str,
+}
+
+impl<'a> Manager<'a> {
+    fn of(creator: &'a str) -> Self {
+        let parts: Vec<&str> = creator.split('/').collect();
+        let &[_, _, place, value, "instanceGroupManagers", name] = &parts[..] else {
+            return Self::default();
+        };
+        let (region, zone) = match place {
+            "regions" => (value, ""),
+            _ => ("", value),
+        };
+        Self { name, region, zone }
+    }
+}
+
+/// `projects/1/zones/europe-west1-b` is the zone `europe-west1-b`.
+fn last(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
+fn region_of(zone: &str) -> &str {
+    zone.rsplit_once('-').map_or("", |(region, _)| region)
+}

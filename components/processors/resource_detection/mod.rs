@@ -1,0 +1,228 @@
+//! Adds what this host, its environment and its cloud tell of it, to every resource.
+//!
+//! They are asked at the start, all at once and for a short time. Who does not answer is asked again
+//! later: no start fails for it, and no batch waits.
+
+mod azure;
+mod config;
+mod ec2;
+mod env;
+mod gcp;
+mod metadata;
+mod switches;
+mod system;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+use profcol_component::{
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
+    Stability, StartError, Stop,
+};
+use profcol_profile::Attributes;
+use tokio::time::timeout;
+
+use self::config::Detector;
+pub use self::config::ResourceDetectionConfig;
+use crate::shared::attributes::find;
+
+/// Who did not answer is asked again after a second, two, four: some four minutes in all.
+const RETRIES: u32 = 8;
+
+pub struct ResourceDetectionProcessor {
+    config: ResourceDetectionConfig,
+    places: Places,
+    found: Mutex<Found>,
+    detected: IntCounter,
+    failed: IntCounter,
+}
+
+/// Where the clouds' metadata is.
+struct Places {
+    ec2: String,
+    gcp: String,
+    azure: String,
+}
+
+/// What each detector found last.
+#[derive(Default)]
+struct Found {
+    by_detector: Vec<Option<Attributes>>,
+    merged: Arc<Attributes>,
+}
+
+impl Factory for ResourceDetectionProcessor {
+    const NAME: &'static str = "resource_detection";
+    const ALIASES: &'static [&'static str] = &["resourcedetection"];
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = ResourceDetectionConfig;
+    type Component = dyn Processor;
+
+    fn build(
+        config: &ResourceDetectionConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        Ok(Box::new(Self::new(config, Places::usual(), context)))
+    }
+}
+
+impl ResourceDetectionProcessor {
+    fn new(config: &ResourceDetectionConfig, places: Places, context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
+        Self {
+            config: config.clone(),
+            places,
+            found: Mutex::new(Found {
+                by_detector: vec![None; config.detectors.len()],
+                merged: Arc::default(),
+            }),
+            detected: counter(
+                "profcol_resource_detection_detected",
+                "How many times a detector found what there is to find.",
+            ),
+            failed: counter(
+                "profcol_resource_detection_failed",
+                "How many times a detector found nothing.",
+            ),
+        }
+    }
+
+    /// Asks all of them; says whether one of them did not answer. What it said before stays.
+    async fn detect(&self) -> bool {
+        let limit = self.config.timeout.into();
+        let asked = self.config.detectors.iter().map(async |&detector| {
+            let late = || Err(format!("no answer within {}", self.config.timeout));
+            let answer = timeout(limit, self.ask(detector)).await;
+            (detector, answer.unwrap_or_else(|_| late()))
+        });
+        let answers = join_all(asked).await;
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_failed = false;
+        for ((detector, answer), known) in answers.into_iter().zip(&mut found.by_detector) {
+            let detector = detector.name();
+            match answer {
+                Ok(attributes) => {
+                    self.detected.inc();
+                    tracing::debug!(detector, ?attributes, "detected");
+                    *known = Some(attributes);
+                }
+                Err(error) => {
+                    self.failed.inc();
+                    has_failed = true;
+                    tracing::warn!(detector, error, "detected nothing; it is asked again later");
+                }
+            }
+        }
+        let mut merged = Attributes::new();
+        for attribute in found.by_detector.iter().flatten().flatten() {
+            if find(&merged, &attribute.key).is_none() {
+                merged.push(attribute.clone());
+            }
+        }
+        found.merged = Arc::new(merged);
+        has_failed
+    }
+
+    async fn ask(&self, detector: Detector) -> Result<Attributes, String> {
+        let config = &self.config;
+        match detector {
+            Detector::Env => env::detect(&config.env),
+            Detector::System => {
+                let config = config.system.clone();
+                let detected = tokio::task::spawn_blocking(move || system::detect(&config));
+                let mut found = match detected.await {
+                    Ok(found) => found?,
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    Err(_) => return Err("this process is about to end".to_owned()),
+                };
+                let switches = &self.config.system.resource_attributes;
+                switches.apply(system::ATTRIBUTES, &mut found);
+                Ok(found)
+            }
+            Detector::Ec2 => ec2::detect(&config.ec2, &self.places.ec2).await,
+            Detector::Gcp => gcp::detect(&config.gcp, &self.places.gcp).await,
+            Detector::Azure => azure::detect(&config.azure, &self.places.azure).await,
+        }
+    }
+
+    /// Says whether anything is another.
+    fn apply(&self, detected: &Attributes, attributes: &mut Attributes) -> bool {
+        let mut is_changed = false;
+        for new in detected {
+            match attributes.iter_mut().find(|known| known.key == new.key) {
+                None => attributes.push(new.clone()),
+                Some(known) if self.config.replaces && known.value != new.value => {
+                    known.value = new.value.clone();
+                }
+                Some(_) => continue,
+            }
+            is_changed = true;
+        }
+        is_changed
+    }
+
+    fn merged(&self) -> Arc<Attributes> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&found.merged)
+    }
+
+    fn has_unanswered(&self) -> bool {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.by_detector.iter().any(Option::is_none)
+    }
+}
+
+#[async_trait]
+impl Processor for ResourceDetectionProcessor {
+    async fn start(&self) -> Result<(), StartError> {
+        self.detect().await;
+        Ok(())
+    }
+
+    async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        let detected = self.merged();
+        if !detected.is_empty() {
+            batch
+                .profiles
+                .update_resources(|resource| self.apply(&detected, &mut resource.attributes));
+        }
+        next.consume(batch).await
+    }
+
+    async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
+        let refresh: Duration = self.config.refresh_interval.into();
+        let mut retries = 0;
+        loop {
+            let wait = match self.has_unanswered() && retries < RETRIES {
+                true => Duration::from_secs(1 << retries),
+                false if refresh.is_zero() => break,
+                false => refresh,
+            };
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = tokio::time::sleep(wait) => {}
+            }
+            retries += 1;
+            self.detect().await;
+        }
+        stop.cancelled().await;
+        Ok(())
+    }
+}
+
+// === impl Places ===
+
+impl Places {
+    fn usual() -> Self {
+        Self {
+            ec2: ec2::endpoint(),
+            gcp: gcp::endpoint(),
+            azure: azure::ENDPOINT.to_owned(),
+        }
+    }
+}

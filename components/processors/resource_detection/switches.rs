@@ -1,0 +1,42 @@
+//! `resource_attributes`: which of the attributes that a detector finds are added.
+
+use std::collections::BTreeMap;
+
+use profcol_config::Problems;
+use profcol_profile::Attributes;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a detector may find, and whether it is added unless the configuration says otherwise.
+pub(super) type Known = &'static [(&'static str, bool)];
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(transparent)]
+pub struct Switches(BTreeMap<String, Switch>);
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct Switch {
+    pub enabled: bool,
+}
+
+impl Switches {
+    pub(super) fn validate(&self, known: Known, problems: &mut Problems) {
+        for name in self.0.keys() {
+            if known.iter().all(|(attribute, _)| attribute != name) {
+                let known: Vec<&str> = known.iter().map(|(attribute, _)| *attribute).collect();
+                let message = format!("is not detected here; known are {}", known.join(", "));
+                problems.add(name, message);
+            }
+        }
+    }
+
+    /// Leaves what is switched on; what has no switch, such as tags, was asked for by name.
+    pub(super) fn apply(&self, known: Known, attributes: &mut Attributes) {
+        attributes.retain(|attribute| {
+            let switch = self.0.get(&*attribute.key).map(|switch| switch.enabled);
+            let default = known.iter().find(|(name, _)| *name == &*attribute.key);
+            switch.or(default.map(|(_, on)| *on)).unwrap_or(true)
+        });
+    }
+}

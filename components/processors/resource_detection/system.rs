@@ -1,0 +1,177 @@
+//! What this host says of itself.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{IpAddr, ToSocketAddrs};
+
+use profcol_processes::Host;
+use profcol_profile::{Attributes, KeyValue, Value};
+
+use super::config::{HostnameSource, SystemConfig};
+use super::switches::Known;
+
+/// Those of the Collector, and the kernel's release and machine as `uname` writes them.
+pub(super) const ATTRIBUTES: Known = &[
+    ("host.name", true),
+    ("os.type", true),
+    ("host.id", false),
+    ("host.arch", false),
+    ("host.cpu.vendor.id", false),
+    ("host.cpu.family", false),
+    ("host.cpu.model.id", false),
+    ("host.cpu.model.name", false),
+    ("host.cpu.stepping", false),
+    ("os.description", false),
+    ("os.name", false),
+    ("os.version", false),
+    ("os.build.id", false),
+    (RELEASE, false),
+    (MACHINE, false),
+];
+
+const RELEASE: &str = "os.kernel.release";
+const MACHINE: &str = "os.kernel.machine";
+
+/// Asks DNS, if it is to: not on a thread that moves batches.
+pub(super) fn detect(config: &SystemConfig) -> Result<Attributes, String> {
+    let host = Host::read();
+    let kernel = |name| read(&format!("/proc/sys/kernel/{name}"));
+    let release = kernel("osrelease");
+    let distribution = Distribution::read();
+    let mut attributes = Attributes::new();
+    let mut add = |key: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            attributes.push(KeyValue::new(key, Value::from(value.as_str())));
+        }
+    };
+    add("host.name", host_name(&config.hostname_sources, &host.name));
+    add("host.id", host.id.clone());
+    add("host.arch", Some(architecture().to_owned()));
+    add("os.type", Some("linux".to_owned()));
+    add(
+        "os.description",
+        Some(format!(
+            "{} (Linux {} {} {})",
+            distribution
+                .get("PRETTY_NAME")
+                .unwrap_or("Linux".to_owned()),
+            release.as_deref().unwrap_or_default(),
+            kernel("version").unwrap_or_default(),
+            std::env::consts::ARCH,
+        )),
+    );
+    add("os.name", distribution.get("NAME"));
+    add("os.version", distribution.get("VERSION_ID"));
+    add("os.build.id", distribution.get("BUILD_ID"));
+    add(RELEASE, release);
+    add(MACHINE, Some(std::env::consts::ARCH.to_owned()));
+    let processor = processor(&read("/proc/cpuinfo").unwrap_or_default());
+    for (key, value) in processor {
+        add(key, Some(value));
+    }
+    match attributes.iter().any(|it| &*it.key == "host.name") {
+        true => Ok(attributes),
+        false => Err("none of `hostname_sources` knows the host's name; add `os`".to_owned()),
+    }
+}
+
+/// As OpenTelemetry calls them.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn host_name(sources: &[HostnameSource], name: &str) -> Option<String> {
+    let find = |source: &HostnameSource| match source {
+        HostnameSource::Os => Some(name.to_owned()),
+        HostnameSource::Dns => in_hosts(&read("/etc/hosts").unwrap_or_default(), name)
+            .or_else(|| canonical(name))
+            .or_else(|| by_address(name)),
+        HostnameSource::Cname => canonical(name),
+        HostnameSource::Lookup => by_address(name),
+    };
+    let mut found = sources.iter().filter_map(find);
+    found.find(|found| !found.is_empty())
+}
+
+/// The first name in the line that has this one is the full one.
+pub(super) fn in_hosts(hosts: &str, name: &str) -> Option<String> {
+    hosts.lines().find_map(|line| {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut names = line.split_ascii_whitespace();
+        let address: IpAddr = names.next()?.parse().ok()?;
+        let names: Vec<&str> = names.collect();
+        let full = names.iter().find(|name| name.contains('.'))?;
+        let is_it = names.contains(&name) && !(address.is_loopback() && *full == "localhost");
+        is_it.then(|| (*full).to_owned())
+    })
+}
+
+fn canonical(name: &str) -> Option<String> {
+    let hints = dns_lookup::AddrInfoHints {
+        flags: libc::AI_CANONNAME,
+        ..dns_lookup::AddrInfoHints::default()
+    };
+    let found = dns_lookup::getaddrinfo(Some(name), None, Some(hints)).ok()?;
+    let mut names = found.filter_map(|found| found.ok()?.canonname);
+    full(names.next()?)
+}
+
+fn by_address(name: &str) -> Option<String> {
+    let addresses = (name, 0).to_socket_addrs().ok()?;
+    let addresses = addresses.map(|address| address.ip());
+    let mut names = addresses.filter_map(|address| dns_lookup::lookup_addr(&address).ok());
+    names.find_map(full)
+}
+
+fn full(name: String) -> Option<String> {
+    let name = name.trim_end_matches('.');
+    let is_full = name.contains('.') && name.parse::<IpAddr>().is_err();
+    is_full.then(|| name.to_owned())
+}
+
+/// `/etc/os-release`.
+struct Distribution(HashMap<String, String>);
+
+impl Distribution {
+    fn read() -> Self {
+        let text = read("/etc/os-release").or_else(|| read("/usr/lib/os-release"));
+        let text = text.unwrap_or_default();
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        let plain = |value: &str| value.trim_matches(['"', '\'']).replace("\\\"", "\"");
+        Self(
+            pairs
+                .map(|(key, value)| (key.to_owned(), plain(value)))
+                .collect(),
+        )
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        self.0.get(key).cloned()
+    }
+}
+
+/// What `/proc/cpuinfo` says of the first processor; on aarch64 it has other words.
+pub(super) fn processor(cpuinfo: &str) -> Vec<(&'static str, String)> {
+    let first = cpuinfo.split("\n\n").next().unwrap_or_default();
+    let lines = first.lines().filter_map(|line| line.split_once(':'));
+    let known = |(name, value): (&str, &str)| {
+        let key = match name.trim() {
+            "vendor_id" | "CPU implementer" => "host.cpu.vendor.id",
+            "cpu family" | "CPU architecture" => "host.cpu.family",
+            "model" | "CPU part" => "host.cpu.model.id",
+            "model name" => "host.cpu.model.name",
+            "stepping" | "CPU revision" => "host.cpu.stepping",
+            _ => return None,
+        };
+        Some((key, value.trim().to_owned()))
+    };
+    lines.filter_map(known).collect()
+}
+
+fn read(path: &str) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}

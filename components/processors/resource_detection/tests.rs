@@ -1,0 +1,447 @@
+use std::sync::Mutex;
+
+use profcol_component::testkit::{batch, context, load};
+use profcol_profile::{KeyValue, Profiles};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::*;
+
+#[derive(Default)]
+struct Keep(Mutex<Vec<Profiles>>);
+
+#[async_trait]
+impl Consumer for Keep {
+    async fn consume(&self, batch: Batch) -> Answer {
+        self.0.lock().unwrap().push(batch.profiles);
+        Ok(())
+    }
+}
+
+/// Answers each request by the first row whose beginning it has; hangs up after an answer.
+async fn serve(rows: Vec<(&'static str, &'static str)>) -> Service {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut request = Vec::new();
+            let mut byte = [0];
+            while !request.ends_with(b"\r\n\r\n") && socket.read(&mut byte).await.unwrap_or(0) > 0 {
+                request.push(byte[0]);
+            }
+            let request = String::from_utf8(request).unwrap().to_ascii_lowercase();
+            let rest = request.split_once(' ').unwrap().1;
+            let has = |wanted: &str| wanted.split(' ').all(|part| request.contains(part));
+            let found = rows
+                .iter()
+                .find(|(wanted, _)| has(&wanted.to_ascii_lowercase()));
+            let (status, answer) = match found {
+                Some((_, "hang")) => {
+                    tokio::time::sleep(Duration::from_secs(3600)).await;
+                    continue;
+                }
+                Some((_, "refuse")) => ("401 Unauthorized", ""),
+                Some((_, answer)) => ("200 OK", *answer),
+                None => ("404 Not Found", "nothing here"),
+            };
+            let is_google = rest.starts_with("/computemetadata/") && !answer.contains("<html>");
+            let flavor = if is_google {
+                "Metadata-Flavor: Google\r\n"
+            } else {
+                ""
+            };
+            let length = answer.len();
+            let answer =
+                format!("HTTP/1.1 {status}\r\n{flavor}Content-Length: {length}\r\n\r\n{answer}");
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    Service {
+        endpoint: format!("http://{address}"),
+        _serving: serving,
+    }
+}
+
+/// Ends when it is dropped.
+struct Service {
+    endpoint: String,
+    _serving: JoinSet<()>,
+}
+
+async fn processor(options: &str, endpoint: &str) -> ResourceDetectionProcessor {
+    let places = Places {
+        ec2: endpoint.to_owned(),
+        gcp: endpoint.to_owned(),
+        azure: endpoint.to_owned(),
+    };
+    let options = load(options).unwrap();
+    let processor =
+        ResourceDetectionProcessor::new(&options, places, &context("resource_detection"));
+    processor.start().await.unwrap();
+    processor
+}
+
+fn pairs(attributes: &Attributes) -> Vec<(String, String)> {
+    let text = |it: &KeyValue| {
+        profcol_labels::text(&it.value)
+            .unwrap_or_default()
+            .into_owned()
+    };
+    attributes
+        .iter()
+        .map(|it| (it.key.to_string(), text(it)))
+        .collect()
+}
+
+fn expect(found: &Attributes, expected: &[(&str, &str)]) {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    let expected: Vec<_> = expected.iter().map(owned).collect();
+    assert_eq!(pairs(found), expected);
+}
+
+const DOCUMENT: &str = r#"{"accountId":"123456789012","architecture":"x86_64","availabilityZone":"us-west-2b",
+"billingProducts":null,"imageId":"ami-5fb8c835","instanceId":"i-1234567890abcdef0","instanceType":"t2.micro",
+"privateIp":"10.158.112.84","region":"us-west-2","version":"2017-09-30"}"#;
+
+const EC2: &[(&str, &str)] = &[
+    ("cloud.provider", "aws"),
+    ("cloud.platform", "aws_ec2"),
+    ("cloud.account.id", "123456789012"),
+    ("cloud.region", "us-west-2"),
+    ("cloud.availability_zone", "us-west-2b"),
+    ("host.id", "i-1234567890abcdef0"),
+    ("host.image.id", "ami-5fb8c835"),
+    ("host.name", "ip-10-0-0-1.ec2.internal"),
+    ("host.type", "t2.micro"),
+];
+
+#[tokio::test]
+async fn amazon_is_asked_with_a_token() {
+    let endpoint = serve(vec![
+        (
+            "put /latest/api/token x-aws-ec2-metadata-token-ttl-seconds:",
+            "SECRET",
+        ),
+        (
+            "get /latest/dynamic/instance-identity/document token:\u{20}secret",
+            DOCUMENT,
+        ),
+        (
+            "get /latest/meta-data/hostname secret",
+            "ip-10-0-0-1.ec2.internal",
+        ),
+        ("get /latest/meta-data/tags/instance/team secret", "shop"),
+        (
+            "get /latest/meta-data/tags/instance secret",
+            "team\nbilling",
+        ),
+    ])
+    .await;
+    let found = processor("detectors: [ec2]", &endpoint.endpoint)
+        .await
+        .merged();
+    expect(&found, EC2);
+    let options = "{detectors: [ec2], ec2: {tags: ['^te'], tags_from_imds: true}}";
+    let found = processor(options, &endpoint.endpoint).await.merged();
+    expect(&found, &[EC2, &[("ec2.tag.team", "shop")]].concat());
+}
+
+#[tokio::test]
+async fn amazons_first_version_has_no_tokens() {
+    let endpoint = serve(vec![
+        ("get /latest/dynamic/instance-identity/document", DOCUMENT),
+        ("get /latest/meta-data/hostname", "ip-10-0-0-1.ec2.internal"),
+    ])
+    .await;
+    let found = processor("detectors: [ec2]", &endpoint.endpoint)
+        .await
+        .merged();
+    expect(&found, EC2);
+}
+
+#[tokio::test]
+async fn google_is_asked_with_its_header() {
+    let rows = vec![
+        ("metadata-flavor:\u{20}google /project/project-id", "shop-1"),
+        ("metadata-flavor: /instance/id", "4520031799277581759"),
+        ("metadata-flavor: /instance/name", "web-1"),
+        (
+            "metadata-flavor: /instance/hostname",
+            "web-1.c.shop-1.internal",
+        ),
+        (
+            "metadata-flavor: /instance/zone",
+            "projects/7/zones/europe-west1-b",
+        ),
+        (
+            "metadata-flavor: /instance/machine-type",
+            "projects/7/machineTypes/n1-standard-1",
+        ),
+        (
+            "metadata-flavor: /instance/attributes/created-by",
+            "projects/7/zones/europe-west1-b/instanceGroupManagers/web",
+        ),
+    ];
+    let machine = [
+        ("cloud.provider", "gcp"),
+        ("cloud.platform", "gcp_compute_engine"),
+        ("cloud.account.id", "shop-1"),
+        ("cloud.region", "europe-west1"),
+        ("cloud.availability_zone", "europe-west1-b"),
+        ("host.id", "4520031799277581759"),
+        ("host.name", "web-1"),
+        ("host.type", "n1-standard-1"),
+        ("gcp.gce.instance_group_manager.name", "web"),
+        ("gcp.gce.instance_group_manager.zone", "europe-west1-b"),
+    ];
+    let endpoint = serve(rows.clone()).await;
+    expect(
+        &processor("detectors: [gcp]", &endpoint.endpoint)
+            .await
+            .merged(),
+        &machine,
+    );
+    let cluster = ("metadata-flavor: /instance/attributes/cluster-name", "prod");
+    let endpoint = serve([vec![cluster], rows].concat()).await;
+    let found = processor("detectors: [gcp]", &endpoint.endpoint)
+        .await
+        .merged();
+    let found = pairs(&found);
+    for expected in [
+        ("cloud.platform", "gcp_kubernetes_engine"),
+        ("k8s.cluster.name", "prod"),
+    ] {
+        assert!(
+            found
+                .iter()
+                .any(|(key, value)| (&**key, &**value) == expected),
+            "{found:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn azure_is_asked_with_its_header_and_attributes_are_switched() {
+    let endpoint = serve(vec![(
+        "get /metadata/instance/compute?api-version= metadata:\u{20}true",
+        r#"{"location":"westus","name":"vm-1","vmId":"02aab8a4","vmSize":"Standard_A1","subscriptionId":"8d10da13",
+        "resourceGroupName":"shop","vmScaleSetName":"","zone":"2","tagsList":[{"name":"team","value":"web"},{"name":"x","value":"y"}]}"#,
+    )])
+    .await;
+    let options = "{detectors: [azure], azure: {tags: [^team$], resource_attributes: {
+        cloud.availability_zone: {enabled: true}, azure.vm.name: {enabled: false}, host.name: {enabled: true}}}}";
+    let found = processor(options, &endpoint.endpoint).await.merged();
+    expect(
+        &found,
+        &[
+            ("cloud.provider", "azure"),
+            ("cloud.platform", "azure_vm"),
+            ("cloud.account.id", "8d10da13"),
+            ("cloud.region", "westus"),
+            ("cloud.availability_zone", "2"),
+            ("host.id", "02aab8a4"),
+            ("host.name", "vm-1"),
+            ("azure.vm.size", "Standard_A1"),
+            ("azure.resourcegroup.name", "shop"),
+            ("azure.tag.team", "web"),
+        ],
+    );
+}
+
+#[tokio::test]
+async fn no_start_fails_for_a_service_that_is_absent_hangs_or_talks_rubbish() {
+    let absent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let absent = format!("http://{}", absent.local_addr().unwrap());
+    let long: &'static str = "x".repeat(100_000).leak();
+    let services = [
+        serve(vec![("", "hang")]).await,
+        serve(vec![("", "refuse")]).await,
+        serve(vec![("", "{rubbish")]).await,
+        serve(vec![("", "{}")]).await,
+        serve(vec![("", "\u{7}\n")]).await,
+        serve(vec![("", long)]).await,
+        serve(vec![]).await,
+    ];
+    let served = services.iter().map(|it| it.endpoint.as_str());
+    for endpoint in served.chain([absent.as_str(), "http://127.0.0.1:1", "nonsense"]) {
+        let options =
+            "{detectors: [ec2, azure, system], timeout: 300ms, system: {hostname_sources: [os]}}";
+        let processor = processor(options, endpoint).await;
+        let found = pairs(&processor.merged());
+        assert_eq!(processor.failed.get(), 2, "{endpoint}: {found:?}");
+        assert!(found.iter().any(|(key, _)| key == "host.name"), "{found:?}");
+    }
+    // Who answers everything is not Google's.
+    let portal = serve(vec![("", "<html>log in")]).await;
+    let processor = processor("detectors: [gcp]", &portal.endpoint).await;
+    assert_eq!((processor.failed.get(), processor.merged().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_did_not_answer_is_asked_again_and_what_was_found_stays() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let options = "{detectors: [azure], refresh_interval: 10s}";
+    let processor = Arc::new(processor(options, &format!("http://{address}")).await);
+    assert!(processor.merged().is_empty());
+    let stop = Stop::new();
+    let next = Arc::new(Keep::default());
+    let mut running = JoinSet::new();
+    running.spawn(Arc::clone(&processor).run(next, stop.clone()));
+    let listener = TcpListener::bind(address).await.unwrap();
+    let (mut socket, _) = listener.accept().await.unwrap();
+    let body = r#"{"vmId":"1","name":"vm"}"#;
+    let _ = socket.read(&mut [0; 1000]).await.unwrap();
+    let answer = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    socket.write_all(answer.as_bytes()).await.unwrap();
+    while processor.merged().is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // The next time it hangs up.
+    drop(listener.accept().await.unwrap());
+    let failed = processor.failed.get();
+    while processor.failed.get() == failed {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!processor.merged().is_empty());
+    stop.cancel();
+    running.join_next().await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_is_detected_replaces_or_only_adds() {
+    let system = "system: {hostname_sources: [os], resource_attributes: {os.kernel.release: {enabled: true}}}";
+    for (options, replaced) in [("", true), ("override: false,", false)] {
+        let processor =
+            processor(&format!("{{detectors: [system], {options} {system}}}"), "").await;
+        let mut batch = batch(1);
+        batch.profiles.update_resources(|resource| {
+            resource.attributes = vec![KeyValue::new("os.type", "mine"), KeyValue::new("a", "b")];
+            true
+        });
+        let keep = Keep::default();
+        processor.process(batch, &keep).await.unwrap();
+        let left = keep.0.into_inner().unwrap().remove(0);
+        let resource = left.model().resources[0].resource.clone().unwrap();
+        let found = pairs(&resource.attributes);
+        let os = if replaced { "linux" } else { "mine" };
+        assert_eq!(
+            found[..2],
+            [("os.type".into(), os.into()), ("a".into(), "b".into())]
+        );
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+        let release = ("os.kernel.release".to_owned(), release.trim().to_owned());
+        assert!(found.contains(&release), "{found:?}");
+        assert!(
+            !found.iter().any(|(key, _)| key == "host.arch"),
+            "it is off: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn the_environments_attributes_are_read_as_the_sdks_read_them() {
+    for (text, expected) in [
+        ("", Ok(vec![])),
+        ("a=b", Ok(vec![("a", "b")])),
+        (" a = b , c=d=e, ", Ok(vec![("a", "b"), ("c", "d=e")])),
+        ("a=1,a=2", Ok(vec![("a", "2")])),
+        ("a=x%2Cy%20z", Ok(vec![("a", "x,y z")])),
+        ("a=", Ok(vec![("a", "")])),
+        ("a", Err("\"a\" is not key=value")),
+        ("a=b,=c", Err("\"=c\" is not key=value")),
+        ("a=%2", Err("has a %")),
+        ("a=%+1", Err("has a %")),
+        ("a=%é", Err("has a %")),
+    ] {
+        match (env::parse(text), expected) {
+            (Ok(found), Ok(expected)) => expect(&found, &expected),
+            (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+            (found, expected) => panic!("{text:?}: {found:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_full_name_stands_in_hosts() {
+    let hosts = "127.0.0.1 localhost\n127.0.1.1 web.example.org web # me\n::1 localhost\nrubbish web\n10.0.0.1\tdb.example.org db";
+    for (name, expected) in [
+        ("web", Some("web.example.org")),
+        ("db", Some("db.example.org")),
+        ("localhost", None),
+        ("other", None),
+    ] {
+        assert_eq!(system::in_hosts(hosts, name).as_deref(), expected, "{name}");
+    }
+}
+
+#[test]
+fn processors_are_read_of_either_architecture() {
+    let check = |text: &str, expected: &[&str]| {
+        let found = system::processor(text);
+        let found: Vec<String> = found
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        assert_eq!(found, expected);
+    };
+    check(
+        "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 85\nmodel name\t: Intel(R) Xeon(R)\nstepping\t: 7\n\nvendor_id : x",
+        &[
+            "host.cpu.vendor.id=GenuineIntel",
+            "host.cpu.family=6",
+            "host.cpu.model.id=85",
+            "host.cpu.model.name=Intel(R) Xeon(R)",
+            "host.cpu.stepping=7",
+        ],
+    );
+    check(
+        "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\nCPU revision\t: 1\n",
+        &[
+            "host.cpu.vendor.id=0x41",
+            "host.cpu.family=8",
+            "host.cpu.model.id=0xd0c",
+            "host.cpu.stepping=1",
+        ],
+    );
+    check("", &[]);
+}
+
+#[test]
+fn says_what_is_wrong_with_the_options() {
+    for (options, expected) in [
+        (
+            "detectors: [ec3]",
+            "detectors::0: invalid detector key: \"ec3\"",
+        ),
+        (
+            "timeout: 0s",
+            "timeout: must be positive: a start never waits for ever",
+        ),
+        (
+            "system: {resource_attributes: {host.size: {enabled: true}}}",
+            "system::resource_attributes::host.size: is not detected here; known are host.name, os.type",
+        ),
+        (
+            "ec2: {tags: [a]}",
+            "ec2::tags: Amazon's API is not asked for tags",
+        ),
+        (
+            "azure: {tags: ['(']}",
+            "azure::tags::0: \"(\" is no regular expression",
+        ),
+        (
+            "fail_on_missing_metadata: true",
+            "fail_on_missing_metadata: is not supported",
+        ),
+    ] {
+        let error = load::<ResourceDetectionConfig>(options).unwrap_err();
+        assert!(error.contains(expected), "{options}: {error}");
+    }
+}

@@ -1,0 +1,32 @@
+//! Actions on attributes: what `resource` does to resources and `attributes` to samples.
+
+mod change;
+mod config;
+
+use profcol_component::{BuildError, Metadata};
+use profcol_profile::Attributes;
+
+use self::change::Change;
+pub use self::config::Action;
+pub(crate) use self::config::check;
+
+/// Actions, ready to be carried out in their order.
+pub(crate) struct Changes(Vec<Change>);
+
+impl Changes {
+    pub fn new(actions: &[Action]) -> Result<Self, BuildError> {
+        let changes = actions.iter().map(|action| {
+            Change::new(action).ok_or_else(|| BuildError(format!("cannot carry out {action:?}")))
+        });
+        Ok(Self(changes.collect::<Result<_, _>>()?))
+    }
+
+    /// Returns whether anything is different now.
+    pub fn apply(&self, attributes: &mut Attributes, metadata: &Metadata) -> bool {
+        let mut changed = false;
+        for change in &self.0 {
+            changed |= change.apply(attributes, metadata);
+        }
+        changed
+    }
+}

@@ -1,0 +1,146 @@
+//! Profiles for tests of processors, made of attributes and shown by them.
+
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use profcol_component::{Answer, Batch, Consumer, Outcome, Processor};
+use profcol_profile::{
+    AttributeIdx, AttributeRef, Attributes, Dictionary, Interner, KeyValue, Model, Profile,
+    Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, Validation, Value,
+};
+
+/// Keeps what it is given.
+#[derive(Default)]
+pub(crate) struct Keep(Mutex<Vec<Profiles>>);
+
+/// Attributes of a resource, of its profile, and of each sample, as `key=value` with spaces
+/// between; a value of digits is a number.
+pub(crate) type Told<'a> = (&'a str, &'a str, &'a [&'a str]);
+
+impl Keep {
+    pub fn into_inner(self) -> Vec<Profiles> {
+        self.0.into_inner().unwrap()
+    }
+}
+
+#[async_trait]
+impl Consumer for Keep {
+    async fn consume(&self, batch: Batch) -> Answer {
+        self.0.lock().unwrap().push(batch.profiles);
+        batch.finalizers.settle(Outcome::Delivered);
+        Ok(())
+    }
+}
+
+/// As they come over the network: bytes, not decoded. Each sample counts 1, its profile begins at `time`.
+pub(crate) fn received(resources: &[Told<'_>], time: u64) -> Profiles {
+    let mut rows = Interner::new();
+    let resources = resources.iter().map(|(resource, profile, samples)| {
+        let mut columns = Samples::default();
+        for sample in *samples {
+            columns.push(SampleRef {
+                attributes: &indices(&mut rows, sample),
+                values: &[1],
+                ..SampleRef::default()
+            });
+        }
+        let profile = Profile {
+            samples: columns,
+            time_unix_nano: time,
+            attributes: indices(&mut rows, profile),
+            profile_id: Some([1; 16]),
+            ..Profile::default()
+        };
+        ResourceProfiles {
+            resource: Some(Arc::new(Resource {
+                attributes: pairs(resource),
+                ..Resource::default()
+            })),
+            scopes: vec![ScopeProfiles {
+                profiles: vec![Arc::new(profile)],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }
+    });
+    let resources = resources.collect();
+    let model = Model {
+        dictionary: Arc::new(rows.finish()),
+        resources,
+    };
+    let wire = Profiles::from_model(model).to_wire();
+    let received = Profiles::from_wire(wire, Validation::Reject).unwrap();
+    received.profiles
+}
+
+/// What a processor passes on.
+pub(crate) async fn processed(processor: &dyn Processor, profiles: Profiles) -> Vec<Profiles> {
+    let keep = Keep::default();
+    processor
+        .process(Batch::new(profiles), &keep)
+        .await
+        .unwrap();
+    keep.into_inner()
+}
+
+/// A line for each resource, profile and sample, by its attributes.
+pub(crate) fn shown(profiles: &Profiles) -> Vec<String> {
+    let model = profiles.model();
+    let mut lines = Vec::new();
+    for row in &model.resources {
+        let resource = row.resource.as_deref().cloned().unwrap_or_default();
+        lines.push(text(resource.attributes.iter()));
+        for profile in row.scopes.iter().flat_map(|scope| &scope.profiles) {
+            lines.push(format!(
+                "  {}",
+                list(&model.dictionary, &profile.attributes)
+            ));
+            for sample in profile.samples.iter() {
+                lines.push(format!(
+                    "    {}",
+                    list(&model.dictionary, sample.attributes)
+                ));
+            }
+        }
+    }
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
+}
+
+fn pairs(told: &str) -> Attributes {
+    let pairs = told.split_whitespace().map(|pair| {
+        let (key, value) = pair.split_once('=').unwrap();
+        let number = value.parse::<i64>().map(Value::from);
+        KeyValue::new(key, number.unwrap_or_else(|_| value.into()))
+    });
+    pairs.collect()
+}
+
+fn indices(rows: &mut Interner, told: &str) -> Vec<AttributeIdx> {
+    let indices = pairs(told).into_iter().map(|KeyValue { key, value }| {
+        let key = rows.string(&key);
+        let unit = rows.string("");
+        let value = &value;
+        rows.attribute(AttributeRef { key, value, unit })
+    });
+    indices.collect()
+}
+
+fn list(dictionary: &Dictionary, list: &[AttributeIdx]) -> String {
+    let attributes: Attributes = list
+        .iter()
+        .map(|&index| {
+            let row = dictionary.attributes.get(index).unwrap();
+            KeyValue::new(dictionary.strings.get(row.key), row.value.clone())
+        })
+        .collect();
+    text(attributes.iter())
+}
+
+fn text<'a>(attributes: impl Iterator<Item = &'a KeyValue>) -> String {
+    let pairs =
+        attributes.map(|KeyValue { key, value }| format!("{key}={}", crate::values::text(value)));
+    pairs.collect::<Vec<_>>().join(" ")
+}

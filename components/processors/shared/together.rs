@@ -1,0 +1,54 @@
+//! Puts profiles of equal resources and scopes together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profcol_profile::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles};
+
+type ResourceKey = (Option<Arc<Resource>>, Arc<str>);
+type ScopeKey = (usize, Option<Arc<Scope>>, Arc<str>);
+
+/// Resources in the order in which they were met, each with its scopes in theirs.
+#[derive(Default)]
+pub(crate) struct Together {
+    pub resources: Vec<ResourceProfiles>,
+    places: HashMap<ResourceKey, usize>,
+    scopes: HashMap<ScopeKey, usize>,
+}
+
+impl Together {
+    pub fn add(
+        &mut self,
+        row: &ResourceProfiles,
+        resource: Option<Arc<Resource>>,
+        scope: Option<&ScopeProfiles>,
+        profile: Option<Arc<Profile>>,
+    ) {
+        let next = self.resources.len();
+        let key = (resource.clone(), Arc::clone(&row.schema_url));
+        let place = *self.places.entry(key).or_insert(next);
+        if place == next {
+            self.resources.push(ResourceProfiles {
+                resource,
+                scopes: Vec::new(),
+                schema_url: Arc::clone(&row.schema_url),
+            });
+        }
+        let (Some(scope), Some(group)) = (scope, self.resources.get_mut(place)) else {
+            return;
+        };
+        let next = group.scopes.len();
+        let key = (place, scope.scope.clone(), Arc::clone(&scope.schema_url));
+        let place = *self.scopes.entry(key).or_insert(next);
+        if place == next {
+            group.scopes.push(ScopeProfiles {
+                scope: scope.scope.clone(),
+                profiles: Vec::new(),
+                schema_url: Arc::clone(&scope.schema_url),
+            });
+        }
+        if let Some(group) = group.scopes.get_mut(place) {
+            group.profiles.extend(profile);
+        }
+    }
+}

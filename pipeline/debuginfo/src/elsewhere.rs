@@ -1,0 +1,301 @@
+//! Whether the DWARF of a file is in another one.
+//!
+//! Compilers leave most of it in `.dwo` files when they are told to (`-gsplit-dwarf`), which may be
+//! packed into a `.dwp`; `dwz` moves what several files have in common into one that these refer to.
+//! What is left names functions for nobody who has this file alone, and some readers that find it
+//! look at nothing else.
+
+use std::io::{self, Read};
+
+use flate2::read::ZlibDecoder;
+use object::elf::{
+    CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, SHF_COMPRESSED, SHT_SYMTAB,
+};
+use object::{LittleEndian, pod};
+
+use crate::Source;
+use crate::elf::{Elf, LE, SectionHeader, has_data};
+
+/// Where it is instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// In `.dwo` files or a `.dwp`.
+    Split,
+    /// In a file that `dwz` made.
+    Common,
+}
+
+/// Units that are looked at: executables of gigabytes have fewer.
+const MOST_UNITS: usize = 100_000;
+/// How much is decompressed to get from one unit to the next, in all.
+const MOST_DECOMPRESSED: u64 = 64 << 20;
+/// Descriptions of units that are read, which only the older form of split DWARF needs.
+const MOST_ABBREVIATIONS: u64 = 4 << 20;
+/// Of those for one unit: that of its first entry is the first one.
+const NEAREST: usize = 4096;
+/// What a decompressor may hold.
+const WINDOW_LOG: u32 = 23;
+
+/// None where it is in the file, or what there is can be used without the rest.
+pub fn elsewhere<S: Source + ?Sized>(source: &S, elf: &Elf) -> Option<Elsewhere> {
+    if has_skeleton(source, elf) {
+        return Some(Elsewhere::Split);
+    }
+    let is_common = [&b".gnu_debugaltlink"[..], b".debug_sup"]
+        .iter()
+        .any(|name| elf.find(name).is_some());
+    // Without a table of symbols it is better than nothing.
+    let is_symtab =
+        |section: &SectionHeader| section.sh_type.get(LE) == SHT_SYMTAB && has_data(section);
+    (is_common && elf.sections.iter().any(is_symtab)).then_some(Elsewhere::Common)
+}
+
+fn has_skeleton<S: Source + ?Sized>(source: &S, elf: &Elf) -> bool {
+    let Some(mut info) = Bytes::of(source, elf, "info") else {
+        return false;
+    };
+    let mut abbreviations = None;
+    for _ in 0..MOST_UNITS {
+        // Damage is for others to refuse.
+        let Ok(Some(unit)) = info.unit() else {
+            return false;
+        };
+        match unit {
+            Unit::Skeleton => return true,
+            Unit::Other => {}
+            Unit::Old { described_at, code } => {
+                // Only split DWARF has it before version 5.
+                if section(elf, "addr").is_none() {
+                    continue;
+                }
+                let known = abbreviations.get_or_insert_with(|| all(source, elf));
+                let description = usize::try_from(described_at).ok();
+                let description = description.and_then(|at| known.get(at..));
+                let description = description.unwrap_or_default();
+                let nearest = description.get(..NEAREST).unwrap_or(description);
+                if names_dwo(nearest, code) {
+                    return true;
+                }
+            }
+        }
+    }
+    false
+}
+
+fn all<S: Source + ?Sized>(source: &S, elf: &Elf) -> Vec<u8> {
+    let mut all = Vec::new();
+    if let Some(bytes) = Bytes::of(source, elf, "abbrev") {
+        // What came before an error is as good as it was.
+        let _ = bytes.take(MOST_ABBREVIATIONS).read_to_end(&mut all);
+    }
+    all
+}
+
+fn section<'e>(elf: &'e Elf, name: &str) -> Option<&'e SectionHeader> {
+    let named = |beginning| elf.find(format!("{beginning}{name}").as_bytes());
+    named(".debug_").or_else(|| named(".zdebug_"))
+}
+
+/// Whether the entry with this code, of those described here, has the name of a `.dwo` file.
+fn names_dwo(mut descriptions: &[u8], code: u64) -> bool {
+    const DWO_NAME: u64 = 0x2130;
+    const IMPLICIT_CONSTANT: u64 = 0x21;
+    let mut next = || leb128(&mut descriptions);
+    loop {
+        let (Some(described), Some(_tag)) = (next(), next()) else {
+            return false;
+        };
+        // Whether it has children.
+        if described == 0 || next().is_none() {
+            return false;
+        }
+        loop {
+            let (Some(attribute), Some(form)) = (next(), next()) else {
+                return false;
+            };
+            if form == IMPLICIT_CONSTANT && next().is_none() {
+                return false;
+            }
+            match attribute {
+                0 if described == code => return false,
+                0 => break,
+                DWO_NAME if described == code => return true,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A number, or that many bits of one that is too long.
+fn leb128(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    Some(number)
+}
+
+enum Unit {
+    Skeleton,
+    Other,
+    /// Of a version before 5: its first entry has this code, by the descriptions there.
+    Old {
+        described_at: u64,
+        code: u64,
+    },
+}
+
+/// A section from its beginning to its end, decompressed.
+enum Bytes<'s, S: ?Sized> {
+    Plain { source: &'s S, at: u64, end: u64 },
+    Packed(io::Take<Box<dyn Read + 's>>),
+}
+
+impl<'s, S: Source + ?Sized> Bytes<'s, S> {
+    fn of(source: &'s S, elf: &Elf, name: &str) -> Option<Self> {
+        let section = section(elf, name)?;
+        let at = section.sh_offset.get(LE);
+        let end = at.checked_add(section.sh_size.get(LE))?;
+        let mut bytes = Self::Plain { source, at, end };
+        if elf.name(section).starts_with(b".z") {
+            // The older way to compress, with a header of its own.
+            bytes.skip(12).ok()?;
+            return Some(Self::packed(ZlibDecoder::new(bytes)));
+        }
+        let is_packed = section.sh_flags.get(LE) & u64::from(SHF_COMPRESSED) != 0;
+        if is_packed {
+            bytes.unpacked()
+        } else {
+            Some(bytes)
+        }
+    }
+
+    fn unpacked(mut self) -> Option<Self> {
+        type Header = CompressionHeader64<LittleEndian>;
+        let mut header = [0; size_of::<Header>()];
+        self.read_exact(&mut header).ok()?;
+        let (header, _) = pod::from_bytes::<Header>(&header).ok()?;
+        match header.ch_type.get(LE) {
+            ELFCOMPRESS_ZLIB => Some(Self::packed(ZlibDecoder::new(self))),
+            ELFCOMPRESS_ZSTD => {
+                let mut decoder = zstd::Decoder::new(self).ok()?;
+                decoder.window_log_max(WINDOW_LOG).ok()?;
+                Some(Self::packed(decoder))
+            }
+            _ => None,
+        }
+    }
+
+    fn packed(decoder: impl Read + 's) -> Self {
+        let decoder: Box<dyn Read + 's> = Box::new(decoder);
+        Self::Packed(decoder.take(MOST_DECOMPRESSED))
+    }
+
+    /// The next unit; none at the end.
+    fn unit(&mut self) -> io::Result<Option<Unit>> {
+        const SKELETON: u8 = 4;
+        const LONG: u32 = u32::MAX;
+        let mut head = [0; 4];
+        if let Err(error) = self.read_exact(&mut head) {
+            let is_end = error.kind() == io::ErrorKind::UnexpectedEof;
+            return if is_end { Ok(None) } else { Err(error) };
+        }
+        let is_long = u32::from_le_bytes(head) == LONG;
+        let mut left = u64::from(u32::from_le_bytes(head));
+        if is_long {
+            left = self.number::<8>(&mut left)?;
+        }
+        let version = self.number::<2>(&mut left)?;
+        let unit = if version >= 5 {
+            match self.number::<1>(&mut left)? as u8 {
+                SKELETON => Unit::Skeleton,
+                _ => Unit::Other,
+            }
+        } else {
+            let described_at = match is_long {
+                true => self.number::<8>(&mut left)?,
+                false => self.number::<4>(&mut left)?,
+            };
+            let _address_size = self.number::<1>(&mut left)?;
+            // Longer ones than this are of no first entry.
+            let code = match self.number::<1>(&mut left)? {
+                code if code & 0x80 == 0 => code,
+                code => code & 0x7f | self.number::<1>(&mut left)? << 7,
+            };
+            Unit::Old { described_at, code }
+        };
+        self.skip(left)?;
+        Ok(Some(unit))
+    }
+
+    /// A number of `N` bytes of the `left` ones.
+    fn number<const N: usize>(&mut self, left: &mut u64) -> io::Result<u64> {
+        *left = left
+            .checked_sub(N as u64)
+            .ok_or(io::ErrorKind::InvalidData)?;
+        let mut bytes = [0; 8];
+        let (of_number, _) = bytes.split_at_mut(N);
+        self.read_exact(of_number)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn skip(&mut self, count: u64) -> io::Result<()> {
+        match self {
+            Self::Plain { at, .. } => *at = at.saturating_add(count),
+            Self::Packed(bytes) => {
+                io::copy(&mut bytes.take(count), &mut io::sink())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<S: Source + ?Sized> Read for Bytes<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain { source, at, end } => {
+                let left = usize::try_from(end.saturating_sub(*at)).unwrap_or(usize::MAX);
+                let most = buffer.len().min(left);
+                let buffer = buffer.get_mut(..most).unwrap_or_default();
+                source.read_at(buffer, *at)?;
+                *at = at.saturating_add(most as u64);
+                Ok(most)
+            }
+            Self::Packed(bytes) => bytes.read(buffer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_name_of_a_dwo_file_in_the_right_entry() {
+        // Code, tag, children; then attributes with their forms, and two zeros.
+        let with = &[1, 0x11, 0, 0x10, 0x17, 0xb0, 0x42, 0x0e, 0, 0][..];
+        let without = &[2, 0x11, 0, 0x10, 0x17, 0x03, 0x21, 0x7f, 0, 0][..];
+        let check = |descriptions: &[&[u8]], code, expected| {
+            let descriptions = descriptions.concat();
+            assert_eq!(
+                names_dwo(&descriptions, code),
+                expected,
+                "{descriptions:x?}"
+            );
+        };
+        check(&[with, without], 1, true);
+        check(&[with, without], 2, false);
+        check(&[without, with], 1, true);
+        check(&[without, with], 3, false);
+        check(&[with, &[0], with], 2, false);
+        for end in 0..with.len() - 3 {
+            check(&[&with[..end.min(7)]], 1, false);
+        }
+        check(&[&[0xff; 64]], 1, false);
+    }
+}

@@ -1,0 +1,57 @@
+//! What `profcol` does when it is told nothing: the first thing that a new user sees.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::host::{PROFCOL, Running, can_profile};
+use crate::toolchain::Workshop;
+
+#[test]
+fn without_a_configuration_the_host_is_profiled_with_names() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    let _busy = Running::start(&busy, &["60"]);
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    let errors = folder.path().join("errors");
+    let started = Command::new(PROFCOL)
+        .args(["--set", "exporters.top.interval=2s"])
+        .args(["--set", "receivers.ebpf_cpu.interval=1s"])
+        .current_dir(folder.path())
+        .stdout(File::create(&said).unwrap())
+        .stderr(File::create(&errors).unwrap())
+        .stdin(Stdio::null())
+        .spawn();
+    let mut profcol = Running::of(started.unwrap());
+    let text = |path: &Path| fs::read_to_string(path).unwrap();
+    let is_told = |text: &str| {
+        let function = text.lines().any(|line| line.contains("  work  [busy]"));
+        let process = text.lines().any(|line| line.contains("%  busy "));
+        function && process
+    };
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !is_told(&text(&said)) && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(200));
+    }
+    profcol.interrupt();
+    let (said, errors) = (text(&said), text(&errors));
+    assert!(is_told(&said), "{said}\n{errors}");
+    assert_eq!(errors.lines().count(), 3, "{errors}");
+    let profiles = fs::read_dir(folder.path().join("profiles")).unwrap();
+    let profiles: Vec<_> = profiles.map(|file| file.unwrap().path()).collect();
+    assert!(!profiles.is_empty(), "{errors}");
+    assert!(
+        profiles
+            .iter()
+            .all(|path| path.to_string_lossy().ends_with(".pb.gz")),
+        "{profiles:?}"
+    );
+}

@@ -1,0 +1,133 @@
+//! A server that dies of one record, and lives on for all who do not send it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use profcol_profile::{
+    Function, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile,
+    Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, ValueType,
+};
+
+use crate::backend::wait_until;
+use crate::dialogue::agent;
+use crate::script::Script;
+
+const DEADLY: &str = "deadly";
+/// Enough that some are on their way whenever the server dies.
+const BATCHES: usize = 200;
+
+/// A sample whose resource has this name.
+fn batch(name: &str) -> Profiles {
+    let mut rows = Interner::new();
+    let filename = rows.string("/bin/program");
+    let mapping = rows.mapping(MappingRef {
+        mapping: Mapping {
+            filename,
+            ..Mapping::default()
+        },
+        attributes: &[],
+    });
+    let name_of_function = rows.string("work");
+    let function = rows.function(Function {
+        name: name_of_function,
+        system_name: name_of_function,
+        ..Function::default()
+    });
+    let location = rows.location(LocationRef {
+        location: Location {
+            mapping,
+            ..Location::default()
+        },
+        lines: &[Line {
+            function,
+            ..Line::default()
+        }],
+        attributes: &[],
+    });
+    let stack = rows.stack(&[location]);
+    let mut samples = Samples::default();
+    samples.push(SampleRef {
+        stack,
+        values: &[1],
+        ..SampleRef::default()
+    });
+    let count = ValueType {
+        kind: rows.string("samples"),
+        unit: rows.string("count"),
+    };
+    let profile = Profile {
+        sample_type: Some(count),
+        period_type: Some(count),
+        samples,
+        time_unix_nano: 1_700_000_000_000_000_000,
+        duration_nano: 1_000_000_000,
+        ..Profile::default()
+    };
+    Profiles::from_model(Model {
+        dictionary: Arc::new(rows.finish()),
+        resources: vec![ResourceProfiles {
+            resource: Some(Arc::new(Resource {
+                attributes: vec![KeyValue::new("batch", name)],
+                ..Resource::default()
+            })),
+            scopes: vec![ScopeProfiles {
+                profiles: vec![Arc::new(profile)],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }],
+    })
+}
+
+/// The names of all that arrived.
+fn arrived(server: &Script) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for taken in server.all_taken() {
+        for resource in &taken.model().resources {
+            let attributes = &resource.resource.as_ref().unwrap().attributes;
+            let name = attributes.iter().find(|found| &*found.key == "batch");
+            names.insert(name.unwrap().value.as_str().unwrap().to_owned());
+        }
+    }
+    names
+}
+
+#[test]
+fn a_record_of_which_the_server_dies_is_given_up_and_all_others_arrive() {
+    let mut server = Script::new();
+    server.dies_of(DEADLY);
+    let options = "schema: v1, sending_queue: {num_consumers: 4}, \
+                   retry_on_failure: {initial_interval: 20ms, max_interval: 20ms}";
+    let (mut process, client) = agent(server.address, options);
+    let mut deaths = 0;
+    let mut expected = BTreeSet::new();
+    let mut is_given_up = false;
+    for number in 0..BATCHES {
+        if number == 3 {
+            client.send(&batch(DEADLY)).unwrap();
+        }
+        let name = format!("good {number}");
+        client.send(&batch(&name)).unwrap();
+        expected.insert(name);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        if server.is_dead() {
+            deaths += 1;
+            server = server.revived();
+        }
+        is_given_up |= process.output().contains("dropped_samples");
+        if is_given_up && number > 20 {
+            break;
+        }
+    }
+    assert!(is_given_up, "{}", process.output());
+    wait_until("all others to arrive", || arrived(&server) == expected);
+    // Once among others and three times alone; and where it came again before others were answered.
+    assert!((4..=8).contains(&deaths), "{deaths}");
+    process.wait_for_output("to say why", |said| {
+        let lines = said.lines().filter(|line| line.contains("dropped_samples"));
+        let lines: Vec<_> = lines.collect();
+        lines.len() == 1
+            && lines[0].contains("each time this batch was sent alone the connection ended")
+    });
+    assert!(!server.is_dead());
+}

@@ -1,0 +1,103 @@
+//! `cargo xtask kubernetes-test`: profcol beside a real Kubernetes API server (`tests/kubernetes`).
+//!
+//! The server is built from its published modules into `target/peers`; that takes too long for CI, which replays what
+//! the server answered here (`UPDATE=1` writes it down anew).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::process;
+use crate::report::Report;
+use crate::workspace::Workspace;
+
+const VERSION: &str = "34.4";
+
+/// Modules that the server's own repository replaces by folders of it.
+const STAGING: &str = "api apiextensions-apiserver apimachinery apiserver cli-runtime client-go cloud-provider \
+    cluster-bootstrap code-generator component-base component-helpers controller-manager cri-api cri-client \
+    csi-translation-lib dynamic-resource-allocation endpointslice externaljwt kube-aggregator \
+    kube-controller-manager kube-proxy kube-scheduler kubectl kubelet metrics mount-utils \
+    pod-security-admission sample-apiserver";
+
+const MAIN: &str = "package main
+
+import (
+	\"os\"
+
+	\"k8s.io/component-base/cli\"
+	\"k8s.io/kubernetes/cmd/kube-apiserver/app\"
+)
+
+func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }
+";
+
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    for (program, package) in [
+        ("go", "golang"),
+        ("etcd", "etcd-server"),
+        ("curl", "curl"),
+        ("openssl", "openssl"),
+    ] {
+        if !process::succeeds(Command::new("which").arg(program)) {
+            report.skip(
+                "the tests beside a Kubernetes API server",
+                &format!("no {program} here (Debian: {package})"),
+            );
+            return Ok(());
+        }
+    }
+    let server = build(&workspace.target.join("peers"))?;
+    let arguments = [
+        "test",
+        "-p",
+        "profcol",
+        "--test",
+        "kubernetes",
+        "--",
+        "--nocapture",
+    ];
+    process::run(
+        workspace
+            .cargo(&arguments)
+            .env("PROFCOL_KUBE_APISERVER", server),
+    )
+}
+
+/// Builds the server, unless it is there from the same recipe.
+fn build(peers: &Path) -> Result<PathBuf> {
+    let program = peers.join("kube-apiserver");
+    let stamp = peers.join("kube-apiserver.stamp");
+    let module = module();
+    if program.exists() && fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == module) {
+        return Ok(program);
+    }
+    let folder = peers.join("kube-apiserver-build");
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("failed to create {}", folder.display()))?;
+    for (name, text) in [("go.mod", &*module), ("main.go", MAIN)] {
+        fs::write(folder.join(name), text).with_context(|| format!("failed to write {name}"))?;
+    }
+    let go = |arguments: &[&str]| {
+        let mut command = Command::new("nice");
+        command.arg("go").args(arguments).current_dir(&folder);
+        process::run(&mut command)
+    };
+    go(&["mod", "tidy"])?;
+    go(&["build", "-ldflags=-s -w", "-o", "../kube-apiserver", "."])?;
+    fs::write(&stamp, module).with_context(|| format!("failed to write {}", stamp.display()))?;
+    Ok(program)
+}
+
+fn module() -> String {
+    let replaced = STAGING
+        .split_whitespace()
+        .map(|name| format!("replace k8s.io/{name} => k8s.io/{name} v0.{VERSION}\n"));
+    let replaced: String = replaced.collect();
+    format!(
+        "module profcol/kube-apiserver\n\ngo 1.24.0\n\n\
+         require k8s.io/kubernetes v1.{VERSION}\nrequire k8s.io/component-base v0.{VERSION}\n\n{replaced}"
+    )
+}
