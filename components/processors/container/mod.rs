@@ -33,7 +33,7 @@ use self::described::Wanted;
 use self::directory::Directory;
 use self::runtime::Socket;
 use self::watch::Watch;
-use crate::shared::attributes::{CGROUP, add_missing, text_of};
+use crate::shared::lookup::{CGROUP, add_missing, text_of};
 use crate::shared::patience::Patience;
 
 /// How long a command waits for a runtime.

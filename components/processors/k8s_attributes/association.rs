@@ -11,7 +11,7 @@ use profcol_processes::{container, pod_uid};
 use profcol_profile::{Attributes, KeyValue};
 
 use super::objects;
-use crate::shared::attributes::{CGROUP, find, text_of};
+use crate::shared::lookup::{CGROUP, find, text_of};
 
 /// A pod that runs has it under this name where the API has another: the pod is a static one.
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";

@@ -14,7 +14,7 @@ use super::objects::{self, Meta, MetaOnly, Object};
 use super::records::{Kind, Other, Pod};
 use super::rules::Rules;
 use super::texts::Texts;
-use crate::shared::attributes::add_missing;
+use crate::shared::lookup::add_missing;
 
 /// Pods with it are passed over.
 const IGNORE: &str = "opentelemetry.io/k8s-processor/ignore";

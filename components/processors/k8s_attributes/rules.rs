@@ -12,7 +12,7 @@ use super::directory::Known;
 use super::objects::{self, Meta};
 use super::records::{Container, Controller, Kind, Other, Pod, Run};
 use super::texts::Texts;
-use crate::shared::attributes::{add_missing, text_of};
+use crate::shared::lookup::{add_missing, text_of};
 
 const OTEL_ANNOTATION: &str = "resource.opentelemetry.io/";
 /// Its uid stands for the cluster's.

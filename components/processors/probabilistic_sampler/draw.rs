@@ -7,7 +7,7 @@ use profcol_profile::Attributes;
 use ring::digest::{Context, SHA256};
 
 use super::config::{By, ProbabilisticSamplerConfig};
-use crate::shared::attributes::{PID, find};
+use crate::shared::lookup::{PID, find};
 use crate::values::text;
 
 /// What tells hosts, and what on them tells processes, from each other.

@@ -20,8 +20,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 pub use self::config::ProbabilisticSamplerConfig;
 use self::draw::Draw;
-use crate::shared::attributes::{PID, find};
 use crate::shared::left::pass_left;
+use crate::shared::lookup::{PID, find};
 
 pub struct ProbabilisticSampler {
     draw: Draw,

@@ -12,8 +12,8 @@ use profcol_profile::{KeyValue, Value, attributes_size};
 
 use super::service::{self, VARIABLES};
 use super::{Attributes, Described, PID, ProcessConfig, find, text_of};
-use crate::shared::attributes::add_missing;
 use crate::shared::generations::Generations;
+use crate::shared::lookup::add_missing;
 
 /// About how much memory is spent on processes: some thousands of them.
 const BYTES: usize = 16 << 20;

@@ -22,7 +22,7 @@ use profcol_profile::Attributes;
 
 pub use self::config::ProcessConfig;
 use self::library::{Asked, Known, Library};
-use crate::shared::attributes::{PID, find, text_of};
+use crate::shared::lookup::{PID, find, text_of};
 
 pub struct ProcessProcessor {
     config: ProcessConfig,
@@ -147,7 +147,7 @@ pub fn describe(config: &ProcessConfig, pid: u32) -> Option<Attributes> {
     library.learn_host(Host::read());
     let known = library.read(&Asked::running(pid))?;
     let mut attributes = Attributes::new();
-    crate::shared::attributes::add_missing(&mut attributes, [(PID, Some(i64::from(pid).into()))]);
+    crate::shared::lookup::add_missing(&mut attributes, [(PID, Some(i64::from(pid).into()))]);
     known.fill(&mut attributes);
     if config.service_name {
         service::add_name(&mut attributes, &known);

@@ -3,7 +3,7 @@
 use profcol_profile::Attributes;
 
 use super::Known;
-use crate::shared::attributes::{add_missing, find, text_of};
+use crate::shared::lookup::{add_missing, find, text_of};
 
 const SERVICE_NAME: &str = "service.name";
 

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 
 use self::config::Detector;
 pub use self::config::ResourceDetectionConfig;
-use crate::shared::attributes::find;
+use crate::shared::lookup::find;
 
 /// Who did not answer is asked again after a second, two, four: some four minutes in all.
 const RETRIES: u32 = 8;

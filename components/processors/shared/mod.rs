@@ -1,10 +1,10 @@
 //! What several processors need.
 
 pub(crate) mod actions;
-pub(crate) mod attributes;
 pub(crate) mod generations;
 pub(crate) mod left;
 pub(crate) mod lists;
+pub(crate) mod lookup;
 pub(crate) mod patience;
 pub(crate) mod rules;
 pub(crate) mod sightings;

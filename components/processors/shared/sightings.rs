@@ -3,7 +3,7 @@
 use profcol_component::Sighting;
 use profcol_profile::ResourceProfiles;
 
-use super::attributes::{PID, find};
+use super::lookup::{PID, find};
 
 /// The process in each of its profiles; none where the resource has no `process.pid`.
 pub(crate) fn sightings(row: &ResourceProfiles) -> impl Iterator<Item = Sighting> {

@@ -8,7 +8,7 @@ use profcol_profile::{
     AttributeIdx, Dictionary, LocationIdx, LocationRef, MappingIdx, MappingRef, Model, StackIdx,
 };
 
-use crate::shared::attributes::{PID, find};
+use crate::shared::lookup::{PID, find};
 
 /// Processes that are tried for a file.
 const MAX_PROCESSES: usize = 4;

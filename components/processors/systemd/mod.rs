@@ -13,7 +13,7 @@ use profcol_profile::{Attributes, Value};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::attributes::{CGROUP, add_missing, text_of};
+use crate::shared::lookup::{CGROUP, add_missing, text_of};
 
 pub struct SystemdProcessor;
 

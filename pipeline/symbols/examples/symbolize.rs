@@ -1,38 +1,34 @@
-//! Names addresses of a file: `symbolize FILE ADDRESS...`, or addresses from standard input.
-
-#![allow(clippy::print_stdout, reason = "its output is its purpose")]
+//! Names addresses of a file that come from standard input, as `llvm-symbolizer` does.
+//!
+//! `symbolize [--no-demangle] FILE < ADDRESSES`
 
 use std::fs::File;
-use std::io::BufRead;
+use std::io::{BufRead, BufWriter, Write};
 use std::rc::Rc;
 
 use profcol_symbols::{Style, Symbols, demangle};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let file = File::open(arguments.next().ok_or("which file?")?)?;
-    let mut symbols = Symbols::read(Rc::new(file), || None, 1 << 30)?;
-    let mut addresses: Vec<String> = arguments.collect();
-    if addresses.is_empty() {
-        addresses = std::io::stdin().lock().lines().collect::<Result<_, _>>()?;
-    }
-    for address in addresses {
-        let number = u64::from_str_radix(address.trim().trim_start_matches("0x"), 16)?;
-        match symbols.find(number) {
-            Ok(frames) => {
-                for frame in frames {
-                    let name = demangle(&frame.name, Style::Full).unwrap_or(frame.name);
-                    let file = if frame.file.is_empty() {
-                        "??"
-                    } else {
-                        &frame.file
-                    };
-                    println!("{name}\n{file}:{}:{}", frame.line, frame.column);
-                }
-            }
-            Err(_) => println!("??\n??:0:0"),
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let is_plain = arguments.first().is_some_and(|it| it == "--no-demangle");
+    let path = arguments.pop().ok_or("which file?")?;
+    let mut symbols = Symbols::read(Rc::new(File::open(path)?), || None, 1 << 30)?;
+    let mut output = BufWriter::new(std::io::stdout().lock());
+    for address in std::io::stdin().lock().lines() {
+        let address = u64::from_str_radix(address?.trim_start_matches("0x"), 16)?;
+        for frame in symbols.find(address).unwrap_or_default() {
+            let shown = match is_plain {
+                true => None,
+                false => demangle(&frame.name, Style::Full),
+            };
+            let name = shown.unwrap_or(frame.name);
+            writeln!(
+                output,
+                "{name}\n{}:{}:{}",
+                frame.file, frame.line, frame.column
+            )?;
         }
-        println!();
+        writeln!(output)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::io::{Cursor, Read};
 use std::rc::Rc;
 
 use flate2::read::ZlibDecoder;
+use lzma_rust2::XzReader;
 use object::elf::{
     CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, PT_LOAD, SHF_COMPRESSED,
 };
@@ -13,6 +14,9 @@ use profcol_debuginfo::elf::{Elf, LE, SectionHeader, has_data};
 use profcol_debuginfo::{Refused, Source};
 
 use crate::view::{Fuel, Section};
+
+/// What unpacking xz may take beside what comes out: its highest level takes 64 MiB.
+const MAX_XZ_KIB: u32 = 96 << 10;
 
 pub struct Image {
     pub elf: Elf,
@@ -38,6 +42,11 @@ impl Image {
             source,
             unpacked: Cell::new(max_unpacked),
         })
+    }
+
+    /// How many bytes may still be unpacked.
+    pub fn unpacked_left(&self) -> u64 {
+        self.unpacked.get()
     }
 
     pub fn segments(&self) -> Vec<Segment> {
@@ -78,6 +87,25 @@ impl Image {
         let size = header.ch_size.get(LE);
         let kind = header.ch_type.get(LE);
         self.unpack(section, packed, size, kind)
+    }
+
+    /// The small symbol table that some distributions leave in stripped executables, as a file of its own.
+    pub fn mini(&self) -> Result<Option<Vec<u8>>, Refused> {
+        let Some(section) = self.elf.find(b".gnu_debugdata") else {
+            return Ok(None);
+        };
+        let packed = self.packed(section)?;
+        let mut file = Vec::new();
+        let most = self.unpacked.get();
+        let reader = XzReader::new_mem_limit(Cursor::new(packed), false, MAX_XZ_KIB);
+        let read = reader.take(most).read_to_end(&mut file);
+        read.map_err(|error| Refused::Unreadable {
+            what: "the symbols in .gnu_debugdata",
+            offset: section.sh_offset.get(LE),
+            error,
+        })?;
+        self.unpacked.set(most - file.len() as u64);
+        Ok(Some(file))
     }
 
     /// As GNU's tools compressed before it was in the standard: a magic word and the size.

@@ -1,7 +1,7 @@
 //! An executable in, the names of its code out.
 //!
 //! * [`Symbols`]: of an address in an ELF file the functions, inlined ones included, with file and
-//!   line, from DWARF where there is some and from the symbol table else.
+//!   line, from DWARF where there is some, else from Go's own table or the symbol tables.
 //! * [`demangle()`]: names as their language writes them.
 //!
 //! Files come from anybody who may start a process, and are read by a process with many rights: they
@@ -11,6 +11,7 @@
 
 mod demangle;
 mod dwarf;
+mod go;
 mod image;
 mod symbols;
 mod table;

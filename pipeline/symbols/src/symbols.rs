@@ -6,6 +6,7 @@ use std::sync::Arc;
 use profcol_debuginfo::{Refused, Source};
 
 use crate::dwarf::DebugInfo;
+use crate::go::GoTable;
 use crate::image::{Image, Segment};
 use crate::table::SymbolTable;
 
@@ -32,7 +33,10 @@ pub enum Unresolved {
 
 pub struct Symbols {
     segments: Vec<Segment>,
-    table: Option<SymbolTable>,
+    tables: Vec<SymbolTable>,
+    go: Option<GoTable>,
+    /// Bytes of files that were in others.
+    inner: usize,
     debug: Option<DebugInfo>,
     damage: Option<Refused>,
 }
@@ -48,7 +52,9 @@ impl Symbols {
         let image = Image::read(source, max_unpacked)?;
         let mut symbols = Self {
             segments: image.segments(),
-            table: None,
+            tables: Vec::new(),
+            go: None,
+            inner: 0,
             debug: None,
             damage: None,
         };
@@ -61,23 +67,29 @@ impl Symbols {
                 Err(refused) => symbols.damage = Some(refused),
             }
         }
-        if symbols.table.is_none() && symbols.debug.is_none() {
+        if symbols.tables.is_empty() && symbols.go.is_none() && symbols.debug.is_none() {
             return Err(symbols.damage.unwrap_or(Refused::NoNames));
         }
         Ok(symbols)
     }
 
-    /// What this file has; damage to one part is no reason to do without the other.
+    /// What this file has; damage to one part is no reason to do without the others.
     fn add(&mut self, image: &Image) {
-        match SymbolTable::read(image) {
-            Ok(Some(table)) => self.table = Some(table),
-            Ok(None) => {}
-            Err(refused) => self.damage = Some(refused),
+        let table = SymbolTable::read(image);
+        self.tables.extend(unless_damaged(&mut self.damage, table));
+        let debug = DebugInfo::read(image);
+        self.debug = unless_damaged(&mut self.damage, debug).or(self.debug.take());
+        let go = GoTable::read(image);
+        self.go = unless_damaged(&mut self.damage, go).or(self.go.take());
+        if self.debug.is_some() {
+            return;
         }
-        match DebugInfo::read(image) {
-            Ok(Some(debug)) => self.debug = Some(debug),
-            Ok(None) => {}
-            Err(refused) => self.damage = Some(refused),
+        let mini = image.mini();
+        if let Some(file) = unless_damaged(&mut self.damage, mini) {
+            self.inner += file.len();
+            let mini = Image::read(Rc::new(file), image.unpacked_left());
+            let table = mini.and_then(|mini| SymbolTable::read(&mini));
+            self.tables.extend(unless_damaged(&mut self.damage, table));
         }
     }
 
@@ -106,7 +118,17 @@ impl Symbols {
             debug.find(address, &mut frames);
             is_exhausted = debug.is_exhausted();
         }
-        let name = self.table.as_ref().and_then(|table| table.find(address));
+        // Assembly has no function in DWARF.
+        if frames
+            .last()
+            .is_none_or(|outermost| outermost.name.is_empty())
+            && let Some(frame) = self.go.as_ref().and_then(|go| go.find(address))
+        {
+            frames = vec![frame];
+        }
+        // Of two the one that begins later: the other's size may not be known.
+        let found = self.tables.iter().filter_map(|table| table.find(address));
+        let name = found.max_by_key(|(start, _)| *start).map(|(_, name)| name);
         match (frames.last_mut(), name) {
             // The linker's name says more than that of an entry, which may be without its scope.
             (Some(outermost), Some(name)) => outermost.name = name,
@@ -125,9 +147,9 @@ impl Symbols {
 
     /// About how many bytes it holds.
     pub fn weight(&self) -> usize {
-        let table = self.table.as_ref().map_or(0, SymbolTable::weight);
+        let tables: usize = self.tables.iter().map(SymbolTable::weight).sum();
         let debug = self.debug.as_ref().map_or(0, DebugInfo::weight);
-        size_of::<Self>() + table + debug
+        size_of::<Self>() + self.inner + tables + debug
     }
 
     /// Gives up what was not asked for the longest until it holds no more than that, or cannot hold less
@@ -143,11 +165,19 @@ impl Symbols {
 
     /// Gives up what is only there to read faster.
     pub fn forget_blocks(&self) {
-        if let Some(table) = &self.table {
-            table.forget_blocks();
+        self.tables.iter().for_each(SymbolTable::forget_blocks);
+        if let Some(go) = &self.go {
+            go.forget_blocks();
         }
         if let Some(debug) = &self.debug {
             debug.forget_blocks();
         }
     }
+}
+
+fn unless_damaged<T>(damage: &mut Option<Refused>, part: Result<Option<T>, Refused>) -> Option<T> {
+    part.unwrap_or_else(|refused| {
+        *damage = Some(refused);
+        None
+    })
 }

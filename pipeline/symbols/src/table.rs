@@ -60,8 +60,8 @@ impl SymbolTable {
         Ok(None)
     }
 
-    /// The name of the function with this address.
-    pub fn find(&self, address: u64) -> Option<String> {
+    /// Start and name of the function with this address.
+    pub fn find(&self, address: u64) -> Option<(u64, String)> {
         let after = self.rows.partition_point(|row| row.address <= address);
         let row = self.rows.get(after.checked_sub(1)?)?;
         if row.size > 0 && address - row.address >= u64::from(row.size) {
@@ -70,6 +70,7 @@ impl SymbolTable {
         self.fuel.fill(READS);
         let name = self.names.view().text_at(row.name as usize);
         name.filter(|name| !name.is_empty())
+            .map(|name| (row.address, name))
     }
 
     pub fn weight(&self) -> usize {

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use self::recorded::{container, event, pod, uid};
 use self::server::{Answer, Asked, Server};
 use super::*;
-use crate::shared::attributes::{CGROUP, find};
+use crate::shared::lookup::{CGROUP, find};
 
 /// Far beyond what anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
