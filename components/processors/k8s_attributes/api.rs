@@ -10,7 +10,7 @@ use kube::core::params::{ListParams, WatchParams};
 use kube::core::request::Request;
 use kube::{Client, Config};
 
-use super::config::{AuthType, K8sAttributesConfig};
+use super::config::{AuthType, K8sAttributesConfig, KubeletConfig, Origin};
 use super::records::Kind;
 use super::selection::Selection;
 
@@ -31,6 +31,8 @@ struct Access {
     auth_type: AuthType,
     kube_config_path: String,
     context: String,
+    /// In the place of the API server.
+    kubelet: Option<KubeletConfig>,
 }
 
 /// Objects of one kind.
@@ -66,6 +68,7 @@ impl Server {
                 auth_type: config.auth_type,
                 kube_config_path: config.kube_config_path.clone(),
                 context: config.context.clone(),
+                kubelet: (config.source == Origin::Kubelet).then(|| config.kubelet.clone()),
             },
             client: Mutex::new(None),
         }
@@ -99,9 +102,16 @@ impl Access {
                     "found no service account ({error}): outside of a pod use auth_type: kubeConfig"
                 )
             })?,
-            AuthType::None => anonymous()?,
+            AuthType::None => match &self.kubelet {
+                Some(kubelet) => Config::new(url(&kubelet.endpoint)?),
+                None => anonymous()?,
+            },
             AuthType::KubeConfig | AuthType::Tls => self.by_file().await?,
         };
+        if let Some(kubelet) = &self.kubelet {
+            config.cluster_url = url(&kubelet.endpoint)?;
+            config.accept_invalid_certs |= kubelet.insecure_skip_verify;
+        }
         // Who asks waits by itself, and is told why.
         config.default_retry = false;
         let builder = ClientBuilder::try_from(config).map_err(|error| error.to_string())?;
@@ -138,13 +148,14 @@ fn anonymous() -> Result<Config, String> {
         true => format!("[{host}]"),
         false => host,
     };
-    let url = format!("https://{host}:{port}");
-    let url = url
-        .parse()
-        .map_err(|error| format!("{url} is no address of a server: {error}"))?;
-    let mut config = Config::new(url);
+    let mut config = Config::new(url(&format!("https://{host}:{port}"))?);
     config.accept_invalid_certs = true;
     Ok(config)
+}
+
+fn url(text: &str) -> Result<http::Uri, String> {
+    text.parse()
+        .map_err(|error| format!("{text:?} is no URL: {error}"))
 }
 
 // === impl Query ===
@@ -165,6 +176,19 @@ impl Query {
             path,
             selection,
         }
+    }
+
+    /// All pods of a kubelet's node.
+    pub fn of_kubelet() -> Self {
+        Self {
+            kind: Kind::Pod,
+            path: "/pods".to_owned(),
+            selection: Selection::default(),
+        }
+    }
+
+    fn is_of_kubelet(&self) -> bool {
+        self.path == "/pods"
     }
 
     /// Of all kinds but pods the metadata say all that is needed.
@@ -206,6 +230,9 @@ impl Query {
 
     /// The rule of a role that grants what is needed.
     pub fn rule(&self) -> String {
+        if self.is_of_kubelet() {
+            return "add to the service account's ClusterRole: {apiGroups: [\"\"], resources: [nodes/proxy], verbs: [get]}".to_owned();
+        }
         let role = match (&*self.selection.namespace, self.kind.is_namespaced()) {
             ("", _) | (_, false) => "ClusterRole".to_owned(),
             (namespace, true) => format!("Role in namespace {namespace}"),

@@ -30,6 +30,8 @@ const NOT_OF_THE_POD: [&str; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Connection,
+    /// The connection, where the resource does not say by itself where it runs: an agent sends what others did.
+    Sender,
     /// The attribute, or what the path of the process's cgroup tells.
     Container,
     PodUid,
@@ -86,7 +88,7 @@ impl Source {
             Self::PodUid,
             address("k8s.pod.ip"),
             address("ip"),
-            Self::Connection,
+            Self::Sender,
             address("host.name"),
         ]
     }
@@ -108,7 +110,7 @@ impl Source {
         match self {
             Self::Container => Aspect::Container,
             Self::PodUid => Aspect::PodUid,
-            Self::Connection | Self::Address(_) => Aspect::Address,
+            Self::Connection | Self::Sender | Self::Address(_) => Aspect::Address,
             Self::Attribute(name) => Aspect::Attribute(Arc::clone(name)),
         }
     }
@@ -117,6 +119,11 @@ impl Source {
         let filled = |text: Arc<str>| (!text.is_empty()).then_some(text);
         match self {
             Self::Connection => peer.map(|peer| peer.to_canonical().to_string().into()),
+            Self::Sender => {
+                let says_where = ["container.id", CGROUP].map(|key| find(attributes, key));
+                let is_silent = says_where.iter().all(Option::is_none);
+                is_silent.then(|| Self::Connection.value(attributes, peer))?
+            }
             Self::Container => container_of(attributes),
             Self::PodUid => text_of(attributes, "k8s.pod.uid").or_else(|| {
                 let cgroup = find(attributes, CGROUP)?.as_str()?;
@@ -180,6 +187,17 @@ impl Associations {
                 text: joined(values?),
             })
         })
+    }
+
+    /// The address of a resource's pod, as far as the resource and its sender tell it.
+    pub fn address_of_resource(
+        &self,
+        attributes: &Attributes,
+        peer: Option<IpAddr>,
+    ) -> Option<Arc<str>> {
+        let sources = self.rules.iter().flat_map(|(rule, _)| &rule.sources);
+        let mut addresses = sources.filter(|source| source.aspect() == Aspect::Address);
+        addresses.find_map(|source| source.value(attributes, peer))
     }
 
     /// The keys under which a pod is known. `attributes` are those made of it.

@@ -14,7 +14,11 @@ const MOST_SOURCES: usize = 4;
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct K8sAttributesConfig {
-    /// How to reach the API server: with the pod's service account, a kubeconfig file, or without saying who asks.
+    /// Who tells of pods.
+    pub source: Origin,
+    /// With `source: kubelet`: where it is.
+    pub kubelet: KubeletConfig,
+    /// Who asks: the pod's service account, who a kubeconfig file says, or nobody in particular.
     pub auth_type: AuthType,
     /// With `kubeConfig`: the file. Empty is what `KUBECONFIG` says, or `~/.kube/config`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -40,6 +44,28 @@ pub struct K8sAttributesConfig {
     pub max_pods: u32,
     /// How long a pod that was deleted is remembered, for its last profiles.
     pub keep_deleted_for: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// The API server, which is watched.
+    #[default]
+    Api,
+    /// The kubelet of this node, which is asked when a pod is not known: of its pods alone, and nothing but them.
+    Kubelet,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct KubeletConfig {
+    /// Its URL, such as `https://${env:K8S_NODE_NAME}:10250`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub endpoint: String,
+    /// Do not check its certificate, which many kubelets sign by themselves.
+    pub insecure_skip_verify: bool,
+    /// It is not asked more often.
+    pub poll_interval: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -282,6 +308,8 @@ pub struct ExcludedPod {
 impl Default for K8sAttributesConfig {
     fn default() -> Self {
         Self {
+            source: Origin::default(),
+            kubelet: KubeletConfig::default(),
             auth_type: AuthType::default(),
             kube_config_path: String::new(),
             context: String::new(),
@@ -294,6 +322,16 @@ impl Default for K8sAttributesConfig {
             wait_for_metadata_timeout: Duration::from_secs(10),
             max_pods: 200_000,
             keep_deleted_for: Duration::from_secs(120),
+        }
+    }
+}
+
+impl Default for KubeletConfig {
+    fn default() -> Self {
+        Self {
+            endpoint: String::new(),
+            insecure_skip_verify: false,
+            poll_interval: Duration::from_secs(10),
         }
     }
 }
@@ -347,12 +385,21 @@ impl Config for K8sAttributesConfig {
                 }
             }
         }
+        match self.source {
+            Origin::Api => {
+                if !self.kubelet.endpoint.is_empty() {
+                    problems.add("kubelet::endpoint", "is only for source: kubelet");
+                }
+            }
+            Origin::Kubelet => self.check_kubelet(problems),
+        }
         if self.max_pods == 0 {
             problems.add("max_pods", "has to be at least 1");
         }
         for (key, value) in [
             ("wait_for_metadata_timeout", self.wait_for_metadata_timeout),
             ("keep_deleted_for", self.keep_deleted_for),
+            ("kubelet::poll_interval", self.kubelet.poll_interval),
         ] {
             if value.is_negative() {
                 problems.add(key, "must not be negative");
@@ -393,6 +440,57 @@ impl Config for K8sAttributesConfig {
                 );
             }
         }
+    }
+}
+
+impl K8sAttributesConfig {
+    /// A kubelet knows the pods of its node and nothing of the cluster.
+    fn check_kubelet(&self, problems: &mut Problems) {
+        let url = self.kubelet.endpoint.parse::<http::Uri>();
+        if !url.is_ok_and(|url| url.scheme().is_some() && url.host().is_some()) {
+            problems.add(
+                "kubelet::endpoint",
+                "needs a URL such as https://${env:K8S_NODE_NAME}:10250",
+            );
+        }
+        let filter = &self.filter;
+        let filters = [&filter.node, &filter.node_from_env_var, &filter.namespace];
+        if filters.iter().any(|filter| !filter.is_empty())
+            || !filter.labels.is_empty()
+            || !filter.fields.is_empty()
+        {
+            problems.add("filter", "a kubelet tells of all pods of its node");
+        }
+        for (position, field) in self.extract.metadata.iter().enumerate() {
+            if field.is_of_another_object() {
+                problems.add(
+                    &format!("extract::metadata::{position}"),
+                    "does not stand in the pod, and a kubelet knows nothing else: it takes source: api",
+                );
+            }
+        }
+        for (list, keys) in [
+            ("labels", &self.extract.labels),
+            ("annotations", &self.extract.annotations),
+        ] {
+            for (position, key) in keys.iter().enumerate() {
+                if key.from != From::Pod {
+                    problems.add(
+                        &format!("extract::{list}::{position}::from"),
+                        "a kubelet knows only pods: it takes source: api",
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Field {
+    fn is_of_another_object(self) -> bool {
+        matches!(
+            self,
+            Self::DeploymentUid | Self::CronJobUid | Self::NodeUid | Self::ClusterUid
+        )
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use profcol_component::{Gauge, IntCounter};
-use profcol_profile::Attributes;
+use profcol_profile::{Attributes, Value};
 use regex::Regex;
 
 use super::association::{Associations, Key};
@@ -14,6 +14,7 @@ use super::objects::{self, Meta, MetaOnly, Object};
 use super::records::{Kind, Other, Pod};
 use super::rules::Rules;
 use super::texts::Texts;
+use crate::shared::attributes::add_missing;
 
 /// Pods with it are passed over.
 const IGNORE: &str = "opentelemetry.io/k8s-processor/ignore";
@@ -124,6 +125,12 @@ impl Directory {
             None if has_key => Found::Unknown,
             None => Found::NoKey,
         }
+    }
+
+    /// Adds only the address from which a resource seems to come.
+    pub fn note_address(&self, attributes: &mut Attributes, peer: Option<IpAddr>) -> bool {
+        let address = self.associations.address_of_resource(attributes, peer);
+        add_missing(attributes, [("k8s.pod.ip", address.map(Value::Str))])
     }
 
     pub fn change_pods(&self, change: Change<objects::Pod>) {

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use kube::core::WatchEvent;
 use profcol_component::IntCounter;
 use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use super::api::{Failure, Query, Server, WATCH_PATIENCE};
@@ -66,6 +67,26 @@ impl Follower {
             match step {
                 // A server that ends each watch at once is not asked without a pause, either.
                 Ok(()) => sleep(SHORTEST_PAUSE.saturating_sub(began.elapsed())).await,
+                Err(failure) => self.endure(failure).await,
+            }
+        }
+    }
+
+    /// Reads everything once, and again whenever somebody asks for what was not there, after `interval` at the earliest.
+    pub async fn poll<T>(
+        mut self,
+        mut on: impl FnMut(Change<T>),
+        questions: &Notify,
+        interval: Duration,
+    ) where
+        T: Object + DeserializeOwned,
+    {
+        loop {
+            match self.list(&mut on).await {
+                Ok(()) => {
+                    sleep(interval).await;
+                    questions.notified().await;
+                }
                 Err(failure) => self.endure(failure).await,
             }
         }

@@ -28,11 +28,14 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
     Stability, StartError, Stop,
 };
+use profcol_profile::Resource;
 use regex::Regex;
+use tokio::sync::Notify;
 
 use self::api::{Query, Server};
 use self::association::Associations;
 pub use self::config::K8sAttributesConfig;
+use self::config::Origin;
 use self::directory::{Directory, Found, Parts};
 use self::follow::Follower;
 use self::health::Health;
@@ -46,6 +49,8 @@ pub struct K8sAttributes {
     server: Arc<Server>,
     health: Arc<Health>,
     directory: Directory,
+    /// That somebody asked for a pod that is not known.
+    questions: Notify,
     /// From the start until they run.
     followers: Mutex<Vec<(Kind, Follower)>>,
     found: IntCounter,
@@ -77,7 +82,7 @@ impl K8sAttributes {
         let excluded = config.exclude.pods.iter().map(|pod| Regex::new(&pod.name));
         let excluded: Result<_, regex::Error> = excluded.collect();
         let directory = Directory::new(Parts {
-            rules: Rules::new(&config.extract)?,
+            rules: Rules::new(&config.extract, config.source)?,
             associations: Associations::new(rules.collect::<Result<_, _>>()?),
             excluded: excluded.map_err(|error| error.to_string())?,
             max_pods: config.max_pods as usize,
@@ -98,6 +103,7 @@ impl K8sAttributes {
             server: Arc::new(Server::new(config)),
             health: Arc::new(Health::new(context.status.clone())),
             directory,
+            questions: Notify::new(),
             followers: Mutex::default(),
             found: counter(
                 "profcol_k8s_attributes_found",
@@ -132,7 +138,10 @@ impl K8sAttributes {
             "Requests that the API server did not answer as it should.",
             &[("processor", &id), ("resource", kind.plural())],
         );
-        let query = Query::new(kind, selection);
+        let query = match self.config.source {
+            Origin::Api => Query::new(kind, selection),
+            Origin::Kubelet => Query::of_kubelet(),
+        };
         let health = Arc::clone(&self.health);
         Follower::new(Arc::clone(&self.server), query, failures, health)
     }
@@ -153,6 +162,11 @@ impl K8sAttributes {
 
     async fn follow(&self, kind: Kind, follower: Follower) {
         match kind {
+            Kind::Pod if self.config.source == Origin::Kubelet => {
+                let on = |change| self.directory.change_pods(change);
+                let interval = self.config.kubelet.poll_interval.into();
+                follower.poll(on, &self.questions, interval).await;
+            }
             Kind::Pod => {
                 follower
                     .run(|change| self.directory.change_pods(change))
@@ -202,8 +216,16 @@ impl Processor for K8sAttributes {
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let (mut found, mut unknown) = (0, 0);
+        let peer = batch.peer;
+        if self.config.passthrough {
+            let note = |resource: &mut Resource| {
+                self.directory.note_address(&mut resource.attributes, peer)
+            };
+            batch.profiles.update_resources(note);
+            return next.consume(batch).await;
+        }
         batch.profiles.update_resources(|resource| {
-            match self.directory.fill(&mut resource.attributes, None) {
+            match self.directory.fill(&mut resource.attributes, peer) {
                 Found::Known { is_changed } => {
                     found += 1;
                     is_changed
@@ -215,6 +237,9 @@ impl Processor for K8sAttributes {
                 Found::NoKey => false,
             }
         });
+        if unknown > 0 {
+            self.questions.notify_one();
+        }
         self.found.inc_by(found);
         self.unknown.inc_by(unknown);
         next.consume(batch).await

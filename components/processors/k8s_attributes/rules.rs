@@ -7,7 +7,7 @@ use profcol_profile::{Attributes, KeyValue, Value};
 use regex::Regex;
 
 use super::association::container_of;
-use super::config::{ExtractConfig, Field, From, KeyConfig};
+use super::config::{ExtractConfig, Field, From, KeyConfig, Origin};
 use super::directory::Known;
 use super::objects::{self, Meta};
 use super::records::{Container, Controller, Kind, Other, Pod, Run};
@@ -25,6 +25,8 @@ pub(super) struct Rules {
     keys: Vec<KeyRule>,
     otel_annotations: bool,
     derives_deployment: bool,
+    /// Whether there is nothing but pods.
+    has_only_pods: bool,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,7 @@ const CONTROLLERS: [(Kind, Field, Field); 4] = [
 ];
 
 impl Rules {
-    pub fn new(config: &ExtractConfig) -> Result<Self, String> {
+    pub fn new(config: &ExtractConfig, origin: Origin) -> Result<Self, String> {
         let fields: BTreeSet<Field> = config.metadata.iter().copied().collect();
         let named = fields.into_iter().map(|field| {
             let name = serde_json::to_value(field).map_err(|error| error.to_string())?;
@@ -85,7 +87,8 @@ impl Rules {
             fields: named.collect::<Result<_, String>>()?,
             keys: keys.collect::<Result<_, _>>()?,
             otel_annotations: config.otel_annotations,
-            derives_deployment: config.deployment_name_from_replicaset,
+            derives_deployment: config.deployment_name_from_replicaset || origin == Origin::Kubelet,
+            has_only_pods: origin == Origin::Kubelet,
         })
     }
 
@@ -101,6 +104,7 @@ impl Rules {
     pub fn needs(&self, kind: Kind) -> bool {
         match kind {
             Kind::Pod => true,
+            _ if self.has_only_pods => false,
             Kind::Namespace => self.takes_from(From::Namespace) || self.wants(Field::ClusterUid),
             Kind::Node => self.takes_from(From::Node) || self.wants(Field::NodeUid),
             Kind::ReplicaSet => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::IpAddr;
 
 use ::http::HeaderMap;
 use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
@@ -9,7 +10,7 @@ use profcol_net::Encoding;
 use profcol_net::compress::decompress;
 use profcol_net::grpc::Status;
 use profcol_profile::service::PartialSuccess;
-use profcol_profile::{Compressed, Profiles, Reason, Received, Validation};
+use profcol_profile::{Compressed, Reason, Received, Validation};
 use tokio::sync::oneshot;
 
 use crate::shared::status;
@@ -34,12 +35,14 @@ impl Export {
         &self,
         received: Received,
         metadata: Metadata,
+        peer: Option<IpAddr>,
     ) -> Result<PartialSuccess, Status> {
         let Received { profiles, repaired } = received;
         self.output
             .count_failed(repaired.values().sum::<usize>() as u64);
         if !profiles.is_empty() {
-            self.deliver(profiles, metadata).await.map_err(status)?;
+            let batch = Batch::new(profiles).with_metadata(metadata);
+            self.deliver(batch.with_peer(peer)).await.map_err(status)?;
         }
         Ok(PartialSuccess {
             rejected_profiles: 0,
@@ -47,8 +50,7 @@ impl Export {
         })
     }
 
-    async fn deliver(&self, profiles: Profiles, metadata: Metadata) -> Result<(), Refusal> {
-        let mut batch = Batch::new(profiles).with_metadata(metadata);
+    async fn deliver(&self, mut batch: Batch) -> Result<(), Refusal> {
         if !self.until_delivered {
             return self.output.push(batch).await;
         }

@@ -29,7 +29,14 @@ impl GrpcService for Service {
         {
             received.profiles = received.profiles.with_compressed(as_it_came(compressed));
         }
-        let taken = self.0.push(received, metadata(&request.metadata)).await?;
+        let taken = self
+            .0
+            .push(
+                received,
+                metadata(&request.metadata),
+                request.connection.peer.ip(),
+            )
+            .await?;
         Ok(taken.encode().into())
     }
 }

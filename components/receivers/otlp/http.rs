@@ -70,7 +70,8 @@ impl Service {
             true => metadata(&request.headers),
             false => Metadata::default(),
         };
-        self.0.push(received, metadata).await
+        let peer = request.connection.peer.ip();
+        self.0.push(received, metadata, peer).await
     }
 
     fn read(&self, format: Format, body: Message) -> Result<Received, String> {

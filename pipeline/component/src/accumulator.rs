@@ -219,7 +219,10 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
     }
     let mut finalizers = Finalizers::default();
     let mut parts = Vec::with_capacity(batches.len());
-    let metadata = batches.first().map(|batch| batch.metadata.clone())?;
+    let (first, others) = batches.split_first()?;
+    let metadata = first.metadata.clone();
+    let is_same = |batch: &Batch| batch.peer == first.peer;
+    let peer = first.peer.filter(|_| others.iter().all(is_same));
     for batch in batches {
         finalizers.append(batch.finalizers);
         parts.push(batch.profiles);
@@ -227,6 +230,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
     Some(Batch {
         profiles: Profiles::merge(parts),
         metadata,
+        peer,
         finalizers,
     })
 }

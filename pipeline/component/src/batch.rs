@@ -1,6 +1,7 @@
 //! What flows through a pipeline: profiles and what is known of their sender.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use profcol_profile::Profiles;
@@ -14,6 +15,8 @@ use crate::{Answer, Finalizers, Outcome, Refusal};
 pub struct Batch {
     pub profiles: Profiles,
     pub metadata: Arc<Metadata>,
+    /// The address from which it came, as long as all of it came from there.
+    pub peer: Option<IpAddr>,
     pub finalizers: Finalizers,
 }
 
@@ -27,12 +30,18 @@ impl Batch {
         Self {
             profiles,
             metadata: Arc::default(),
+            peer: None,
             finalizers: Finalizers::default(),
         }
     }
 
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = Arc::new(metadata);
+        self
+    }
+
+    pub fn with_peer(mut self, peer: Option<IpAddr>) -> Self {
+        self.peer = peer;
         self
     }
 

@@ -22,6 +22,16 @@ pub enum PeerAddr {
     Unix(PathBuf),
 }
 
+impl PeerAddr {
+    /// None for a peer on this machine's file system.
+    pub fn ip(&self) -> Option<std::net::IpAddr> {
+        match self {
+            PeerAddr::Tcp(addr) => Some(addr.ip()),
+            PeerAddr::Unix(_) => None,
+        }
+    }
+}
+
 impl std::fmt::Display for PeerAddr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

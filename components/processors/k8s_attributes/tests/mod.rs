@@ -62,7 +62,11 @@ impl Running {
 
     /// What a resource with these attributes has afterwards.
     async fn filled(&self, attributes: &[(&str, &str)]) -> Attributes {
-        let mut batch = batch(1);
+        self.filled_from(None, attributes).await
+    }
+
+    async fn filled_from(&self, peer: Option<&str>, attributes: &[(&str, &str)]) -> Attributes {
+        let mut batch = batch(1).with_peer(peer.map(|peer| peer.parse().unwrap()));
         batch.profiles.update_resources(|resource| {
             let attributes = attributes.iter();
             resource.attributes = attributes
@@ -297,6 +301,91 @@ async fn finds_pods_by_container_pod_and_address() {
     )
     .await;
     check(&[("pod_app", "x"), ("k8s.pod.ip", "10.244.0.2")], "").await;
+}
+
+#[tokio::test]
+async fn the_sender_counts_where_nothing_else_is_said() {
+    let server = Server::start(recorded::answer).await;
+    let running = Running::start(&server.options("")).await;
+    running
+        .learns(("k8s.pod.ip", "10.244.0.1"), "k8s.pod.name")
+        .await;
+    let by = |rule: &str| {
+        server.options(&format!(
+            "wait_for_metadata: true, pod_association: [{{sources: [{rule}]}}]"
+        ))
+    };
+    let told = Running::start(&by("{from: connection}")).await;
+    let passing = Running::start("{passthrough: true}").await;
+    let check =
+        async |running: &Running, peer: &str, attributes: &[(&str, &str)], expected: &str| {
+            let found = running.filled_from(Some(peer), attributes).await;
+            let key = match running.processor.config.passthrough {
+                true => "k8s.pod.ip",
+                false => "k8s.pod.name",
+            };
+            assert_eq!(shown(&found, key), expected, "{peer} {attributes:?}");
+        };
+    let host = (CGROUP, "/user.slice");
+    check(&running, "::ffff:10.244.0.2", &[], "st-0").await;
+    check(
+        &running,
+        "10.244.0.2",
+        &[("k8s.pod.ip", "10.244.0.1")],
+        "web-5d4f8c7b9-abcde",
+    )
+    .await;
+    check(&running, "10.244.0.2", &[host], "").await;
+    check(&running, "10.244.0.2", &[("container.id", "x")], "").await;
+    check(&told, "10.244.0.2", &[host], "st-0").await;
+    check(&passing, "10.244.0.2", &[], "10.244.0.2").await;
+    check(
+        &passing,
+        "10.244.0.2",
+        &[("ip", "10.244.0.9")],
+        "10.244.0.9",
+    )
+    .await;
+    check(&passing, "10.244.0.2", &[host], "").await;
+}
+
+#[tokio::test]
+async fn asks_a_kubelet_when_a_pod_is_not_known() {
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let shown_pods = Arc::clone(&served);
+    let server = Server::start(move |asked| match asked.path.as_str() {
+        "/pods" => Answer::Json(200, recorded::page(&shown_pods.lock().unwrap(), "")),
+        _ => Answer::Json(404, String::new()),
+    })
+    .await;
+    served
+        .lock()
+        .unwrap()
+        .push(pod("web-5d4f8c7b9-abcde").to_string());
+    let options = format!(
+        "{{source: kubelet, kubelet: {{endpoint: 'http://127.0.0.1:{}', poll_interval: 300ms}}, auth_type: none}}",
+        server.port
+    );
+    let running = Running::start(&options).await;
+    let web = container("web-5d4f8c7b9-abcde", "main");
+    assert_eq!(
+        running
+            .learns(("container.id", &web), "k8s.deployment.name")
+            .await,
+        "web"
+    );
+    // Who asks for what is known does not make it ask again.
+    let before = server.asked().len();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    running.filled(&[("container.id", &web)]).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(server.asked().len() <= before + 1);
+    served.lock().unwrap().push(pod("st-0").to_string());
+    let id = container("st-0", "main");
+    assert_eq!(
+        running.learns(("container.id", &id), "k8s.pod.name").await,
+        "st-0"
+    );
 }
 
 #[tokio::test]

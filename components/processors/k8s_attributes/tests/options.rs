@@ -34,6 +34,17 @@ fn says_what_is_wrong_with_the_options() {
         "pod_association: [{sources: [{from: connection}, {name: a}, {name: b}, {name: c}, {name: d}]}]",
         "pod_association::0: too many association sources. limit is 4",
     );
+    check(
+        "{source: kubelet, filter: {node: a}, extract: {metadata: [k8s.pod.name, k8s.node.uid], labels: [{key: a, from: node}]}}",
+        "kubelet::endpoint: needs a URL such as https://${env:K8S_NODE_NAME}:10250\n\
+         filter: a kubelet tells of all pods of its node\n\
+         extract::metadata::1: does not stand in the pod, and a kubelet knows nothing else: it takes source: api\n\
+         extract::labels::0::from: a kubelet knows only pods: it takes source: api",
+    );
+    check(
+        "kubelet: {endpoint: 'https://n1:10250'}",
+        "kubelet::endpoint: is only for source: kubelet",
+    );
     check("pod_association: [{}]", "pod_association::0: needs sources");
     check(
         "pod_association: [{sources: [{name: k8s.deployment.name}]}]",

@@ -1,0 +1,255 @@
+//! What the processor `k8s_attributes` costs: memory, CPU and the time until it knows a whole cluster.
+//!
+//! `cargo run --release -p profcol-benches --bin kubernetes -- --pods 110,10000,150000`
+//!
+//! The API server is simulated: it lists copies of recorded pods by pages of the size that is asked for, as fast as they
+//! are taken, and then changes some of them. Each size is measured beside the same process with `passthrough`, which
+//! asks nobody.
+
+#![expect(
+    clippy::print_stdout,
+    reason = "this is a command-line tool; its report is its output"
+)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use profcol_benches::procfs::{self, CpuTime};
+
+const RECORDED: &str = include_str!("../components/processors/k8s_attributes/testdata/pods.json");
+const REPLICA_SETS: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
+/// A list takes no longer.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Watches send their events after so long, when the list has been measured.
+const QUIET: Duration = Duration::from_secs(4);
+
+#[derive(Parser)]
+struct Options {
+    /// How many pods the server has, one measurement for each
+    #[arg(long, value_delimiter = ',', default_value = "110,10000,150000")]
+    pods: Vec<usize>,
+    /// How many of them change afterwards
+    #[arg(long, default_value_t = 20_000)]
+    changes: usize,
+    #[arg(long, default_value = "target/release/profcol")]
+    profcol: PathBuf,
+}
+
+struct Cluster {
+    pods: usize,
+    changes: usize,
+    /// A pod with places for its name, its uid, its address and its containers' ids.
+    template: String,
+}
+
+struct Measured {
+    ready_after: Duration,
+    cpu: f64,
+    resident: u64,
+    peak: u64,
+    change_cpu: f64,
+}
+
+fn main() -> Result<()> {
+    let options = Options::parse();
+    let template = template()?;
+    println!("a pod is {} bytes of JSON", template.len());
+    for &pods in &options.pods {
+        let cluster = Arc::new(Cluster {
+            pods,
+            changes: options.changes,
+            template: template.clone(),
+        });
+        let port = serve(&cluster)?;
+        let without = measure(&options.profcol, port, "passthrough: true")?;
+        let with = measure(
+            &options.profcol,
+            port,
+            "wait_for_metadata: true, wait_for_metadata_timeout: 5m",
+        )?;
+        let resident = with.resident.saturating_sub(without.resident);
+        println!(
+            "{pods} pods: {:.1} MiB more, {:.0} bytes a pod; at most {:.1} MiB more; known after {:.2} s; {:.2} s of CPU, {:.0} us a pod; {} changes {:.2} s of CPU, {:.0} us each",
+            mib(resident),
+            resident as f64 / pods as f64,
+            mib(with.peak.saturating_sub(without.peak)),
+            with.ready_after.as_secs_f64(),
+            with.cpu,
+            (with.cpu - without.cpu) / pods as f64 * 1e6,
+            options.changes,
+            with.change_cpu,
+            with.change_cpu / options.changes as f64 * 1e6,
+        );
+    }
+    Ok(())
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// One recorded pod, with what differs between pods replaced by its number.
+fn template() -> Result<String> {
+    let recorded: serde_json::Value = serde_json::from_str(RECORDED)?;
+    let items = recorded["items"].as_array().context("no list")?;
+    let named = |name: &&serde_json::Value| name["metadata"]["name"] == "web-5d4f8c7b9-abcde";
+    let pod = items.iter().find(named).context("no such pod")?;
+    let uid = pod["metadata"]["uid"].as_str().context("no uid")?;
+    let text = pod.to_string();
+    // Ids are 64 digits, the pod's number first.
+    let ids = format!("containerd://{:032x}", 1);
+    Ok(text
+        .replace(uid, "0000NUMBER-4e5f-6789-abcd-ef0123456789")
+        .replace("web-5d4f8c7b9-abcde", "web-5d4f8c7b9-NUMBER")
+        .replace("10.244.0.1", "fd01::NUMBER")
+        .replace(&ids, "containerd://000000000000000000000000NUMBER"))
+}
+
+impl Cluster {
+    fn pod(&self, number: usize) -> String {
+        self.template.replace("NUMBER", &format!("{number:08x}"))
+    }
+
+    fn page(&self, begin: usize, limit: usize) -> String {
+        let end = (begin + limit).min(self.pods);
+        let next = if end < self.pods {
+            end.to_string()
+        } else {
+            String::new()
+        };
+        let mut page =
+            format!(r#"{{"metadata":{{"resourceVersion":"1","continue":"{next}"}},"items":["#);
+        for number in begin..end {
+            if number > begin {
+                page.push(',');
+            }
+            page.push_str(&self.pod(number));
+        }
+        page.push_str("]}");
+        page
+    }
+
+    fn answer(&self, mut stream: TcpStream) -> Result<()> {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line)? == 0 {
+                return Ok(());
+            }
+            let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+            while line.trim_end() != "" {
+                line.clear();
+                reader.read_line(&mut line)?;
+            }
+            let parameter = |name: &str| {
+                let (_, query) = target.split_once('?')?;
+                let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+                pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+            };
+            let is_pods = target.contains("/pods");
+            if parameter("watch").is_some() {
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n")?;
+                thread::sleep(QUIET);
+                for number in (0..self.changes).filter(|_| is_pods) {
+                    let pod = self.pod(number % self.pods);
+                    writeln!(stream, r#"{{"type":"MODIFIED","object":{pod}}}"#)?;
+                }
+                thread::sleep(PATIENCE);
+                return Ok(());
+            }
+            let number = |name: &str| parameter(name).and_then(|it| it.parse().ok());
+            let body = match is_pods {
+                true => self.page(
+                    number("continue").unwrap_or(0),
+                    number("limit").unwrap_or(500),
+                ),
+                false => REPLICA_SETS.to_owned(),
+            };
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )?;
+        }
+    }
+}
+
+fn serve(cluster: &Arc<Cluster>) -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    let cluster = Arc::clone(cluster);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let cluster = Arc::clone(&cluster);
+            // What hangs up in between was ended by us.
+            thread::spawn(move || cluster.answer(stream).ok());
+        }
+    });
+    Ok(port)
+}
+
+/// Ends with the value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn measure(profcol: &Path, port: u16, options: &str) -> Result<Measured> {
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(
+        &kubeconfig,
+        format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{port}'}}}}], \
+             users: [{{name: u, user: {{}}}}], contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}"
+        ),
+    )?;
+    let listening = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let config = format!(
+        "yaml:{{receivers: {{otlp: {{protocols: {{http: {{endpoint: '{listening}'}}}}}}}}, \
+         processors: {{k8s_attributes: {{auth_type: kubeConfig, kube_config_path: '{}', {options}}}}}, exporters: {{nop: }}, \
+         service: {{telemetry: {{metrics: {{level: none}}}}, \
+         pipelines: {{profiles: {{receivers: [otlp], processors: [k8s_attributes], exporters: [nop]}}}}}}}}",
+        kubeconfig.display()
+    );
+    let started = Instant::now();
+    let child = Command::new(profcol)
+        .args(["--config", &config])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("failed to start {}", profcol.display()))?;
+    let mut process = Process(child);
+    let pid = process.0.id();
+    while TcpStream::connect(listening).is_err() {
+        if process.0.try_wait()?.is_some() || started.elapsed() > PATIENCE {
+            bail!("profcol did not become ready");
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    let ready_after = started.elapsed();
+    thread::sleep(QUIET / 4);
+    let at_rest = CpuTime::of(pid)?;
+    let (resident, peak) = (procfs::resident(pid)?, procfs::peak_resident(pid)?);
+    thread::sleep(QUIET + Duration::from_secs(6));
+    let changed = CpuTime::of(pid)? - at_rest;
+    Ok(Measured {
+        ready_after,
+        cpu: at_rest.total().as_secs_f64(),
+        resident,
+        peak,
+        change_cpu: changed.total().as_secs_f64(),
+    })
+}
