@@ -241,10 +241,7 @@ async fn a_file_is_found_by_its_path_and_its_build_id() {
         let path = line.split_whitespace().nth(5)?;
         path.contains("/libc.so.6").then(|| PathBuf::from(path))
     });
-    let Some(library) = library else {
-        println!("skipped: this program has no C library of its own");
-        return rig.finish().await;
-    };
+    let library = library.expect("tests are linked with a C library");
     let id = profcol_debuginfo::build_id(&File::open(&library).unwrap()).unwrap();
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let right = Module {
