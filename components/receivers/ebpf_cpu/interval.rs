@@ -8,6 +8,7 @@ use super::{Now, now};
 
 #[derive(Default)]
 pub struct Interval {
+    /// Not later than any of its samples.
     pub start: Now,
     stacks: HashMap<Box<[u8]>, u32>,
     stack_bytes: usize,
@@ -66,6 +67,11 @@ impl Interval {
         kernel: Frames<'_>,
         user: Frames<'_>,
     ) {
+        // It was taken after the last interval was read and before this one began. Who checks times would
+        // refuse the whole batch for it.
+        let early = self.start.since_boot.saturating_sub(sample.time);
+        self.start.since_boot -= early;
+        self.start.unix = self.start.unix.saturating_sub(early);
         let stack = self.stack(kernel, user);
         let observation = Observation {
             process: sample.process,
@@ -172,5 +178,34 @@ impl Interval {
 
     pub fn duration(&self) -> u64 {
         now().since_boot.saturating_sub(self.start.since_boot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sample_was_taken_before_its_interval_began() {
+        let start = Now {
+            since_boot: 1_000,
+            unix: 51_000,
+        };
+        let check = |times: &[u64], expected: u64| {
+            let mut interval = Interval::starting_at(start);
+            for &time in times {
+                let sample = Sample {
+                    time,
+                    ..Sample::default()
+                };
+                interval.add(&sample, None, Frames::new(&[]), Frames::new(&[]));
+            }
+            assert_eq!(interval.start.unix, expected, "{times:?}");
+            // The clocks still tell the same time.
+            assert_eq!(interval.unix_time(2_000), 52_000, "{times:?}");
+        };
+        check(&[], 51_000);
+        check(&[1_000, 1_500], 51_000);
+        check(&[1_200, 990, 1_100, 995], 50_990);
     }
 }
