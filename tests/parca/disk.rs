@@ -15,12 +15,12 @@ use crate::files::{names, recorded, recorder, uploader};
 use crate::support::{SmallDisk, path, run, skip};
 use crate::total;
 
-/// How many samples the recordings of a folder have, all of which have to be whole.
-fn samples_in(folder: &Path) -> usize {
+/// How many rows the recordings of a folder have, all of which have to be whole.
+fn rows_in(folder: &Path) -> usize {
     let told = run(&["upload", path(folder), "--dry-run"]);
     assert!(!told.stdout.contains("damaged"), "{told:?}");
     let last = told.stdout.lines().last().unwrap_or_default();
-    let (before, _) = last.split_once(" samples").unwrap();
+    let (before, _) = last.split_once(" rows").unwrap();
     before.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
@@ -77,7 +77,7 @@ fn a_full_disk_is_told_and_recording_goes_on_when_there_is_room() {
             .all(|name| !name.contains("unfinished"))
     );
     drop(_recorder);
-    assert_eq!(samples_in(&folder), 10 + 20);
+    assert_eq!(rows_in(&folder), 10 + 20);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_disk_that_is_read_only_for_a_while_loses_nothing() {
     assert!(refused.message.contains("Read-only"), "{refused}");
     client.send(&profiles(20)).unwrap();
     drop(_recorder);
-    assert_eq!(samples_in(&folder), 10 + 20);
+    assert_eq!(rows_in(&folder), 10 + 20);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_folder_that_vanishes_is_made_again() {
     client.send(&profiles(20)).unwrap();
     recorder.wait_for_output("to tell of it", |said| said.contains("was taken away"));
     drop(recorder);
-    assert_eq!(samples_in(&folder), 20);
+    assert_eq!(rows_in(&folder), 20);
 }
 
 #[test]

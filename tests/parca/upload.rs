@@ -82,10 +82,10 @@ fn a_dry_run_says_what_is_there_and_changes_nothing() {
         &ended,
         0,
         &[
-            "1795255549-319.padata.zst: 6575 bytes, 57 samples, 2026-11-21 10:06:01Z to 2026-11-21 10:06:05Z; 0 of 1 batches uploaded\n",
-            "1795255569-319-torn.padata: 71333 bytes, 59 samples,",
+            "1795255549-319.padata.zst: 6575 bytes, 57 rows, 2026-11-21 10:06:01Z to 2026-11-21 10:06:05Z; 0 of 1 batches uploaded\n",
+            "1795255569-319-torn.padata: 71333 bytes, 59 rows,",
             "damaged: the file ends at byte 71333, within batch 2 of 2\n",
-            ": 3 files, 184908 bytes, 240 samples, 2026-11-21 10:06:01Z to 2026-11-21 10:06:15Z\n",
+            ": 3 files, 184908 bytes, 240 rows, 2026-11-21 10:06:01Z to 2026-11-21 10:06:15Z\n",
         ],
     );
     assert_eq!(names(folder.path()), before);
@@ -181,7 +181,7 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
     check(&again, 0, &["Uploaded 0 batches"]);
     assert_eq!(server.total(), ROWS_V1);
     let told = run(&["upload", path(folder.path()), "--dry-run"]);
-    check(&told, 0, &["57 samples", "; uploaded, and kept"]);
+    check(&told, 0, &["57 rows", "; uploaded, and kept"]);
 }
 
 #[test]

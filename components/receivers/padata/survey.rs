@@ -40,8 +40,9 @@ pub enum State {
 /// What a file says.
 #[derive(Debug, Default)]
 pub struct Extent {
-    pub samples: u64,
-    /// The first and the last sample's time, in nanoseconds since 1970.
+    /// Each a stack with its labels; its value may stand for many samples.
+    pub rows: u64,
+    /// The first and the last row's time, in nanoseconds since 1970.
     pub times: Option<(i64, i64)>,
     /// Why not everything could be read.
     pub damage: Option<String>,
@@ -103,7 +104,7 @@ impl Recording {
                 Ok(samples) => {
                     let times = samples.iter().flat_map(|samples| &samples.timestamp);
                     for &time in times {
-                        extent.samples += 1;
+                        extent.rows += 1;
                         let (first, last) = extent.times.unwrap_or((time, time));
                         extent.times = Some((first.min(time), last.max(time)));
                     }

@@ -12,19 +12,19 @@ use crate::commands::print::print_text;
 /// All that `--dry-run` tells.
 pub fn tell_contents(folder: &Path, recordings: &[Recording]) -> Result<(), Failure> {
     let mut text = String::new();
-    let (mut bytes, mut samples) = (0, 0);
+    let (mut bytes, mut rows) = (0, 0);
     let mut all_times = None;
     for recording in recordings {
         let extent = recording.extent();
         bytes += recording.bytes;
-        samples += extent.samples;
+        rows += extent.rows;
         all_times = both(all_times, extent.times);
         let _ = write!(
             text,
-            "{}: {} bytes, {} samples",
+            "{}: {} bytes, {} rows",
             name(&recording.path),
             recording.bytes,
-            extent.samples
+            extent.rows
         );
         if let Some(times) = extent.times {
             let _ = write!(text, ", {}", range(times));
@@ -37,7 +37,7 @@ pub fn tell_contents(folder: &Path, recordings: &[Recording]) -> Result<(), Fail
     }
     let _ = write!(
         text,
-        "{}: {} files, {bytes} bytes, {samples} samples",
+        "{}: {} files, {bytes} bytes, {rows} rows",
         folder.display(),
         recordings.len()
     );
