@@ -10,11 +10,13 @@ mod peers;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use backend::{Client, Destination, HttpSender, Mode, endpoint_in};
 use bytes::Bytes;
-use peers::profcol;
+use peers::{Process, profcol};
 use profcol_net::{Compression, Message};
 use profcol_profile::json::{self, ResourceAttrEncoding};
 use profcol_profile::testkit::{Observation, model_of, observations};
@@ -79,6 +81,42 @@ service:
     assert!(sent.len() > 1000, "{} samples show nothing", sent.len());
     compare("the destination", &sent, &destination.taken());
     compare("the file", &sent, &records_in(&file));
+}
+
+#[test]
+fn the_sidecar_of_the_examples_answers_when_its_gateway_did() {
+    let gateway = Destination::new(Mode::Hang);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_profcol"));
+    command
+        .env("GATEWAY", gateway.address.to_string())
+        .env("POD_NAME", "shop-1")
+        .args(["--config", "config-examples/sidecar.yaml"])
+        .args([
+            "--set",
+            "receivers.otlp.protocols.grpc.endpoint=127.0.0.1:0",
+        ])
+        .args(["--set", "service.telemetry.metrics.level=none"]);
+    let mut process = Process::start_as(&mut command, &[], "{}");
+    process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+    let client = Client::new(endpoint_in(&process.output(), "grpc"));
+    let model = model_of(&noise(0));
+    let sent = observations(&model).len();
+    let answer = client.send_within(&Profiles::from_model(model), Duration::from_millis(500));
+    assert!(answer.is_err(), "it was answered before the gateway was");
+    gateway.set(Mode::Take);
+    let model = model_of(&noise(0));
+    client.send(&Profiles::from_model(model)).unwrap();
+    assert!(gateway.samples() >= sent);
+    let is_named = gateway.taken().iter().all(|profiles| {
+        profiles.model().resources.iter().all(|resource| {
+            let attributes = resource.resource.iter().flat_map(|said| &said.attributes);
+            let mut pods = attributes.filter(|attribute| &*attribute.key == "k8s.pod.name");
+            pods.any(|pod| pod.value.as_str() == Some("shop-1"))
+        })
+    });
+    assert!(is_named, "{:?}", gateway.taken());
+    let (status, said) = process.stop();
+    assert!(status.success(), "{said}");
 }
 
 /// Sends what is different for each client and request; returns it sample by sample.

@@ -16,6 +16,7 @@ mod choice;
 mod clock;
 mod completeness;
 mod distribution;
+mod examples;
 mod host;
 mod identity;
 mod jit;

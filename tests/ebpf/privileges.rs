@@ -2,6 +2,7 @@
 //!
 //! It is started as a user who has nothing but some capabilities, or inside of something that is in its way.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::host::{Running, can_profile, config};
 use crate::peers::Process;
 use crate::profile::{Profile, Symbols};
+use crate::support::root;
 use crate::toolchain::Workshop;
 
 /// All that it asks for.
@@ -27,19 +29,23 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ENOUGH: usize = 50;
 
 /// A place where anybody may start the program under test and leave a profile.
-struct Place {
+pub struct Place {
     folder: tempfile::TempDir,
     profcol: PathBuf,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let anybody = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
         fs::set_permissions(folder.path(), anybody).unwrap();
         let profcol = folder.path().join("profcol");
         fs::copy(env!("CARGO_BIN_EXE_profcol"), &profcol).unwrap();
         Self { folder, profcol }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
     }
 
     fn profile(&self) -> PathBuf {
@@ -52,11 +58,16 @@ impl Place {
         file
     }
 
-    /// Runs `wrapper profcol …` until it is ready or ends; what it said.
-    fn start(&self, wrapper: &[String]) -> Process {
+    fn command(&self, wrapper: &[String]) -> Command {
         let (program, arguments) = wrapper.split_first().unwrap();
         let mut command = Command::new(program);
         command.args(arguments).arg(&self.profcol);
+        command
+    }
+
+    /// Runs `wrapper profcol …` until it is ready or ends; what it said.
+    fn start(&self, wrapper: &[String]) -> Process {
+        let mut command = self.command(wrapper);
         let said = config("frequency: 199", &self.profile());
         Process::start_as(&mut command, &[], &said)
     }
@@ -78,6 +89,11 @@ fn with(capabilities: &[&str]) -> Vec<String> {
         format!("--ambient-caps={set}"),
         format!("--bounding-set={set}"),
     ]
+}
+
+/// As a user who has the six capabilities and nothing else.
+pub fn with_all(place: &Place) -> Command {
+    place.command(&with(&ALL))
 }
 
 /// Runs it where it cannot start, and returns what it said.
@@ -247,4 +263,28 @@ fn two_profilers_do_not_disturb_each_other() {
         assert!(whole >= ENOUGH, "{whole} whole stacks");
     }
     drop(profilers);
+}
+
+#[test]
+fn what_is_deployed_may_do_no_more() {
+    let deployed = |file: &str| fs::read_to_string(root().join("deploy").join(file)).unwrap();
+    let unit = deployed("systemd/profcol.service");
+    let held = |line: &str, key: &str| -> Option<BTreeSet<String>> {
+        let names = line.trim().strip_prefix(key)?;
+        let names = names
+            .split([' ', ',', '[', ']'])
+            .filter(|name| !name.is_empty());
+        Some(names.map(str::to_lowercase).collect())
+    };
+    let all = |prefix: &str| ALL.map(|name| format!("{prefix}{name}")).into();
+    for key in ["AmbientCapabilities=", "CapabilityBoundingSet="] {
+        let found: Vec<_> = unit.lines().filter_map(|line| held(line, key)).collect();
+        assert_eq!(found, [all("cap_")], "{key}");
+    }
+    let daemonset = deployed("kubernetes/daemonset.yaml");
+    let found: Vec<_> = daemonset
+        .lines()
+        .filter_map(|line| held(line, "add: "))
+        .collect();
+    assert_eq!(found, [all("")]);
 }
