@@ -21,7 +21,7 @@ pub struct SymbolizeConfig {
     /// How long a batch waits for its names. After that it leaves as far as it is named; what was being read is
     /// there for the next one.
     pub timeout: Duration,
-    /// Threads that read executables, at the lowest priority.
+    /// Threads that read executables, at a low priority.
     pub workers: u32,
     /// Bytes, for names and for tables from which they are read.
     pub max_memory: u64,
@@ -42,7 +42,7 @@ pub struct SymbolizeConfig {
 pub struct DebuginfodConfig {
     /// `http://` or `https://`, asked in turn. Empty: those in the environment variable `DEBUGINFOD_URLS`.
     pub urls: Vec<String>,
-    /// Where files are kept, for this processor alone.
+    /// Where files are kept; made for this user alone if it is not there.
     pub cache_directory: String,
     /// What they may take on disk. The oldest go first; a larger file is not fetched.
     pub cache_bytes: u64,

@@ -10,9 +10,12 @@ use profcol_component::IntCounter;
 use profcol_debuginfo::{build_id, open_regular};
 use tempfile::NamedTempFile;
 
-use super::{Wanted, hex};
+use super::{Wanted, What, hex};
 
-/// A folder of nobody else's, with no more bytes in it than it may have.
+/// What the name of a file begins with while it comes.
+const INCOMING: &str = "incoming-";
+
+/// A folder in which our files take no more bytes than they may. Others' are left alone.
 pub(super) struct Cache {
     directory: PathBuf,
     most: u64,
@@ -57,7 +60,7 @@ impl Cache {
 
     /// A file that is gone again unless it is kept.
     pub fn create(&self) -> io::Result<NamedTempFile> {
-        NamedTempFile::with_prefix_in("incoming-", &self.directory)
+        NamedTempFile::with_prefix_in(INCOMING, &self.directory)
     }
 
     /// Under its own name from now on; false where it is not the one that was asked for.
@@ -76,7 +79,8 @@ impl Cache {
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
             // It may have gone meanwhile.
-            if let Ok(metadata) = entry.metadata()
+            if entry.file_name().to_str().is_some_and(is_ours)
+                && let Ok(metadata) = entry.metadata()
                 && metadata.is_file()
             {
                 total += metadata.len();
@@ -89,8 +93,12 @@ impl Cache {
             if total <= self.most {
                 break;
             }
-            fs::remove_file(path)?;
-            self.evicted.inc();
+            match fs::remove_file(path) {
+                Ok(()) => self.evicted.inc(),
+                // The processor of another pipeline was faster.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
             total -= length;
         }
         Ok(())
@@ -99,6 +107,14 @@ impl Cache {
 
 fn name(wanted: &Wanted) -> String {
     format!("{}.{}", wanted.build_id, wanted.what.name())
+}
+
+fn is_ours(name: &str) -> bool {
+    let is_whole = name.rsplit_once('.').is_some_and(|(id, what)| {
+        let names = [What::DebugInfo, What::Executable].map(What::name);
+        id.bytes().all(|it| it.is_ascii_hexdigit()) && names.contains(&what)
+    });
+    is_whole || name.starts_with(INCOMING)
 }
 
 fn is(file: &File, wanted: &Wanted) -> bool {

@@ -224,7 +224,12 @@ async fn the_oldest_make_room() {
     let length = bytes.len() as u64;
     let url = serve(move |_, stream| answer(stream, "200 OK", &bytes));
     let rig = Rig::new(&[&url], length + 150, "60s");
-    for (name, age) in [("old", 200), ("older", 300), ("young", 100)] {
+    for (name, age) in [
+        ("02.debuginfo", 200),
+        ("incoming-03", 300),
+        ("01.executable", 100),
+        ("of-somebody-else", 400),
+    ] {
         let file = File::create(rig.folder.path().join("cache").join(name)).unwrap();
         file.set_len(100).unwrap();
         let then = std::time::SystemTime::now() - Duration::from_secs(age);
@@ -233,7 +238,13 @@ async fn the_oldest_make_room() {
     assert!(rig.fetch(&id).await.is_some());
     let mut cached = rig.cached();
     cached.sort();
-    assert_eq!(cached, [format!("{id}.debuginfo"), "young".to_owned()]);
+    let mut expected = [
+        "01.executable",
+        "of-somebody-else",
+        &format!("{id}.debuginfo"),
+    ];
+    expected.sort_unstable();
+    assert_eq!(cached, expected);
     rig.finish().await;
 }
 
