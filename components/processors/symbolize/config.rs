@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use profcol_config::{Config, Duration, Problems};
+use profcol_config::{Config, Duration, Present, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::debuginfod::is_url;
 
 /// Names native code: functions, inlined ones included, with their files and lines.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -29,6 +31,34 @@ pub struct SymbolizeConfig {
     pub max_open: u32,
     /// Where debug files are, on this host and in containers.
     pub debug_directories: Vec<String>,
+    /// Ask debuginfod servers for what is not on this host. Without this section nobody is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub debuginfod: Present<DebuginfodConfig>,
+}
+
+/// Servers that give executables and debug files by build id. They learn which programs run here.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default)]
+pub struct DebuginfodConfig {
+    /// `http://` or `https://`, asked in turn. Empty: those in the environment variable `DEBUGINFOD_URLS`.
+    pub urls: Vec<String>,
+    /// Where files are kept; made for this user alone if it is not there.
+    pub cache_directory: String,
+    /// What they may take on disk. The oldest go first; a larger file is not fetched.
+    pub cache_bytes: u64,
+    /// How long one file may take. Batches do not wait for it.
+    pub timeout: Duration,
+}
+
+impl Default for DebuginfodConfig {
+    fn default() -> Self {
+        Self {
+            urls: Vec::new(),
+            cache_directory: "/var/cache/profcol/debuginfod".to_owned(),
+            cache_bytes: 4 << 30,
+            timeout: Duration::from_secs(120),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -57,6 +87,7 @@ impl Default for SymbolizeConfig {
             max_cpu: 0.5,
             max_open: 256,
             debug_directories: vec!["/usr/lib/debug".to_owned()],
+            debuginfod: Present(None),
         }
     }
 }
@@ -86,6 +117,31 @@ impl Config for SymbolizeConfig {
                 let key = format!("debug_directories::{position}");
                 problems.add(&key, format!("{directory:?} is not an absolute path"));
             }
+        }
+        if let Some(debuginfod) = &*self.debuginfod {
+            problems.nested("debuginfod", |problems| debuginfod.validate(problems));
+        }
+    }
+}
+
+impl Config for DebuginfodConfig {
+    fn validate(&self, problems: &mut Problems) {
+        for (position, url) in self.urls.iter().enumerate() {
+            if !is_url(url) {
+                let problem = format!("{url:?} is no URL; write http://host or https://host");
+                problems.add(&format!("urls::{position}"), problem);
+            }
+        }
+        let directory = &self.cache_directory;
+        if !Path::new(directory).is_absolute() {
+            let problem = format!("{directory:?} is not an absolute path");
+            problems.add("cache_directory", problem);
+        }
+        if self.cache_bytes == 0 {
+            problems.add("cache_bytes", "must be above 0");
+        }
+        if self.timeout <= Duration::ZERO {
+            problems.add("timeout", "must be positive");
         }
     }
 }

@@ -10,7 +10,9 @@ use profcol_component::{Executable, IntCounter, Subscription};
 use profcol_debuginfo::{Places, Source, build_id, open_regular, separate};
 
 use super::asked::Module;
+use super::debuginfod::{Debuginfod, Fetched, Wanted, What, hex};
 use super::names::lock;
+use super::pace::Stopping;
 
 /// Executables that a receiver handed over, and places to look for others.
 pub(super) struct Files {
@@ -20,6 +22,8 @@ pub(super) struct Files {
     most: usize,
     dropped: IntCounter,
     debug_directories: Vec<PathBuf>,
+    debuginfod: Option<Arc<Debuginfod>>,
+    stopping: Arc<Stopping>,
 }
 
 /// Open files by build id, and the ids in the order in which they came.
@@ -35,6 +39,8 @@ impl Files {
         most: usize,
         dropped: IntCounter,
         debug_directories: Vec<PathBuf>,
+        debuginfod: Option<Arc<Debuginfod>>,
+        stopping: Arc<Stopping>,
     ) -> Self {
         Self {
             offered,
@@ -42,6 +48,8 @@ impl Files {
             most,
             dropped,
             debug_directories,
+            debuginfod,
+            stopping,
         }
     }
 
@@ -67,10 +75,18 @@ impl Files {
         }
     }
 
-    /// The executable with this build id. Where it was not handed over, its path is tried in the
+    /// The executable with this build id, from this host or from a debuginfod server.
+    pub fn open(&self, module: &Module) -> Sought<Arc<File>> {
+        match self.open_here(module) {
+            Some(file) => Sought::of(file),
+            None => self.ask(&module.build_id, What::Executable).map(Arc::new),
+        }
+    }
+
+    /// Where it was not handed over, its path is tried in the
     /// processes that have it and on this host: what is there may be another version, or be laid
     /// there by whoever made the container, so it has to have the same build id.
-    pub fn open(&self, module: &Module) -> Option<Arc<File>> {
+    fn open_here(&self, module: &Module) -> Option<Arc<File>> {
         let held = lock(&self.shelf).held.get(&module.build_id).cloned();
         if let Some(executable) = held {
             return Some(executable.file);
@@ -85,7 +101,40 @@ impl Files {
     }
 
     /// The file with its DWARF.
-    pub fn separate(&self, module: &Module, file: &File) -> Option<Rc<dyn Source>> {
+    pub fn separate(&self, module: &Module, file: &File) -> Sought<Rc<dyn Source>> {
+        if let Some(found) = self.separate_here(module, file) {
+            return Sought::of(Rc::new(found));
+        }
+        let Some(id) = build_id(file) else {
+            return Sought::nowhere();
+        };
+        let found = self.ask(&hex(&id).into(), What::DebugInfo);
+        found.map(|file| Rc::new(file) as Rc<dyn Source>)
+    }
+
+    /// Whether it is still asked for.
+    pub fn is_coming(&self, wanted: &Wanted) -> bool {
+        let debuginfod = self.debuginfod.as_ref();
+        debuginfod.is_some_and(|debuginfod| debuginfod.is_coming(wanted))
+    }
+
+    fn ask(&self, build_id: &Arc<str>, what: What) -> Sought<File> {
+        let Some(debuginfod) = &self.debuginfod else {
+            return Sought::nowhere();
+        };
+        let build_id = Arc::clone(build_id);
+        let wanted = Wanted { build_id, what };
+        match debuginfod.find(&wanted) {
+            Fetched::Here(file) => Sought::of(file),
+            Fetched::Coming => Sought {
+                found: None,
+                coming: Some(wanted),
+            },
+            Fetched::Nowhere => Sought::nowhere(),
+        }
+    }
+
+    fn separate_here(&self, module: &Module, file: &File) -> Option<File> {
         let roots: Vec<PathBuf> = roots(module).collect();
         let found = separate(
             file,
@@ -93,7 +142,7 @@ impl Files {
                 roots: &roots,
                 executable: &module.path,
                 directories: &self.debug_directories,
-                goes_on: &|| true,
+                goes_on: &|| !self.stopping.is_set(),
             },
         )?;
         tracing::debug!(
@@ -101,7 +150,7 @@ impl Files {
             debug_file = %found.path.display(),
             "an executable has its DWARF in a file of its own"
         );
-        Some(Rc::new(found.file))
+        Some(found.file)
     }
 }
 
@@ -112,6 +161,31 @@ fn roots(module: &Module) -> impl Iterator<Item = PathBuf> {
     processes.chain([Path::new("/").to_owned()])
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// A file, or that it may come later.
+pub(super) struct Sought<T> {
+    pub found: Option<T>,
+    pub coming: Option<Wanted>,
+}
+
+impl<T> Sought<T> {
+    fn of(found: T) -> Self {
+        Self {
+            found: Some(found),
+            coming: None,
+        }
+    }
+
+    fn nowhere() -> Self {
+        Self {
+            found: None,
+            coming: None,
+        }
+    }
+
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Sought<U> {
+        Sought {
+            found: self.found.map(change),
+            coming: self.coming,
+        }
+    }
 }

@@ -12,6 +12,7 @@
 
 mod asked;
 mod config;
+mod debuginfod;
 mod files;
 mod names;
 mod pace;
@@ -33,12 +34,14 @@ use profcol_component::{
     Stop,
 };
 use profcol_profile::{LocationIdx, Profiles};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use self::asked::{Asked, Place};
 pub use self::config::SymbolizeConfig;
 use self::config::Targets;
+use self::debuginfod::Debuginfod;
 use self::files::Files;
 use self::names::{Frame, Names, Wait, lock};
 use self::pace::Stopping;
@@ -54,6 +57,7 @@ pub struct SymbolizeProcessor {
     files: Arc<Files>,
     telemetry: Arc<Telemetry>,
     stopping: Arc<Stopping>,
+    debuginfod: Option<Arc<Debuginfod>>,
     /// To each worker; none once it stops.
     queues: Mutex<Vec<SyncSender<Job>>>,
     /// The other ends, until the workers take them.
@@ -73,31 +77,45 @@ impl Factory for SymbolizeProcessor {
         config: &SymbolizeConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
-        Ok(Box::new(SymbolizeProcessor::new(config, context)))
+        Ok(Box::new(SymbolizeProcessor::new(config, context)?))
     }
 }
 
 impl SymbolizeProcessor {
-    fn new(config: &SymbolizeConfig, context: &BuildContext) -> Self {
+    fn new(config: &SymbolizeConfig, context: &BuildContext) -> Result<Self, BuildError> {
         let telemetry = Arc::new(Telemetry::new(context));
         let most = config.max_open as usize;
         let dropped = telemetry.dropped_files.clone();
         let is_on = config.targets == Targets::All;
         let offered = is_on.then(|| context.executables.subscribe(most, dropped.clone()));
         let directories = config.debug_directories.iter().map(PathBuf::from);
-        let files = Files::new(offered, most, dropped, directories.collect());
+        let stopping = Arc::<Stopping>::default();
+        let debuginfod = config.debuginfod.as_ref().map(|debuginfod| {
+            let usual = std::env::var("DEBUGINFOD_URLS").ok();
+            Debuginfod::new(debuginfod, usual.as_deref(), Arc::clone(&telemetry))
+        });
+        let debuginfod = debuginfod.transpose()?.map(Arc::new);
+        let files = Files::new(
+            offered,
+            most,
+            dropped,
+            directories.collect(),
+            debuginfod.clone(),
+            Arc::clone(&stopping),
+        );
         let names = Names::new(names_memory(config), telemetry.evicted_names.clone());
         let channels = (0..config.workers).map(|_| sync_channel(MAX_JOBS));
         let (queues, jobs) = channels.unzip();
-        Self {
+        Ok(Self {
             config: config.clone(),
             names: Arc::new(names),
             files: Arc::new(files),
             telemetry,
-            stopping: Arc::default(),
+            stopping,
+            debuginfod,
             queues: Mutex::new(queues),
             jobs: Mutex::new(jobs),
-        }
+        })
     }
 
     fn worker(&self, jobs: Receiver<Job>) -> Worker {
@@ -250,19 +268,30 @@ impl Processor for SymbolizeProcessor {
     async fn run(self: Arc<Self>, _next: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
         let mut threads = Vec::new();
         let (ends, mut ended) = mpsc::channel(1);
-        for jobs in std::mem::take(&mut *lock(&self.jobs)) {
-            let worker = self.worker(jobs);
+        let mut start = |name: &str, work: Box<dyn FnOnce() + Send>| {
             let end = End(ends.clone());
-            let thread = Thread::new().name("profcol-symbols".into());
-            let thread = thread.spawn(move || {
+            let thread = Thread::new().name(name.into()).spawn(move || {
                 let _end = end;
-                worker.run();
+                work();
             });
             threads.push(thread.map_err(|error| {
-                RunError(format!(
-                    "a thread to read executables cannot be started: {error}"
-                ))
+                RunError(format!("the thread {name} cannot be started: {error}"))
             })?);
+            Ok(())
+        };
+        if let Some(debuginfod) = self.debuginfod.clone() {
+            debuginfod
+                .begin()
+                .map_err(|error| RunError(format!("debuginfod::cache_directory: {error}")))?;
+            let (runtime, stop) = (Handle::current(), stop.clone());
+            start(
+                "profcol-debugd",
+                Box::new(move || debuginfod.run(&runtime, &stop)),
+            )?;
+        }
+        for jobs in std::mem::take(&mut *lock(&self.jobs)) {
+            let worker = self.worker(jobs);
+            start("profcol-symbols", Box::new(move || worker.run()))?;
         }
         tokio::select! {
             () = stop.cancelled() => {}
@@ -271,12 +300,15 @@ impl Processor for SymbolizeProcessor {
         }
         self.stopping.set();
         lock(&self.queues).clear();
+        if let Some(debuginfod) = &self.debuginfod {
+            debuginfod.close();
+        }
         let joined = tokio::task::spawn_blocking(move || {
             threads.into_iter().all(|thread| thread.join().is_ok())
         });
         match joined.await {
             Ok(true) => Ok(()),
-            Ok(false) => Err(RunError("a thread that reads executables panicked".into())),
+            Ok(false) => Err(RunError("a thread of its own panicked".into())),
             Err(error) => Err(RunError(error.to_string())),
         }
     }

@@ -34,12 +34,35 @@ const REASONS: [(Reason, &str); 8] = [
     (Reason::Timeout, "timeout"),
 ];
 
+/// How a debuginfod server answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fetch {
+    Found,
+    Absent,
+    /// It is too large, or not what was asked for.
+    Refused,
+    /// There was no answer, or none that says whether it has the file.
+    Failed,
+    /// Nobody was asked, since too many files are waited for.
+    Busy,
+}
+
+const FETCHES: [(Fetch, &str); 5] = [
+    (Fetch::Found, "found"),
+    (Fetch::Absent, "absent"),
+    (Fetch::Refused, "refused"),
+    (Fetch::Failed, "failed"),
+    (Fetch::Busy, "busy"),
+];
+
 pub(super) struct Telemetry {
     pub resolved: IntCounter,
     unresolved: Vec<(Reason, IntCounter)>,
+    fetches: Vec<(Fetch, IntCounter)>,
     pub timeouts: IntCounter,
     pub evicted_names: IntCounter,
     pub evicted_files: IntCounter,
+    pub evicted_from_disk: IntCounter,
     pub dropped_files: IntCounter,
     pub memory: Gauge,
 }
@@ -68,6 +91,15 @@ impl Telemetry {
                 name,
             )
         };
+        let fetched = |name| {
+            let help = "Questions to debuginfod servers, by result.";
+            with(
+                "profcol_symbolize_debuginfod_requests",
+                help,
+                "result",
+                name,
+            )
+        };
         Self {
             resolved: counter(
                 "profcol_symbolize_resolved_locations",
@@ -83,6 +115,14 @@ impl Telemetry {
             ),
             evicted_names: evicted("name"),
             evicted_files: evicted("file"),
+            evicted_from_disk: counter(
+                "profcol_symbolize_debuginfod_evicted",
+                "Files that were removed to stay within cache_bytes.",
+            ),
+            fetches: FETCHES
+                .iter()
+                .map(|&(fetch, name)| (fetch, fetched(name)))
+                .collect(),
             dropped_files: counter(
                 "profcol_symbolize_dropped_files",
                 "Executables that were not held open since there were too many.",
@@ -92,6 +132,13 @@ impl Telemetry {
                 "What the tables of executables take.",
                 &own,
             ),
+        }
+    }
+
+    pub fn count_fetch(&self, fetch: Fetch) {
+        let found = self.fetches.iter().find(|(it, _)| *it == fetch);
+        if let Some((_, counter)) = found {
+            counter.inc();
         }
     }
 

@@ -53,7 +53,7 @@ impl Rig {
         let context = context("symbolize");
         let config = load(options).unwrap();
         Self {
-            processor: Arc::new(SymbolizeProcessor::new(&config, &context)),
+            processor: Arc::new(SymbolizeProcessor::new(&config, &context).unwrap()),
             context,
             keep: Arc::default(),
             stop: Stop::new(),
@@ -86,25 +86,34 @@ struct Own {
     path: PathBuf,
     build_id: String,
     mapping: Mapping,
+    /// Of a function in it.
+    address: u64,
 }
 
 impl Own {
     fn read() -> Self {
-        let path = std::env::current_exe().unwrap();
+        Self::with(landmark as fn() -> u32 as usize as u64)
+    }
+
+    /// The file that has the code at an address.
+    fn with(at: u64) -> Self {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
-        let at = landmark as fn() -> u32 as usize as u64;
         let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
         let mapping = maps.lines().find_map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let (start, limit) = words[0].split_once('-').unwrap();
             let (memory_start, memory_limit) = (number(start), number(limit));
-            (memory_start..memory_limit).contains(&at).then(|| Mapping {
-                memory_start,
-                memory_limit,
-                file_offset: number(words[2]),
-                filename: StringIdx::UNSET,
+            (memory_start..memory_limit).contains(&at).then(|| {
+                let mapping = Mapping {
+                    memory_start,
+                    memory_limit,
+                    file_offset: number(words[2]),
+                    filename: StringIdx::UNSET,
+                };
+                (PathBuf::from(words[5]), mapping)
             })
         });
+        let (path, mapping) = mapping.unwrap();
         let id = profcol_debuginfo::build_id(&File::open(&path).unwrap());
         // Rust's linkers give none unless they are asked to.
         let build_id = id.map_or("0123".to_owned(), |id| {
@@ -113,7 +122,8 @@ impl Own {
         Self {
             path,
             build_id,
-            mapping: mapping.unwrap(),
+            mapping,
+            address: at,
         }
     }
 
@@ -154,7 +164,7 @@ impl Own {
         let location = rows.location(LocationRef {
             location: Location {
                 mapping,
-                address: landmark as fn() -> u32 as usize as u64 + 1,
+                address: self.address + 1,
             },
             lines: &[],
             attributes: &[kind],
@@ -249,12 +259,12 @@ async fn a_file_is_found_by_its_path_and_its_build_id() {
         path: library.clone(),
         processes: vec![landmark()],
     };
-    assert!(rig.processor.files.open(&right).is_some());
+    assert!(rig.processor.files.open(&right).found.is_some());
     let wrong = Module {
         build_id: own.build_id.as_str().into(),
         ..right.clone()
     };
-    assert!(rig.processor.files.open(&wrong).is_none());
+    assert!(rig.processor.files.open(&wrong).found.is_none());
     for path in [
         "/dev/zero",
         "/proc/self/maps",
@@ -267,7 +277,10 @@ async fn a_file_is_found_by_its_path_and_its_build_id() {
             path,
             ..right.clone()
         };
-        assert!(rig.processor.files.open(&strange).is_none(), "{strange:?}");
+        assert!(
+            rig.processor.files.open(&strange).found.is_none(),
+            "{strange:?}"
+        );
     }
     rig.finish().await;
 }
@@ -362,7 +375,7 @@ async fn files_are_held_within_the_bound() {
             path: "/gone".into(),
             processes: Vec::new(),
         };
-        rig.processor.files.open(&module).is_some()
+        rig.processor.files.open(&module).found.is_some()
     });
     assert_eq!(held, [false, true, true]);
     assert!(rig.counts("profcol_symbolize_dropped_files{pipeline=\"\",processor=\"symbolize\"} 1"));
@@ -379,8 +392,100 @@ fn options_that_make_no_sense_are_refused() {
         ("max_cpu: 1.5", "must be above 0 and at most 1"),
         ("debug_directories: [debug]", "is not an absolute path"),
         ("targets: kernel", "kernel"),
+        ("debuginfod: {urls: [example.com]}", "urls::0"),
+        (
+            "debuginfod: {cache_directory: cache}",
+            "is not an absolute path",
+        ),
+        ("debuginfod: {cache_bytes: 0}", "must be above 0"),
+        ("debuginfod: {timeout: 0s}", "must be positive"),
     ] {
         let refused = load::<SymbolizeConfig>(options).unwrap_err();
         assert!(refused.contains(problem), "{options}: {refused}");
     }
+}
+
+#[tokio::test]
+async fn a_file_of_a_debuginfod_server_names_code_when_it_has_come() {
+    // This program may have no build id; the C library has one.
+    let library = Own::with(libc::getpid as unsafe extern "C" fn() -> i32 as usize as u64);
+    let body = fs::read(&library.path).unwrap();
+    let expected = format!("/buildid/{}/executable", library.build_id);
+    let (url, folder) = (
+        debuginfod::tests::serve(move |path, stream| {
+            let found: (&str, &[u8]) = match path == expected {
+                true => ("200 OK", &body),
+                false => ("404 Not Found", b""),
+            };
+            debuginfod::tests::answer(stream, found.0, found.1);
+        }),
+        tempfile::tempdir().unwrap(),
+    );
+    let rig = Rig::new(&format!(
+        "debuginfod: {{urls: [{url:?}], cache_directory: {}}}",
+        folder.path().display()
+    ));
+    let gone = library.profile(Path::new("/gone"), &library.build_id, "native");
+    loop {
+        // None of them waits for the server.
+        match named(&rig.pass(gone.clone()).await) {
+            None => tokio::time::sleep(std::time::Duration::from_millis(2)).await,
+            Some((_, system_name, ..)) => {
+                assert!(system_name.contains("getpid"), "{system_name}");
+                break;
+            }
+        }
+    }
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn lines_follow_when_the_debug_file_has_come() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (source, library, debug) = (path("code.c"), path("code.so"), path("code.debug"));
+    fs::write(&source, "int landmark(int a) {\n  return a * 7;\n}\n").unwrap();
+    let build = ["-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", &library];
+    let build = [&build[..], &[&source]].concat();
+    let split = ["--only-keep-debug", &library, &debug];
+    for (tool, words) in [
+        ("cc", &build[..]),
+        ("objcopy", &split),
+        ("strip", &[&library]),
+    ] {
+        let status = std::process::Command::new(tool).args(words).status();
+        assert!(status.unwrap().success(), "{tool} {words:?}");
+    }
+    let mut list = std::process::Command::new("nm");
+    let output = list.args(["-D", &library]).output().unwrap();
+    let symbols = String::from_utf8(output.stdout).unwrap();
+    let mut lines = symbols.lines();
+    let address = lines.find_map(|it| it.strip_suffix(" T landmark"));
+    let id = profcol_debuginfo::build_id(&File::open(&library).unwrap()).unwrap();
+    let code = Own {
+        path: library.into(),
+        build_id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+        mapping: Mapping::default(),
+        address: u64::from_str_radix(address.unwrap(), 16).unwrap(),
+    };
+    let body = fs::read(&debug).unwrap();
+    let url = debuginfod::tests::serve(move |path, stream| {
+        assert!(path.ends_with("/debuginfo"), "{path}");
+        debuginfod::tests::answer(stream, "200 OK", &body);
+    });
+    let rig = Rig::new(&format!(
+        "debuginfod: {{urls: [{url:?}], cache_directory: {}}}",
+        path("cache")
+    ));
+    rig.context.executables.offer(&code.offered());
+    loop {
+        let (name, _, file, line) = named(&rig.pass(code.native()).await).expect("it has a name");
+        assert_eq!(name, "landmark");
+        if line > 0 {
+            assert!(file.ends_with("code.c") && line <= 2, "{file}:{line}");
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    rig.finish().await;
 }

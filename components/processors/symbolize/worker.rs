@@ -14,6 +14,7 @@ use profcol_symbols::{Style, Symbols, Unresolved, demangle};
 
 use super::asked::{Module, Place};
 use super::config::Demangle;
+use super::debuginfod::Wanted;
 use super::files::Files;
 use super::names::{Answer, Frame, Names, Wait};
 use super::pace::{Pace, Stopping};
@@ -55,6 +56,16 @@ struct Held {
     symbols: Symbols,
     weight: usize,
     asked: u64,
+    /// The file with its DWARF. Until it is there, what is found is not the last word.
+    coming: Option<Wanted>,
+}
+
+/// An executable without tables.
+struct Missing {
+    since: Instant,
+    reason: Reason,
+    /// The file that may have them.
+    coming: Option<Wanted>,
 }
 
 /// What the thread holds; no other touches it.
@@ -62,7 +73,7 @@ struct Library {
     worker: Worker,
     pace: Pace,
     held: HashMap<Arc<str>, Held>,
-    missing: HashMap<Arc<str>, (Instant, Reason)>,
+    missing: HashMap<Arc<str>, Missing>,
     clock: u64,
     /// What was last said of how much is held.
     told: f64,
@@ -107,10 +118,11 @@ impl Library {
                     Some(known) => known,
                     None => self.find(&job.module, place),
                 };
-                if !matches!(
+                let is_last_word = !matches!(
                     answer,
                     Err(Reason::NoFile | Reason::NoNames | Reason::Refused)
-                ) {
+                );
+                if is_last_word && !self.is_coming(build_id) {
                     self.worker.names.insert(key.clone(), answer.clone());
                 }
                 job.wait.answer(key, answer);
@@ -118,6 +130,16 @@ impl Library {
             }
             self.shrink(build_id);
         }
+    }
+
+    /// False once a file that was to come is there, or will not be.
+    fn is_awaited(&self, coming: Option<&Wanted>) -> bool {
+        coming.is_none_or(|coming| self.worker.files.is_coming(coming))
+    }
+
+    fn is_coming(&self, build_id: &str) -> bool {
+        let held = self.held.get(build_id);
+        held.is_some_and(|held| held.coming.is_some())
     }
 
     fn find(&mut self, module: &Module, place: Place) -> Answer {
@@ -153,19 +175,26 @@ impl Library {
     fn open(&mut self, module: &Module) -> Result<&mut Held, Reason> {
         self.clock += 1;
         let build_id = &module.build_id;
+        let held = self.held.get(build_id);
+        if held.is_some_and(|held| !self.is_awaited(held.coming.as_ref())) {
+            self.held.remove(build_id);
+        }
         if !self.held.contains_key(build_id) {
-            if let Some((when, reason)) = self.missing.get(build_id)
-                && when.elapsed() < MISSING
+            if let Some(missing) = self.missing.get(build_id)
+                && missing.since.elapsed() < MISSING
+                && self.is_awaited(missing.coming.as_ref())
             {
-                return Err(*reason);
+                return Err(missing.reason);
             }
-            match self.read(module) {
+            let (read, coming) = self.read(module);
+            match read {
                 Ok(symbols) => {
                     let weight = symbols.weight();
                     let held = Held {
                         symbols,
                         weight,
                         asked: 0,
+                        coming,
                     };
                     self.held.insert(Arc::clone(build_id), held);
                 }
@@ -173,8 +202,12 @@ impl Library {
                     if self.missing.len() >= MAX_MISSING {
                         self.missing.clear();
                     }
-                    let now = Instant::now();
-                    self.missing.insert(Arc::clone(build_id), (now, reason));
+                    let missing = Missing {
+                        since: Instant::now(),
+                        reason,
+                        coming,
+                    };
+                    self.missing.insert(Arc::clone(build_id), missing);
                     return Err(reason);
                 }
             }
@@ -184,14 +217,21 @@ impl Library {
         Ok(held)
     }
 
-    fn read(&self, module: &Module) -> Result<Symbols, Reason> {
-        let Some(file) = self.worker.files.open(module) else {
-            return Err(Reason::NoFile);
+    /// Also the file that may tell more, once it has come.
+    fn read(&self, module: &Module) -> (Result<Symbols, Reason>, Option<Wanted>) {
+        let executable = self.worker.files.open(module);
+        let Some(file) = executable.found else {
+            return (Err(Reason::NoFile), executable.coming);
         };
         let path = module.path.display();
-        let separate = || self.worker.files.separate(module, &file);
+        let mut coming = None;
+        let separate = || {
+            let separate = self.worker.files.separate(module, &file);
+            coming = separate.coming;
+            separate.found
+        };
         let most = self.worker.max_memory as u64;
-        match Symbols::read(Rc::new(Arc::clone(&file)), separate, most) {
+        let read = match Symbols::read(Rc::new(Arc::clone(&file)), separate, most) {
             Ok(symbols) => {
                 if let Some(damage) = symbols.damage() {
                     tracing::info!(%path, %damage, "Part of an executable's names cannot be read.");
@@ -203,7 +243,8 @@ impl Library {
                 tracing::info!(%path, %refused, "An executable's names cannot be read.");
                 Err(Reason::Refused)
             }
-        }
+        };
+        (read, coming)
     }
 
     /// Gives up what was not asked for the longest, and of the present one what is too much alone.

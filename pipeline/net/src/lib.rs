@@ -30,7 +30,7 @@ pub mod tls;
 pub use client::{
     Balancer, ClientError, CompressionParams, ConnectError, DirectHttp, DirectStream, GrpcCall,
     GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply, GrpcStream, HttpCall,
-    HttpClient, HttpClientKeepalive, HttpClientSettings, HttpError, HttpReply,
+    HttpClient, HttpClientKeepalive, HttpClientSettings, HttpDownload, HttpError, HttpReply,
 };
 pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;

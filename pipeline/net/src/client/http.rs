@@ -13,7 +13,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper_util::client::legacy::{Client, Error as PoolError};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::sync::{Semaphore, mpsc};
@@ -51,6 +51,33 @@ pub struct HttpReply {
     pub headers: HeaderMap,
     /// Cut at 4 MiB.
     pub body: Bytes,
+}
+
+/// An answer of any status, whose body is read piece by piece, however long it is.
+#[derive(Debug)]
+pub struct HttpDownload {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    url: String,
+    body: Incoming,
+}
+
+impl HttpDownload {
+    /// What came next; `None` at the end. As it is sent: nothing is unpacked.
+    pub async fn next(&mut self) -> Option<Result<Bytes, HttpError>> {
+        loop {
+            match self.body.frame().await?.map(Frame::into_data) {
+                Ok(Ok(data)) => return Some(Ok(data)),
+                Ok(Err(_trailers)) => {}
+                Err(error) => {
+                    return Some(Err(HttpError::Broken {
+                        url: self.url.clone(),
+                        error: error.to_string(),
+                    }));
+                }
+            }
+        }
+    }
 }
 
 /// There is no answer. All of these may be tried again.
@@ -168,11 +195,29 @@ impl HttpClient {
         self.within(None, work).await
     }
 
-    async fn within(
+    /// Asks for what is there. The settings' `timeout` is for the answer's head; how long its body may take is for who
+    /// reads it to say.
+    pub async fn get(&self) -> Result<HttpDownload, HttpError> {
+        let mut request = Request::new(Outgoing::Whole(None));
+        let work = async {
+            self.address(&mut request).await?;
+            let answer = self.pool.request(request).await;
+            let (head, body) = answer.map_err(|error| self.failed(&error))?.into_parts();
+            Ok(HttpDownload {
+                status: head.status,
+                headers: head.headers,
+                url: self.url.to_string(),
+                body,
+            })
+        };
+        self.within(None, work).await
+    }
+
+    async fn within<T>(
         &self,
         own_limit: Option<Duration>,
-        work: impl Future<Output = Result<HttpReply, HttpError>>,
-    ) -> Result<HttpReply, HttpError> {
+        work: impl Future<Output = Result<T, HttpError>>,
+    ) -> Result<T, HttpError> {
         let limits = [own_limit, self.timeout];
         match limits.into_iter().flatten().min() {
             None => work.await,

@@ -24,7 +24,7 @@ mod stream;
 pub use dial::ConnectError;
 pub use direct::{DirectHttp, DirectStream};
 pub use grpc::{GrpcCall, GrpcClient, GrpcReply};
-pub use http::{HttpCall, HttpClient, HttpError, HttpReply};
+pub use http::{HttpCall, HttpClient, HttpDownload, HttpError, HttpReply};
 pub use settings::{
     Balancer, CompressionParams, GrpcClientKeepalive, GrpcClientSettings, HttpClientKeepalive,
     HttpClientSettings,

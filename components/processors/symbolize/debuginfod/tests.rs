@@ -1,0 +1,281 @@
+//! Against a server on this host, whose answers are real, missing, late and wrong.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+
+use profcol_component::testkit::{context, load};
+use profcol_debuginfo::build_id;
+use tempfile::TempDir;
+
+use super::*;
+use crate::symbolize::config::SymbolizeConfig;
+
+/// A server that answers each request, of which it is told the path.
+pub(in crate::symbolize) fn serve(
+    answer: impl Fn(&str, &mut TcpStream) + Send + 'static,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let Some(Ok(first)) = lines.next() else {
+                continue;
+            };
+            while lines.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            answer(first.split(' ').nth(1).unwrap(), &mut stream);
+        }
+    });
+    url
+}
+
+pub(in crate::symbolize) fn answer(stream: &mut TcpStream, status: &str, body: &[u8]) {
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
+    // Who has read enough hangs up.
+    let _sent = stream
+        .write_all(head.as_bytes())
+        .and_then(|()| stream.write_all(body));
+}
+
+/// Asks servers, on a thread of its own.
+struct Rig {
+    debuginfod: Arc<Debuginfod>,
+    meter: profcol_component::Meter,
+    folder: TempDir,
+    stop: Stop,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Rig {
+    fn new(urls: &[&str], bytes: u64, timeout: &str) -> Self {
+        let context = context("symbolize");
+        let folder = tempfile::tempdir().unwrap();
+        let directory = folder.path().join("cache");
+        let directory = directory.display();
+        let options = format!(
+            "debuginfod: {{urls: {urls:?}, cache_directory: {directory}, cache_bytes: {bytes}, timeout: {timeout}}}"
+        );
+        let config: SymbolizeConfig = load(&options).unwrap();
+        let config = config.debuginfod.as_ref().unwrap();
+        let telemetry = Arc::new(Telemetry::new(&context));
+        let debuginfod = Arc::new(Debuginfod::new(config, None, telemetry).unwrap());
+        debuginfod.begin().unwrap();
+        let stop = Stop::new();
+        let (asking, runtime, until) = (debuginfod.clone(), Handle::current(), stop.clone());
+        Self {
+            debuginfod,
+            meter: context.meter.clone(),
+            folder,
+            stop,
+            thread: std::thread::spawn(move || asking.run(&runtime, &until)),
+        }
+    }
+
+    /// What is said of a file when nothing more is to come.
+    async fn fetch(&self, build_id: &str) -> Option<File> {
+        let wanted = Wanted {
+            build_id: build_id.into(),
+            what: What::DebugInfo,
+        };
+        loop {
+            match self.debuginfod.find(&wanted) {
+                Fetched::Here(file) => return Some(file),
+                Fetched::Nowhere => return None,
+                Fetched::Coming => tokio::time::sleep(Duration::from_millis(2)).await,
+            }
+        }
+    }
+
+    fn count(&self, result: &str) -> u64 {
+        let text = String::from_utf8(self.meter.render().unwrap()).unwrap();
+        let wanted = format!("result=\"{result}\"}} ");
+        let mut lines = text
+            .lines()
+            .filter(|it| it.starts_with("profcol_symbolize_debuginfod_requests{"));
+        let line = lines.find_map(|it| it.split_once(&wanted));
+        line.unwrap().1.parse().unwrap()
+    }
+
+    fn cached(&self) -> Vec<String> {
+        let files = fs::read_dir(self.folder.path().join("cache")).unwrap();
+        let name = |it: io::Result<fs::DirEntry>| it.unwrap().file_name().into_string().unwrap();
+        files.map(name).collect()
+    }
+
+    async fn finish(self) {
+        self.stop.cancel();
+        self.debuginfod.close();
+        let joined = tokio::task::spawn_blocking(move || self.thread.join());
+        joined.await.unwrap().unwrap();
+    }
+}
+
+/// The C library of this program, which has a build id, and that.
+fn library() -> (Vec<u8>, String) {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let path = maps.lines().find_map(|line| {
+        let path = line.split_whitespace().nth(5)?;
+        path.contains("/libc.so.6").then(|| Path::new(path))
+    });
+    let bytes = fs::read(path.expect("tests are linked with a C library")).unwrap();
+    let id = hex(&build_id(&bytes).unwrap());
+    (bytes, id)
+}
+
+#[tokio::test]
+async fn a_file_is_fetched_once_and_stays() {
+    let (bytes, id) = library();
+    let (body, expected) = (bytes.clone(), format!("/buildid/{id}/debuginfo"));
+    let url = serve(move |path, stream| match path == expected {
+        true => answer(stream, "200 OK", &body),
+        false => answer(stream, "404 Not Found", b""),
+    });
+    let absent = serve(|_, stream| answer(stream, "404 Not Found", b"no"));
+    let rig = Rig::new(&[&absent, &url], 1 << 30, "60s");
+    let mut found = rig.fetch(&id).await.unwrap();
+    let mut content = Vec::new();
+    io::Read::read_to_end(&mut found, &mut content).unwrap();
+    assert!(content == bytes, "it is the file");
+    assert_eq!(rig.cached(), [format!("{id}.debuginfo")]);
+    assert!(rig.fetch(&id).await.is_some());
+    assert_eq!((rig.count("found"), rig.count("absent")), (1, 1));
+    // What is in the cache is looked at again.
+    let file = rig.folder.path().join(format!("cache/{id}.debuginfo"));
+    fs::write(&file, "rubbish").unwrap();
+    assert!(rig.fetch(&id).await.is_some());
+    assert_eq!(rig.count("found"), 2);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_absent_is_not_asked_for_again() {
+    let url = serve(|_, stream| answer(stream, "404 Not Found", b"no"));
+    let rig = Rig::new(&[&url], 1 << 30, "60s");
+    for _ in 0..3 {
+        assert!(rig.fetch("0123456789abcdef").await.is_none());
+    }
+    assert_eq!(rig.count("absent"), 1);
+    for strange in ["", "01", "../../etc/passwd", "0123456789abcdeg"] {
+        assert!(rig.fetch(strange).await.is_none());
+    }
+    assert_eq!(rig.count("absent"), 1);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_server_that_fails_is_left_alone() {
+    let hangs = serve(|_, stream| {
+        let _sent = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n1");
+        std::mem::forget(stream.try_clone());
+    });
+    let broken = serve(|_, stream| answer(stream, "503 Service Unavailable", b""));
+    let cut = serve(|_, stream| {
+        let _sent =
+            stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\n1");
+    });
+    let rig = Rig::new(&[&hangs, &broken, &cut], 1 << 30, "50ms");
+    assert!(rig.fetch("0123456789abcdef").await.is_none());
+    assert_eq!(rig.count("failed"), 3);
+    assert!(rig.fetch("fedcba9876543210").await.is_none());
+    assert_eq!(rig.count("failed"), 3);
+    assert_eq!(rig.cached(), [""; 0]);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_is_of_no_use_is_not_kept() {
+    let (bytes, id) = library();
+    let length = bytes.len() as u64;
+    let body = bytes.clone();
+    let url = serve(move |path, stream| match path.contains("0123") {
+        true => answer(stream, "200 OK", b"rubbish"),
+        false => answer(stream, "200 OK", &body),
+    });
+    let endless = serve(move |_, stream| {
+        let head = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+        let mut sent = stream.write_all(head);
+        while sent.is_ok() {
+            sent = stream.write_all(&[0; 65536]);
+        }
+    });
+    let check = async |urls: &[&str], most: u64, id: &str| {
+        let rig = Rig::new(urls, most, "60s");
+        assert!(rig.fetch(id).await.is_none());
+        assert_eq!(rig.count("refused"), 1, "{urls:?} {id}");
+        assert_eq!(rig.cached(), [""; 0]);
+        rig.finish().await;
+    };
+    check(&[&url], 1 << 30, "0123456789abcdef").await;
+    // Another build id than the file has.
+    check(&[&url], 1 << 30, "fedcba9876543210").await;
+    check(&[&url], length - 1, &id).await;
+    check(&[&endless], length, &id).await;
+}
+
+#[tokio::test]
+async fn the_oldest_make_room() {
+    let (bytes, id) = library();
+    let length = bytes.len() as u64;
+    let url = serve(move |_, stream| answer(stream, "200 OK", &bytes));
+    let rig = Rig::new(&[&url], length + 150, "60s");
+    for (name, age) in [
+        ("02.debuginfo", 200),
+        ("incoming-03", 300),
+        ("01.executable", 100),
+        ("of-somebody-else", 400),
+    ] {
+        let file = File::create(rig.folder.path().join("cache").join(name)).unwrap();
+        file.set_len(100).unwrap();
+        let then = std::time::SystemTime::now() - Duration::from_secs(age);
+        file.set_modified(then).unwrap();
+    }
+    assert!(rig.fetch(&id).await.is_some());
+    let mut cached = rig.cached();
+    cached.sort();
+    let mut expected = [
+        "01.executable",
+        "of-somebody-else",
+        &format!("{id}.debuginfo"),
+    ];
+    expected.sort_unstable();
+    assert_eq!(cached, expected);
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_no_server() {
+    let hangs = serve(|_, stream| std::mem::forget(stream.try_clone()));
+    let rig = Rig::new(&[&hangs], 1 << 30, "1h");
+    let wanted = Wanted {
+        build_id: "0123456789abcdef".into(),
+        what: What::Executable,
+    };
+    assert!(matches!(rig.debuginfod.find(&wanted), Fetched::Coming));
+    assert!(rig.debuginfod.is_coming(&wanted));
+    rig.finish().await;
+}
+
+#[test]
+fn servers_are_those_of_the_environment_where_none_are_named() {
+    let new = |options: &str, usual: Option<&str>| {
+        let config: SymbolizeConfig = load(options).unwrap();
+        let telemetry = Arc::new(Telemetry::new(&context("symbolize")));
+        let made = Debuginfod::new(config.debuginfod.as_ref().unwrap(), usual, telemetry);
+        made.map(|made| made.urls).map_err(|error| error.0)
+    };
+    let usual = Some("ima:enforcing https://a.example/ http://b.example");
+    let both = ["https://a.example/", "http://b.example"].map(str::to_owned);
+    assert_eq!(new("debuginfod:", usual).unwrap(), both);
+    assert_eq!(
+        new("debuginfod: {urls: [http://c.example]}", usual).unwrap(),
+        ["http://c.example"]
+    );
+    let refused = new("debuginfod:", None).unwrap_err();
+    assert!(refused.contains("DEBUGINFOD_URLS"), "{refused}");
+}
