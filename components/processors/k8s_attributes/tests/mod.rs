@@ -207,6 +207,16 @@ async fn says_everything_of_pods_of_every_sort() {
     )
     .await;
     check(
+        "web-5d4f8c7b9-abcde",
+        "debugger",
+        &[
+            ("k8s.container.init", "false"),
+            ("container.image.name", "busybox"),
+            ("container.image.tag", "1.36"),
+        ],
+    )
+    .await;
+    check(
         "st-0",
         "main",
         &[("k8s.statefulset.name", "st"), ("k8s.deployment.name", "")],
