@@ -2,6 +2,8 @@ mod faults;
 mod options;
 mod recorded;
 mod server;
+mod services;
+mod waiting;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
