@@ -169,6 +169,14 @@ fn names_pods_with_the_rights_of_the_manifests_and_follows_them() {
             ("container.image.tag", "1.2"),
         ],
     );
+    let debugged = named.name(&[("container.id", &seed::container(1, 4))]);
+    expect(
+        &debugged,
+        &[
+            ("k8s.container.name", "debugger"),
+            ("container.image.tag", "1.36"),
+        ],
+    );
     let by_uid = named.name(&[("k8s.pod.uid", web)]);
     expect(&by_uid, &[("k8s.pod.name", "web-5d4f8c7b9-abcde")]);
     let by_address = named.name(&[("k8s.pod.ip", "10.244.0.2")]);

@@ -114,7 +114,24 @@ pub fn seed(cluster: &Cluster) -> BTreeMap<String, String> {
         },
     ];
     let made = pods.iter().map(|it| (it.name.to_owned(), pod(cluster, it)));
-    made.collect()
+    let made = made.collect();
+    debug(cluster, "web-5d4f8c7b9-abcde", 1);
+    made
+}
+
+/// Adds a container to a pod that runs, as `kubectl debug` does.
+fn debug(cluster: &Cluster, name: &str, number: u8) {
+    let pod = format!("/api/v1/namespaces/shop/pods/{name}");
+    let container =
+        json!({"name": "debugger", "image": "busybox:1.36", "targetContainerName": "main"});
+    cluster.patch(
+        &format!("{pod}/ephemeralcontainers"),
+        &json!({"spec": {"ephemeralContainers": [container]}}),
+    );
+    cluster.patch(
+        &format!("{pod}/status"),
+        &json!({"status": {"ephemeralContainerStatuses": [status("debugger", number, 4)]}}),
+    );
 }
 
 /// Makes a pod that runs; says its uid.
@@ -130,11 +147,6 @@ pub fn pod(cluster: &Cluster, pod: &PodSpec) -> String {
                 "containers": [{"name": "main", "image": "registry:5000/shop/web:1.2"}, {"name": "proxy", "image": "envoy"}],
                 "initContainers": [{"name": "setup", "image": "busybox:1"}]}}),
     );
-    let status = |name: &str, part: u8| {
-        json!({"name": name, "image": "x", "imageID": format!("docker.io/library/x@sha256:{}", "b".repeat(64)),
-            "containerID": format!("containerd://{}", container(number, part)), "ready": true, "started": true,
-            "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}})
-    };
     let address = format!("10.244.0.{number}");
     cluster.patch(
         &format!("{pods}/{name}/status"),
@@ -142,10 +154,17 @@ pub fn pod(cluster: &Cluster, pod: &PodSpec) -> String {
             "phase": "Running", "hostIP": "10.9.0.1", "hostIPs": [{"ip": "10.9.0.1"}], "podIP": address,
             "podIPs": [{"ip": address}, {"ip": format!("fd00::{number:x}")}],
             "startTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Ready", "status": "True"}],
-            "containerStatuses": [status("main", 1), status("proxy", 2)],
-            "initContainerStatuses": [status("setup", 3)]}}),
+            "containerStatuses": [status("main", number, 1), status("proxy", number, 2)],
+            "initContainerStatuses": [status("setup", number, 3)]}}),
     );
     made["metadata"]["uid"].as_str().unwrap().to_owned()
+}
+
+/// What a kubelet says of a container that runs.
+fn status(name: &str, pod: u8, number: u8) -> Value {
+    json!({"name": name, "image": "x", "imageID": format!("docker.io/library/x@sha256:{}", "b".repeat(64)),
+        "containerID": format!("containerd://{}", container(pod, number)), "ready": true, "started": true,
+        "restartCount": 0, "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}})
 }
 
 fn owner(object: &Value, version: &str, kind: &str) -> Value {

@@ -17,13 +17,14 @@ use crate::shared::lookup::{CGROUP, find, text_of};
 const CONFIG_HASH: &str = "kubernetes.io/config.hash";
 
 /// What can be said of the sender by a resource that has no such attribute in the API.
-const NOT_OF_THE_POD: [&str; 6] = [
+const NOT_OF_THE_POD: [&str; 7] = [
     "k8s.deployment.name",
     "k8s.deployment.uid",
     "k8s.cronjob.name",
     "k8s.cronjob.uid",
     "k8s.node.uid",
     "k8s.cluster.uid",
+    "service.instance.id",
 ];
 
 /// Where a resource says something of its pod.
@@ -75,6 +76,14 @@ pub(super) fn container_of(attributes: &Attributes) -> Option<Arc<str>> {
         let cgroup = find(attributes, CGROUP)?.as_str()?;
         container(cgroup).map(|container| container.id.into())
     })
+}
+
+// === impl Key ===
+
+impl Key {
+    pub fn into_text(self) -> Arc<str> {
+        self.text
+    }
 }
 
 // === impl Source ===

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::association::{Rule, Source};
 
+/// A batch waits no longer, whatever is asked for.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A rule of the Collector has no more sources.
 const MOST_SOURCES: usize = 4;
 
@@ -40,6 +42,8 @@ pub struct K8sAttributesConfig {
     pub wait_for_metadata: bool,
     /// How long a start may wait for it.
     pub wait_for_metadata_timeout: Duration,
+    /// How long a batch may wait for a pod or container that is not known yet, up to `1m`; `0s` does not.
+    pub wait_for: Duration,
     /// Pods that are remembered at most; those beyond are counted and not known.
     pub max_pods: u32,
     /// How long a pod that was deleted is remembered, for its last profiles.
@@ -174,6 +178,14 @@ pub enum Field {
     ContainerImageTag,
     #[serde(rename = "container.image.repo_digests")]
     ContainerImageRepoDigests,
+    #[serde(rename = "service.namespace")]
+    ServiceNamespace,
+    #[serde(rename = "service.name")]
+    ServiceName,
+    #[serde(rename = "service.version")]
+    ServiceVersion,
+    #[serde(rename = "service.instance.id")]
+    ServiceInstanceId,
 }
 
 /// A label or an annotation, or some of them.
@@ -320,6 +332,7 @@ impl Default for K8sAttributesConfig {
             exclude: ExcludeConfig::default(),
             wait_for_metadata: false,
             wait_for_metadata_timeout: Duration::from_secs(10),
+            wait_for: Duration::ZERO,
             max_pods: 200_000,
             keep_deleted_for: Duration::from_secs(120),
         }
@@ -404,6 +417,15 @@ impl Config for K8sAttributesConfig {
             if value.is_negative() {
                 problems.add(key, "must not be negative");
             }
+        }
+        if self.wait_for.is_negative() || self.wait_for > LONGEST_WAIT {
+            problems.add("wait_for", "must be between 0s and 1m");
+        }
+        if self.passthrough && self.wait_for > Duration::ZERO {
+            problems.add(
+                "wait_for",
+                "nothing comes to be known with passthrough: leave it out",
+            );
         }
         if !self.filter.node.is_empty() && !self.filter.node_from_env_var.is_empty() {
             problems.add(

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use profcol_component::{Gauge, IntCounter};
 use profcol_profile::{Attributes, Value};
 use regex::Regex;
+use tokio::sync::watch;
 
-use super::association::{Associations, Key};
+use super::association::{Associations, Key, container_of};
 use super::objects::{self, Meta, MetaOnly, Object};
 use super::records::{Kind, Other, Pod};
 use super::rules::Rules;
@@ -36,6 +37,8 @@ pub(super) struct Directory {
     max_pods: usize,
     keep_deleted_for: Duration,
     known: RwLock<Known>,
+    /// That a pod came or changed.
+    news: watch::Sender<()>,
     pods: Gauge,
     over_limit: IntCounter,
 }
@@ -100,6 +103,7 @@ impl Directory {
             max_pods,
             keep_deleted_for,
             known: RwLock::default(),
+            news: watch::Sender::new(()),
             pods,
             over_limit,
         }
@@ -107,6 +111,24 @@ impl Directory {
 
     pub fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
+    /// What a resource says of its pod and container, where one of them is not known.
+    pub fn unknown(&self, attributes: &Attributes, peer: Option<IpAddr>) -> Option<Arc<str>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self
+            .associations
+            .keys_of_resource(attributes, peer)
+            .peekable();
+        let first = keys.peek()?.clone();
+        match keys.find_map(|key| known.pod(&key)) {
+            Some(pod) => container_of(attributes).filter(|id| !pod.has_run(id)),
+            None => Some(first.into_text()),
+        }
     }
 
     /// Adds what is known to a resource.
@@ -152,6 +174,8 @@ impl Directory {
             }
         }
         self.pods.set(known.pods.len() as f64);
+        drop(known);
+        self.news.send_replace(());
     }
 
     pub fn change_others(&self, kind: Kind, change: Change<MetaOnly>) {

@@ -10,6 +10,7 @@ use futures_util::StreamExt;
 use kube::core::WatchEvent;
 use profcol_component::IntCounter;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
@@ -32,23 +33,27 @@ pub(super) struct Follower {
     /// From where the next watch goes on; none before there was a list.
     version: Option<String>,
     pause: Duration,
-    failures: IntCounter,
+    counters: Counters,
+    /// Whether it was said that there are objects that cannot be read.
+    told_of_unreadable: bool,
     health: Arc<Health>,
 }
 
+/// What goes wrong with one kind.
+pub(super) struct Counters {
+    pub failures: IntCounter,
+    pub unreadable: IntCounter,
+}
+
 impl Follower {
-    pub fn new(
-        server: Arc<Server>,
-        query: Query,
-        failures: IntCounter,
-        health: Arc<Health>,
-    ) -> Self {
+    pub fn new(server: Arc<Server>, query: Query, counters: Counters, health: Arc<Health>) -> Self {
         Self {
             server,
             query,
             version: None,
             pause: SHORTEST_PAUSE,
-            failures,
+            counters,
+            told_of_unreadable: false,
             health,
         }
     }
@@ -56,7 +61,7 @@ impl Follower {
     /// Follows for ever.
     pub async fn run<T>(mut self, mut on: impl FnMut(Change<T>))
     where
-        T: Object + Clone + DeserializeOwned,
+        T: Object + DeserializeOwned,
     {
         loop {
             let began = Instant::now();
@@ -106,7 +111,11 @@ impl Follower {
             let page = timeout(LIST_PATIENCE, page)
                 .await
                 .map_err(|_| Failure::Other("the list did not come in time".to_owned()))??;
-            page.items.into_iter().map(Change::Put).for_each(&mut *on);
+            for object in page.items {
+                if let Some(object) = self.readable(object.0) {
+                    on(Change::Put(object));
+                }
+            }
             next = page.metadata.next;
             if next.is_empty() {
                 on(Change::Complete);
@@ -120,11 +129,11 @@ impl Follower {
     /// Follows changes until the watch ends.
     async fn watch<T>(&mut self, on: &mut impl FnMut(Change<T>)) -> Result<(), Failure>
     where
-        T: Object + Clone + DeserializeOwned,
+        T: Object + DeserializeOwned,
     {
         let version = self.version.clone().unwrap_or_default();
         let client = self.server.client().await.map_err(Failure::Other)?;
-        let watch = client.request_events::<T>(self.query.watch(&version)?);
+        let watch = client.request_events::<Value>(self.query.watch(&version)?);
         let watch = timeout(LIST_PATIENCE, watch)
             .await
             .map_err(|_| Failure::Other("the watch did not begin in time".to_owned()))??;
@@ -143,11 +152,17 @@ impl Follower {
             }
             let version = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    let Some(object) = self.readable::<T>(serde_json::from_value(object)) else {
+                        continue;
+                    };
                     let version = object.meta().resource_version.clone();
                     on(Change::Put(object));
                     version
                 }
                 WatchEvent::Deleted(object) => {
+                    let Some(object) = self.readable::<T>(serde_json::from_value(object)) else {
+                        continue;
+                    };
                     let version = object.meta().resource_version.clone();
                     on(Change::Gone(object));
                     version
@@ -161,9 +176,26 @@ impl Follower {
         }
     }
 
+    /// What cannot be read is passed over: what is known of it stays.
+    fn readable<T>(&mut self, object: Result<T, serde_json::Error>) -> Option<T> {
+        object
+            .inspect_err(|error| {
+                self.counters.unreadable.inc();
+                if !self.told_of_unreadable {
+                    tracing::warn!(
+                        resource = self.query.kind.plural(),
+                        %error,
+                        "An object of the API server cannot be read. It is passed over, and so are others like it."
+                    );
+                    self.told_of_unreadable = true;
+                }
+            })
+            .ok()
+    }
+
     /// Tells what is wrong, and waits.
     async fn endure(&mut self, failure: Failure) {
-        self.failures.inc();
+        self.counters.failures.inc();
         let asked = match failure {
             Failure::Expired => {
                 self.version = None;

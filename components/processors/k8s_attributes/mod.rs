@@ -4,7 +4,7 @@
 //! API server ──list, watch──► Follower, one of each kind ──Change──► Directory ◄──fill── batches
 //! ```
 //!
-//! A batch never waits for the API server: what is not known yet passes as it is, and is counted.
+//! A batch does not wait for the API server unless it is to: what is not known yet passes as it is, and is counted.
 
 mod api;
 mod association;
@@ -16,6 +16,7 @@ mod objects;
 mod records;
 mod rules;
 mod selection;
+mod service;
 #[cfg(test)]
 mod tests;
 mod texts;
@@ -28,6 +29,7 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
     Stability, StartError, Stop,
 };
+use profcol_config::Duration;
 use profcol_profile::Resource;
 use regex::Regex;
 use tokio::sync::Notify;
@@ -37,11 +39,12 @@ use self::association::Associations;
 pub use self::config::K8sAttributesConfig;
 use self::config::Origin;
 use self::directory::{Directory, Found, Parts};
-use self::follow::Follower;
+use self::follow::{Counters, Follower};
 use self::health::Health;
 use self::records::Kind;
 use self::rules::Rules;
 use self::selection::Selection;
+use crate::shared::patience::Patience;
 
 pub struct K8sAttributes {
     config: K8sAttributesConfig,
@@ -49,6 +52,8 @@ pub struct K8sAttributes {
     server: Arc<Server>,
     health: Arc<Health>,
     directory: Directory,
+    /// Where batches are to wait.
+    patience: Option<Patience>,
     /// That somebody asked for a pod that is not known.
     questions: Notify,
     /// From the start until they run.
@@ -97,7 +102,9 @@ impl K8sAttributes {
                 "Objects that are not known because of max_pods.",
             ),
         });
+        let waits = config.wait_for > Duration::ZERO;
         Ok(Self {
+            patience: waits.then(|| Patience::new(config.wait_for.into(), &context.meter, &id)),
             config: config.clone(),
             context: context.clone(),
             server: Arc::new(Server::new(config)),
@@ -114,6 +121,23 @@ impl K8sAttributes {
                 "Resources that say whose they are, of a pod that was not known.",
             ),
         })
+    }
+
+    /// Whose pods and containers of a batch are not known yet. Who looks in vain asks for them.
+    fn unknown(&self, batch: &Batch) -> Vec<String> {
+        let mut unknown: Vec<String> = Vec::new();
+        batch.profiles.look_at_resources(|resource| {
+            let wanted = self.directory.unknown(&resource.attributes, batch.peer);
+            if let Some(wanted) = wanted
+                && !unknown.iter().any(|known| **known == *wanted)
+            {
+                unknown.push(wanted.to_string());
+            }
+        });
+        if !unknown.is_empty() {
+            self.questions.notify_one();
+        }
+        unknown
     }
 
     /// The node whose pods alone are looked at; empty is all.
@@ -133,17 +157,24 @@ impl K8sAttributes {
     fn follower(&self, kind: Kind, node: &str) -> Follower {
         let selection = Selection::new(kind, &self.config.filter, node, self.directory.rules());
         let id = self.context.id.to_string();
-        let failures = self.context.meter.counter(
-            "profcol_k8s_attributes_api_failures",
-            "Requests that the API server did not answer as it should.",
-            &[("processor", &id), ("resource", kind.plural())],
-        );
+        let labels: &[(&str, &str)] = &[("processor", &id), ("resource", kind.plural())];
+        let counter = |name, help| self.context.meter.counter(name, help, labels);
+        let counters = Counters {
+            failures: counter(
+                "profcol_k8s_attributes_api_failures",
+                "Requests that the API server did not answer as it should.",
+            ),
+            unreadable: counter(
+                "profcol_k8s_attributes_unreadable",
+                "Objects that were passed over since they could not be read.",
+            ),
+        };
         let query = match self.config.source {
             Origin::Api => Query::new(kind, selection),
             Origin::Kubelet => Query::of_kubelet(),
         };
         let health = Arc::clone(&self.health);
-        Follower::new(Arc::clone(&self.server), query, failures, health)
+        Follower::new(Arc::clone(&self.server), query, counters, health)
     }
 
     async fn list(&self, kind: Kind, follower: &mut Follower) -> Result<(), String> {
@@ -223,6 +254,10 @@ impl Processor for K8sAttributes {
             };
             batch.profiles.update_resources(note);
             return next.consume(batch).await;
+        }
+        if let Some(patience) = &self.patience {
+            let unknown = || self.unknown(&batch);
+            patience.ask(self.directory.news(), unknown).await;
         }
         batch.profiles.update_resources(|resource| {
             match self.directory.fill(&mut resource.attributes, peer) {

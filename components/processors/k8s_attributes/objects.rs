@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 /// Labels or annotations.
 pub(super) type Texts = BTreeMap<String, String>;
@@ -133,14 +135,25 @@ pub(super) struct Terminated {
     pub container_id: String,
 }
 
+/// An object, or why it could not be read: one that is not as we know it costs no others.
+#[derive(Debug)]
+pub(super) struct Read<T>(pub serde_json::Result<T>);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Read<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self(serde_json::from_str(text.get())))
+    }
+}
+
 /// A list, or a page of one.
 #[derive(Debug, Deserialize)]
-#[serde(bound = "T: Deserialize<'de>")]
+#[serde(bound = "T: DeserializeOwned")]
 pub(super) struct Page<T> {
     #[serde(default)]
     pub metadata: PageMeta,
     #[serde(default = "Vec::new", deserialize_with = "or_default")]
-    pub items: Vec<T>,
+    pub items: Vec<Read<T>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

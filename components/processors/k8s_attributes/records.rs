@@ -23,6 +23,8 @@ pub(super) struct Pod {
     pub namespace: Arc<str>,
     pub node: Option<Arc<str>>,
     pub controller: Option<Controller>,
+    /// What its service is called where nothing better is known; only where that is asked for.
+    pub service: Option<Arc<str>>,
     /// Those that the pod itself tells.
     pub attributes: Box<[KeyValue]>,
     pub containers: Box<[Container]>,
@@ -37,6 +39,8 @@ pub(super) struct Container {
     pub image_name: Option<Arc<str>>,
     pub image_tag: Option<Arc<str>>,
     pub repo_digests: Option<Value>,
+    pub service_version: Option<Arc<str>>,
+    pub service_instance: Option<Arc<str>>,
     /// The present one first.
     pub runs: Box<[Run]>,
 }
@@ -63,6 +67,14 @@ pub(super) struct Other {
     pub uid: Arc<str>,
     pub controller: Option<Controller>,
     pub attributes: Box<[KeyValue]>,
+}
+
+impl Pod {
+    /// Whether this is the id of one of its containers, as far as its kubelet told.
+    pub fn has_run(&self, id: &str) -> bool {
+        let mut runs = self.containers.iter().flat_map(|it| &it.runs);
+        runs.any(|run| *run.id == *id)
+    }
 }
 
 impl Kind {

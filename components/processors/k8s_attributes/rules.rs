@@ -11,6 +11,7 @@ use super::config::{ExtractConfig, Field, From, KeyConfig, Origin};
 use super::directory::Known;
 use super::objects::{self, Meta};
 use super::records::{Container, Controller, Kind, Other, Pod, Run};
+use super::service;
 use super::texts::Texts;
 use crate::shared::lookup::{add_missing, text_of};
 
@@ -53,6 +54,13 @@ enum Keys {
         regex: Regex,
         template: String,
     },
+}
+
+/// The parts of an image's name.
+pub(super) struct Image<'a> {
+    pub name: &'a str,
+    pub tag: Option<&'a str>,
+    pub digest: Option<&'a str>,
 }
 
 /// Controllers that stand in the pod itself.
@@ -108,8 +116,10 @@ impl Rules {
             Kind::Namespace => self.takes_from(From::Namespace) || self.wants(Field::ClusterUid),
             Kind::Node => self.takes_from(From::Node) || self.wants(Field::NodeUid),
             Kind::ReplicaSet => {
-                let by_name = self.wants(Field::DeploymentName) && !self.derives_deployment;
-                by_name || self.wants(Field::DeploymentUid) || self.takes_from(From::Deployment)
+                let by_name = self.wants(Field::DeploymentName) || self.wants(Field::ServiceName);
+                (by_name && !self.derives_deployment)
+                    || self.wants(Field::DeploymentUid)
+                    || self.takes_from(From::Deployment)
             }
             Kind::Deployment => self.takes_from(From::Deployment),
             Kind::StatefulSet => self.takes_from(From::StatefulSet),
@@ -131,11 +141,15 @@ impl Rules {
             namespace: texts.share(&meta.namespace),
             node: (!spec.node_name.is_empty()).then(|| texts.share(&spec.node_name)),
             attributes: self.pod_attributes(pod, controller.as_ref(), texts),
+            service: self
+                .wants(Field::ServiceName)
+                .then(|| service::name_at_last(pod, controller.as_ref())),
             controller,
             containers: pod
                 .containers()
                 .map(|(container, status, is_init)| {
-                    self.container(container, status, is_init, texts)
+                    let record = self.container(container, status, is_init, texts);
+                    self.with_service(record, container, meta, texts)
                 })
                 .collect(),
         }
@@ -172,7 +186,21 @@ impl Rules {
             "" => &meta.name,
             hostname => hostname,
         };
+        // The first of a name counts, and whoever wrote an annotation knows best.
         let mut attributes = Vec::new();
+        if self.otel_annotations {
+            for (key, value) in &meta.annotations {
+                if let Some(key) = key
+                    .strip_prefix(OTEL_ANNOTATION)
+                    .filter(|it| !it.is_empty())
+                {
+                    attributes.push(KeyValue {
+                        key: texts.share(key),
+                        value: Value::Str(texts.share(value)),
+                    });
+                }
+            }
+        }
         // What differs from pod to pod is not shared.
         let own = [
             (Field::PodName, &*meta.name),
@@ -183,6 +211,7 @@ impl Rules {
         ];
         let shared = [
             (Field::NamespaceName, &*meta.namespace),
+            (Field::ServiceNamespace, &meta.namespace),
             (Field::NodeName, &spec.node_name),
             (Field::PodHostIp, &status.host_ip),
             (Field::PodPhase, &status.phase),
@@ -216,18 +245,12 @@ impl Rules {
             }
         }
         self.add_keys(From::Pod, meta, &mut attributes, texts);
-        if self.otel_annotations {
-            for (key, value) in &meta.annotations {
-                if let Some(key) = key
-                    .strip_prefix(OTEL_ANNOTATION)
-                    .filter(|it| !it.is_empty())
-                {
-                    attributes.push(KeyValue {
-                        key: texts.share(key),
-                        value: Value::Str(texts.share(value)),
-                    });
-                }
-            }
+        for (field, label) in [
+            (Field::ServiceName, service::name_by_labels(meta)),
+            (Field::ServiceVersion, service::version_by_labels(meta)),
+        ] {
+            let text = label.filter(|_| self.wants(field));
+            self.add(field, text.map(|it| texts.share(it)), &mut attributes);
         }
         attributes.into()
     }
@@ -254,7 +277,7 @@ impl Rules {
         is_init: bool,
         texts: &mut Texts,
     ) -> Container {
-        let (name, tag) = image_parts(&container.image);
+        let image = Image::of(&container.image);
         let digest = status
             .filter(|_| self.wants(Field::ContainerImageRepoDigests))
             .and_then(|status| repo_digest(&status.image_id));
@@ -266,14 +289,34 @@ impl Rules {
                 .then(|| texts.share(&container.image)),
             image_name: self
                 .wants(Field::ContainerImageName)
-                .then(|| texts.share(name)),
-            image_tag: tag
+                .then(|| texts.share(image.name)),
+            image_tag: image
+                .tag_or_latest()
                 .filter(|_| self.wants(Field::ContainerImageTag))
                 .map(|tag| texts.share(tag)),
             repo_digests: digest
                 .map(|digest| Value::Array([Value::Str(texts.share(digest))].into())),
+            service_version: None,
+            service_instance: None,
             runs: status.map(runs).unwrap_or_default(),
         }
+    }
+
+    fn with_service(
+        &self,
+        mut record: Container,
+        container: &objects::Container,
+        pod: &Meta,
+        texts: &mut Texts,
+    ) -> Container {
+        if self.wants(Field::ServiceVersion) {
+            let version = service::version_by_image(&Image::of(&container.image));
+            record.service_version = version.map(|it| texts.share(&it));
+        }
+        if self.wants(Field::ServiceInstanceId) {
+            record.service_instance = Some(service::instance(pod, &container.name).into());
+        }
+        record
     }
 
     /// Adds to a resource of this pod what is missing; says whether there was something to add.
@@ -282,6 +325,9 @@ impl Rules {
         let before = attributes.len();
         add_all(&pod.attributes, attributes);
         self.fill_from_controllers(known, pod, attributes);
+        if let Some(service) = &pod.service {
+            self.add_one(Field::ServiceName, service, attributes);
+        }
         self.fill_from_container(pod, container.as_ref(), attributes);
         if let Some(namespace) = known.other(Kind::Namespace, &pod.namespace) {
             add_all(&namespace.attributes, attributes);
@@ -321,10 +367,13 @@ impl Rules {
                 if self.derives_deployment
                     && let Some((name, _)) = controller.name.rsplit_once('-')
                 {
-                    self.add_one(Field::DeploymentName, &name.into(), attributes);
+                    let name = name.into();
+                    self.add_one(Field::DeploymentName, &name, attributes);
+                    self.add_one(Field::ServiceName, &name, attributes);
                 }
                 if let Some(deployment) = above {
                     self.add_one(Field::DeploymentName, &deployment.name, attributes);
+                    self.add_one(Field::ServiceName, &deployment.name, attributes);
                     self.add_one(Field::DeploymentUid, &deployment.uid, attributes);
                     if let Some(record) = known.other(Kind::Deployment, &deployment.uid) {
                         add_all(&record.attributes, attributes);
@@ -335,10 +384,13 @@ impl Rules {
                 if let Some(cron) = above {
                     self.add_one(Field::CronJobUid, &cron.uid, attributes);
                     self.add_one(Field::CronJobName, &cron.name, attributes);
+                    self.add_one(Field::ServiceName, &cron.name, attributes);
                 } else if record.is_none()
                     && let Some(name) = cron_job_of(&controller.name)
                 {
-                    self.add_one(Field::CronJobName, &name.into(), attributes);
+                    let name = name.into();
+                    self.add_one(Field::CronJobName, &name, attributes);
+                    self.add_one(Field::ServiceName, &name, attributes);
                 }
             }
             _ => {}
@@ -354,6 +406,8 @@ impl Rules {
             (Field::ContainerImage, &container.image),
             (Field::ContainerImageName, &container.image_name),
             (Field::ContainerImageTag, &container.image_tag),
+            (Field::ServiceVersion, &container.service_version),
+            (Field::ServiceInstanceId, &container.service_instance),
         ] {
             if let Some(text) = text {
                 self.add_one(field, text, attributes);
@@ -441,22 +495,6 @@ fn runs(status: &objects::ContainerStatus) -> Box<[Run]> {
     runs.collect()
 }
 
-/// An image's name and tag. Without a tag and a digest the newest is meant.
-fn image_parts(image: &str) -> (&str, Option<&str>) {
-    let (name, has_digest) = match image.split_once('@') {
-        Some((name, _)) => (name, true),
-        None => (image, false),
-    };
-    let last = name.rfind('/').map_or(0, |slash| slash + 1);
-    match name.get(last..).and_then(|it| it.find(':')) {
-        Some(colon) => {
-            let (name, tag) = name.split_at(last + colon);
-            (name, Some(tag.trim_start_matches(':')))
-        }
-        None => (name, (!has_digest).then_some("latest")),
-    }
-}
-
 /// `name@algorithm:digest`, where the runtime tells it.
 fn repo_digest(image_id: &str) -> Option<&str> {
     let (_, digest) = image_id.split_once("://").unwrap_or(("", image_id));
@@ -468,6 +506,30 @@ fn cron_job_of(job: &str) -> Option<&str> {
     let (name, minute) = job.rsplit_once('-')?;
     let is_minute = minute.len() >= 8 && minute.bytes().all(|it| it.is_ascii_digit());
     (is_minute && !name.is_empty()).then_some(name)
+}
+
+impl<'a> Image<'a> {
+    fn of(image: &'a str) -> Self {
+        let (name, digest) = match image.split_once('@') {
+            Some((name, digest)) => (name, Some(digest)),
+            None => (image, None),
+        };
+        let last = name.rfind('/').map_or(0, |slash| slash + 1);
+        let (name, tag) = match name.get(last..).and_then(|it| it.find(':')) {
+            Some(colon) => {
+                let (name, tag) = name.split_at(last + colon);
+                (name, Some(tag.trim_start_matches(':')))
+            }
+            None => (name, None),
+        };
+        Self { name, tag, digest }
+    }
+
+    /// Without a tag and a digest the newest is meant.
+    fn tag_or_latest(&self) -> Option<&'a str> {
+        let latest = self.digest.is_none().then_some("latest");
+        self.tag.or(latest)
+    }
 }
 
 impl KeyRule {

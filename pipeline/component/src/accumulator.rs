@@ -234,3 +234,42 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
         finalizers,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::testkit::batch;
+
+    #[test]
+    fn knows_the_sender_as_long_as_all_came_from_there() {
+        let check = |peers: &[Option<&str>], expected: Option<&str>| {
+            let mut accumulator = Accumulator::new(Limits {
+                sizer: Sizer::Requests,
+                min_size: peers.len() as u64,
+                max_samples: NonZeroUsize::new(2),
+                max_bytes: None,
+                flush_after: None,
+                keys: Vec::new(),
+                max_partitions: 1,
+            });
+            let parse = |peer: &str| peer.parse::<IpAddr>().unwrap();
+            let mut ready = None;
+            for peer in peers {
+                let batch = batch(3).with_peer(peer.map(parse));
+                ready = accumulator.add(batch, Instant::now());
+            }
+            let pieces = ready.unwrap().combine();
+            assert!(pieces.len() > 1, "it was not cut");
+            for piece in pieces {
+                assert_eq!(piece.peer, expected.map(parse), "{peers:?}");
+            }
+        };
+        check(&[Some("10.0.0.1")], Some("10.0.0.1"));
+        check(&[Some("10.0.0.1"), Some("10.0.0.1")], Some("10.0.0.1"));
+        check(&[Some("10.0.0.1"), Some("10.0.0.2")], None);
+        check(&[Some("10.0.0.1"), None], None);
+        check(&[None, Some("10.0.0.1")], None);
+    }
+}

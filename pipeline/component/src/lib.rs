@@ -20,7 +20,7 @@ mod finalizer;
 mod meter;
 mod registry;
 mod status;
-#[cfg(feature = "testkit")]
+#[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 mod traits;
 mod unwanted;

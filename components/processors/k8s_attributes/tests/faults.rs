@@ -254,3 +254,38 @@ async fn a_start_says_what_it_lacks() {
     .await;
     check("auth_type: none", "KUBERNETES_SERVICE_HOST").await;
 }
+
+/// Whoever changed the API, or stands in for it, does not cost us the objects that are as we know them.
+#[tokio::test]
+async fn objects_that_cannot_be_read_are_passed_over() {
+    let odd = serde_json::json!({"metadata": {"name": 7, "uid": "odd"}});
+    let mut young = pod("st-0");
+    young["metadata"]["name"] = "young".into();
+    let events = vec![
+        event("ADDED", &odd),
+        event("DELETED", &odd),
+        event("MODIFIED", &young),
+    ];
+    let items = [odd.to_string(), pod("da-0").to_string()];
+    let server = Server::start(move |asked| match (asked.is_watch(), asked.kind()) {
+        (true, "pods") => Answer::Watch(events.clone()),
+        (false, "pods") => Answer::Json(200, page(&items, "")),
+        _ => recorded::answer(asked),
+    })
+    .await;
+    let running = Running::start(&server.options("")).await;
+    let name = async |pod: &str| {
+        let id = container(pod, "main");
+        running.learns(("container.id", &id), "k8s.pod.name").await
+    };
+    assert_eq!(
+        (&*name("da-0").await, &*name("st-0").await),
+        ("da-0", "young")
+    );
+    let counted = running.processor.context.meter.counter(
+        "profcol_k8s_attributes_unreadable",
+        "",
+        &[("processor", "k8s_attributes"), ("resource", "pods")],
+    );
+    assert_eq!((counted.get(), lists(&server, "pods")), (3, 1));
+}

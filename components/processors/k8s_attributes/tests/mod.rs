@@ -2,6 +2,8 @@ mod faults;
 mod options;
 mod recorded;
 mod server;
+mod services;
+mod waiting;
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -204,6 +206,16 @@ async fn says_everything_of_pods_of_every_sort() {
         "web-5d4f8c7b9-abcde",
         "setup",
         &[("k8s.container.init", "true")],
+    )
+    .await;
+    check(
+        "web-5d4f8c7b9-abcde",
+        "debugger",
+        &[
+            ("k8s.container.init", "false"),
+            ("container.image.name", "busybox"),
+            ("container.image.tag", "1.36"),
+        ],
     )
     .await;
     check(

@@ -55,6 +55,10 @@ fn says_what_is_wrong_with_the_options() {
         "pod_association::0: a source from resource_attribute needs a name",
     );
     check(
+        "{wait_for: 2m, passthrough: true}",
+        "wait_for: must be between 0s and 1m\nwait_for: nothing comes to be known with passthrough: leave it out",
+    );
+    check(
         "{max_pods: 0, keep_deleted_for: -1s}",
         "max_pods: has to be at least 1\nkeep_deleted_for: must not be negative",
     );

@@ -1,0 +1,45 @@
+//! What a service is called, by the conventions for Kubernetes: made of the labels of its pod, of who made the pod,
+//! and of the container.
+
+use std::sync::Arc;
+
+use super::objects::{Meta, Pod};
+use super::records::Controller;
+use super::rules::Image;
+
+/// The first of them that is there counts.
+const NAMES: [&str; 2] = ["app.kubernetes.io/instance", "app.kubernetes.io/name"];
+const VERSION: &str = "app.kubernetes.io/version";
+
+pub(super) fn name_by_labels(meta: &Meta) -> Option<&str> {
+    NAMES.iter().find_map(|label| filled(meta, label))
+}
+
+pub(super) fn version_by_labels(meta: &Meta) -> Option<&str> {
+    filled(meta, VERSION)
+}
+
+/// Where no label says it, and neither a deployment nor a cron job stands behind it.
+pub(super) fn name_at_last(pod: &Pod, controller: Option<&Controller>) -> Arc<str> {
+    match controller {
+        Some(controller) if controller.kind.is_some() => Arc::clone(&controller.name),
+        _ => pod.metadata.name.as_str().into(),
+    }
+}
+
+/// As far as the image says it: what has no tag and no digest may be anything.
+pub(super) fn version_by_image(image: &Image) -> Option<String> {
+    match (image.tag, image.digest) {
+        (Some(tag), Some(digest)) => Some(format!("{tag}@{digest}")),
+        (tag, digest) => tag.or(digest).map(str::to_owned),
+    }
+}
+
+pub(super) fn instance(pod: &Meta, container: &str) -> String {
+    format!("{}.{}.{container}", pod.namespace, pod.name)
+}
+
+fn filled<'a>(meta: &'a Meta, label: &str) -> Option<&'a str> {
+    let value = meta.labels.get(label)?;
+    (!value.is_empty()).then_some(value)
+}

@@ -1,0 +1,84 @@
+use super::*;
+
+const WAIT: &str = "wait_for: 20s";
+
+fn pod_object(object: &serde_json::Value) -> objects::Pod {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+#[tokio::test]
+async fn a_batch_waits_for_a_pod_that_is_about_to_be_known() {
+    let server = Server::start(recorded::answer).await;
+    let (port, options) = (server.port, server.options(WAIT));
+    let folder = server.stop_but_keep().await;
+    let running = Running::start(&options).await;
+    let id = container("st-0", "main");
+    let attributes = [("container.id", &*id)];
+    let (found, server) = tokio::join!(running.filled(&attributes), async {
+        running.reports("cannot read pods: ").await;
+        Server::on(port, recorded::answer).await
+    });
+    assert_eq!(shown(&found, "k8s.pod.name"), "st-0");
+    // What says nothing of a pod is not held up.
+    let start = Instant::now();
+    running.filled(&[("service.name", "x")]).await;
+    assert!(start.elapsed() < PATIENCE / 2);
+    drop((server, folder));
+}
+
+#[tokio::test]
+async fn a_batch_waits_for_the_container_of_a_pod_that_is_known() {
+    let server = Server::start(recorded::answer).await;
+    let options = server.options(&format!("{WAIT}, wait_for_metadata: true"));
+    let running = Running::start(&options).await;
+    let mut restarted = pod("web-5d4f8c7b9-abcde");
+    let id = "5".repeat(64);
+    restarted["status"]["containerStatuses"][1]["containerID"] =
+        format!("containerd://{id}").into();
+    let expected = restarted["status"]["containerStatuses"][1]["name"].clone();
+    let cgroup = format!("/kubepods/pod{}/{id}", uid("web-5d4f8c7b9-abcde"));
+    let attributes = [(CGROUP, &*cgroup)];
+    let (found, ()) = tokio::join!(running.filled(&attributes), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let change = directory::Change::Put(pod_object(&restarted));
+        running.processor.directory.change_pods(change);
+    });
+    assert_eq!(shown(&found, "k8s.container.name"), expected);
+}
+
+#[tokio::test]
+async fn what_nobody_tells_is_waited_for_once() {
+    let server = Server::start(recorded::answer).await;
+    let options = server.options("wait_for: 1s, wait_for_metadata: true");
+    let running = Running::start(&options).await;
+    let unknown = [("container.id", "unknown")];
+    let start = Instant::now();
+    running.filled(&unknown).await;
+    assert!(start.elapsed() >= Duration::from_secs(1));
+    for _ in 0..40 {
+        running.filled(&unknown).await;
+    }
+    assert!(start.elapsed() < PATIENCE, "each of them waited");
+}
+
+/// A kubelet is asked while the batch waits, not after it.
+#[tokio::test]
+async fn a_kubelet_is_asked_for_a_batch_that_waits() {
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let shown_pods = Arc::clone(&served);
+    let server =
+        Server::start(move |_| Answer::Json(200, recorded::page(&shown_pods.lock().unwrap(), "")))
+            .await;
+    let options = format!(
+        "{{source: kubelet, kubelet: {{endpoint: 'http://127.0.0.1:{}', poll_interval: 50ms}}, auth_type: none, {WAIT}}}",
+        server.port
+    );
+    let running = Running::start(&options).await;
+    let id = container("st-0", "main");
+    let attributes = [("container.id", &*id)];
+    let (found, ()) = tokio::join!(running.filled(&attributes), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        served.lock().unwrap().push(pod("st-0").to_string());
+    });
+    assert_eq!(shown(&found, "k8s.pod.name"), "st-0");
+}
