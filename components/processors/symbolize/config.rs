@@ -19,7 +19,7 @@ pub struct SymbolizeConfig {
     /// How long a batch waits for its names. After that it leaves as far as it is named; what was being read is
     /// there for the next one.
     pub timeout: Duration,
-    /// Threads that read executables, at the lowest priority.
+    /// Threads that read executables, at a low priority.
     pub workers: u32,
     /// Bytes, for names and for tables from which they are read.
     pub max_memory: u64,

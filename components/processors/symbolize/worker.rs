@@ -19,8 +19,8 @@ use super::names::{Answer, Frame, Names, Wait};
 use super::pace::{Pace, Stopping};
 use super::telemetry::{Reason, Telemetry};
 
-/// The lowest priority there is.
-const NICE: i32 = 19;
+/// A priority below whatever else the host does, and not so low that a busy host never has names.
+const NICE: i32 = 10;
 /// How long a file that was not found, or has no names, is left alone.
 const MISSING: Duration = Duration::from_secs(60);
 /// Files of which that is remembered.
