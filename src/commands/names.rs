@@ -3,6 +3,7 @@
 use profcol_component::{AnyConfig, Factory};
 use profcol_engine::Document;
 use profcol_labels::{Labels, Rows};
+use profcol_processes::Host;
 use profcol_processors::container::{ContainerConfig, Containers};
 use profcol_processors::process::{self, ProcessConfig};
 use profcol_processors::relabel::{RelabelConfig, RelabelProcessor};
@@ -28,8 +29,9 @@ pub fn processes(
         Some(pid) => vec![pid],
         None => profcol_processes::pids(),
     };
+    let host = Host::read();
     let described = pids.into_iter().filter_map(|pid| {
-        let attributes = attributes_of(pid, &containers)?.into_iter();
+        let attributes = attributes_of(pid, &containers, &host)?.into_iter();
         let shown = attributes.map(|it| (it.key.to_string(), shown(&it)));
         Some((pid.to_string(), Value::Object(shown.collect())))
     });
@@ -46,7 +48,7 @@ pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result
     let attributes = match (test.pid, &test.labels) {
         (Some(pid), _) => {
             let containers = ask_as_configured(&document)?;
-            attributes_of(pid, &containers).ok_or_else(|| no_process(pid))?
+            attributes_of(pid, &containers, &Host::read()).ok_or_else(|| no_process(pid))?
         }
         (None, labels) => labels
             .iter()
@@ -154,14 +156,14 @@ fn ask(config: &ContainerConfig) -> Result<Containers, Failure> {
     Ok(runtime.block_on(Containers::ask(config)))
 }
 
-fn attributes_of(pid: u32, containers: &Containers) -> Option<Attributes> {
+fn attributes_of(pid: u32, containers: &Containers, host: &Host) -> Option<Attributes> {
     let config = ProcessConfig {
         command_args: true,
         ..ProcessConfig::default()
     };
     let mut attributes = process::describe(&config, pid)?;
     containers.add(&mut attributes);
-    systemd::add(&mut attributes);
+    systemd::add(&mut attributes, Some(host));
     Some(attributes)
 }
 

@@ -13,6 +13,7 @@ use profcol_profile::{KeyValue, Value, attributes_size};
 use super::service::{self, VARIABLES};
 use super::{Attributes, Described, PID, ProcessConfig, find, text_of};
 use crate::shared::generations::Generations;
+use crate::shared::local::is_of;
 use crate::shared::lookup::add_missing;
 
 /// About how much memory is spent on processes: some thousands of them.
@@ -68,13 +69,7 @@ impl Asked {
         let host = host?;
         let created = text_of(attributes, "process.creation.time");
         let created = created.and_then(|text| milliseconds(&text));
-        let id = text_of(attributes, "host.id");
-        let is_local = match (&id, &host.id, text_of(attributes, "host.name")) {
-            (Some(id), Some(own), _) => **id == **own,
-            (_, _, Some(name)) => *name == *host.name,
-            (Some(_), None, None) => false,
-            (None, _, None) => assume_local || created.is_some(),
-        };
+        let is_local = is_of(host, attributes).unwrap_or_else(|| assume_local || created.is_some());
         is_local.then_some(Self { pid, created })
     }
 
@@ -197,6 +192,7 @@ impl Library {
         let runtime =
             runtime(described.name()).or_else(|| compiler?.starts_with("Go").then_some("go"));
         let build_id = executable.and_then(|it| it.build_id.as_deref());
+        let go_build_id = executable.and_then(|it| it.go_build_id.as_deref());
         let arguments = described
             .arguments
             .iter()
@@ -207,6 +203,7 @@ impl Library {
             ("process.executable.name", text(Some(described.name()))),
             ("process.executable.path", text(described.path.as_deref())),
             ("process.executable.build_id.gnu", text(build_id)),
+            ("process.executable.build_id.go", text(go_build_id)),
             ("process.executable.compiler", text(compiler)),
             (
                 "process.executable.static",

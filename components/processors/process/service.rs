@@ -4,6 +4,7 @@ use profcol_profile::Attributes;
 
 use super::Known;
 use crate::shared::lookup::{add_missing, find, text_of};
+use crate::shared::resource_attributes::parse;
 
 const SERVICE_NAME: &str = "service.name";
 
@@ -40,13 +41,11 @@ pub(super) fn add_name(attributes: &mut Attributes, known: &Known) -> bool {
 /// The name that the process's environment gives it.
 pub(super) fn from_environment<'a>(variable: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
     let [name, attributes] = VARIABLES.map(variable);
+    let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
     let among_others = || {
-        let pairs = attributes?
-            .split(',')
-            .filter_map(|pair| pair.split_once('='));
-        let mut named = pairs.filter(|(key, _)| key.trim() == SERVICE_NAME);
-        named.next().map(|(_, value)| value.trim())
+        let attributes = parse(attributes?).ok()?;
+        let name = text_of(&attributes, SERVICE_NAME)?.to_string();
+        (!name.is_empty()).then_some(name)
     };
-    let name = name.filter(|name| !name.is_empty()).or_else(among_others);
-    name.filter(|name| !name.is_empty()).map(str::to_owned)
+    name.or_else(among_others)
 }

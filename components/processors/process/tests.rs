@@ -193,7 +193,9 @@ fn services_are_named_by_the_usual_fallbacks() {
     };
     let pod = ("k8s.pod.name", "pod");
     check(["a", "service.name=b"], &[], "a");
-    check(["", "x=y, service.name = b ,z"], &[pod], "b");
+    check(["", "x=y, service.name = b%20c "], &[pod], "b c");
+    // All of a variable or nothing, as the SDKs have it.
+    check(["", "service.name=b,z"], &[pod], "pod");
     check(["", "service.name="], &[pod], "pod");
     check(["", ""], &[pod, ("k8s.deployment.name", "shop")], "shop");
     check(["", ""], &[], "unknown_service:exe");

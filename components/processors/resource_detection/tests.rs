@@ -7,6 +7,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::shared::resource_attributes::parse;
 
 #[derive(Default)]
 struct Keep(Mutex<Vec<Profiles>>);
@@ -360,7 +361,7 @@ fn the_environments_attributes_are_read_as_the_sdks_read_them() {
         ("a=%+1", Err("has a %")),
         ("a=%é", Err("has a %")),
     ] {
-        match (env::parse(text), expected) {
+        match (parse(text), expected) {
             (Ok(found), Ok(expected)) => expect(&found, &expected),
             (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
             (found, expected) => panic!("{text:?}: {found:?} instead of {expected:?}"),

@@ -4,8 +4,10 @@ pub(crate) mod actions;
 pub(crate) mod generations;
 pub(crate) mod left;
 pub(crate) mod lists;
+pub(crate) mod local;
 pub(crate) mod lookup;
 pub(crate) mod patience;
+pub(crate) mod resource_attributes;
 pub(crate) mod rules;
 pub(crate) mod sightings;
 #[cfg(test)]

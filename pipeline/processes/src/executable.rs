@@ -4,10 +4,13 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 use object::elf::{NT_GNU_BUILD_ID, PT_INTERP, SHT_SYMTAB};
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader};
 use object::{Endianness, FileKind, ReadCache, ReadRef};
 
 use crate::toolchain;
+
+/// Of the notes by the name `Go`.
+const NT_GO_BUILD_ID: u32 = 4;
 
 /// Parts of a file that are longer are not looked at.
 const LONGEST_PART: u64 = 8 << 20;
@@ -17,6 +20,8 @@ const LONGEST_PART: u64 = 8 << 20;
 pub struct Executable {
     /// GNU's, in hexadecimal digits.
     pub build_id: Option<String>,
+    /// That of Go's linker, which is a text.
+    pub go_build_id: Option<String>,
     /// It needs no program to load it.
     pub is_static: bool,
     /// It has no symbols of its own.
@@ -70,10 +75,17 @@ fn read<Elf: FileHeader<Endian = Endianness>>(data: Bounded<'_>) -> Option<Execu
         section.data(endian, data).ok()
     };
     let go = content(b".go.buildinfo").and_then(toolchain::go);
+    let mut ids = Ids::default();
+    for segment in segments {
+        ids.take::<Elf>(segment.notes(endian, data), endian);
+    }
+    // Go's linker leaves GNU's out of the segment.
+    for section in sections.iter() {
+        ids.take::<Elf>(section.notes(endian, data), endian);
+    }
     Some(Executable {
-        build_id: segments
-            .iter()
-            .find_map(|segment| build_id::<Elf>(segment, endian, data)),
+        build_id: ids.gnu,
+        go_build_id: ids.go,
         is_static: segments
             .iter()
             .all(|segment| segment.p_type(endian) != PT_INTERP),
@@ -84,23 +96,35 @@ fn read<Elf: FileHeader<Endian = Endianness>>(data: Bounded<'_>) -> Option<Execu
     })
 }
 
-fn build_id<Elf: FileHeader<Endian = Endianness>>(
-    segment: &Elf::ProgramHeader,
-    endian: Endianness,
-    data: Bounded<'_>,
-) -> Option<String> {
-    let mut notes = segment.notes(endian, data).ok()??;
-    while let Ok(Some(note)) = notes.next() {
-        if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
-            return Some(
-                note.desc()
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect(),
-            );
+/// The first of each kind.
+#[derive(Default)]
+struct Ids {
+    gnu: Option<String>,
+    go: Option<String>,
+}
+
+impl Ids {
+    fn take<Elf: FileHeader<Endian = Endianness>>(
+        &mut self,
+        notes: object::Result<Option<NoteIterator<'_, Elf>>>,
+        endian: Endianness,
+    ) {
+        let Ok(Some(mut notes)) = notes else {
+            return;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            let id = note.desc();
+            match (note.name(), note.n_type(endian)) {
+                (b"GNU", NT_GNU_BUILD_ID) if self.gnu.is_none() => {
+                    self.gnu = Some(id.iter().map(|byte| format!("{byte:02x}")).collect());
+                }
+                (b"Go", NT_GO_BUILD_ID) if self.go.is_none() => {
+                    self.go = std::str::from_utf8(id).ok().map(str::to_owned);
+                }
+                _ => {}
+            }
         }
     }
-    None
 }
 
 /// Reads no part that is longer than it should be: a file says itself how long its parts are.
@@ -139,6 +163,60 @@ mod tests {
         assert!(!found.is_static && !found.is_stripped, "{found:?}");
         let compiler = found.compiler.expect("rustc leaves its name");
         assert!(compiler.starts_with("Rust 1."), "{compiler}");
+    }
+
+    /// A file with a section for each note and no segments: Go's linker has GNU's id in none.
+    fn with_notes(notes: &[(&[u8; 4], u32, &[u8])]) -> Vec<u8> {
+        const HEADER: usize = 64;
+        let mut content = Vec::new();
+        // None, and that with the names of sections, which have none here.
+        let mut sections = vec![[0; 64]; 2];
+        sections[1][4] = 3;
+        for (name, kind, id) in notes {
+            let offset = HEADER + content.len();
+            let length = name.iter().position(|&byte| byte == 0).unwrap_or(3) as u32 + 1;
+            for number in [length, id.len() as u32, *kind] {
+                content.extend_from_slice(&number.to_le_bytes());
+            }
+            content.extend_from_slice(*name);
+            content.extend_from_slice(id);
+            content.resize(content.len().next_multiple_of(4), 0);
+            let mut section = [0; 64];
+            section[4] = 7; // It is a note.
+            section[24..32].copy_from_slice(&(offset as u64).to_le_bytes());
+            let size = (HEADER + content.len() - offset) as u64;
+            section[32..40].copy_from_slice(&size.to_le_bytes());
+            section[48] = 4; // So it is aligned.
+            sections.push(section);
+        }
+        let mut file = vec![0; HEADER];
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        file[16] = 2; // A program
+        file[18] = 62; // for x86-64.
+        file[20] = 1;
+        file[40..48].copy_from_slice(&((HEADER + content.len()) as u64).to_le_bytes());
+        file[52] = 64;
+        file[58] = 64;
+        file[60] = sections.len() as u8;
+        file[62] = 1;
+        file.extend(content);
+        file.extend(sections.concat());
+        file
+    }
+
+    #[test]
+    fn build_ids_stand_in_sections_too() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("go");
+        let notes: [(&[u8; 4], u32, &[u8]); 3] = [
+            (b"Go\0\0", 4, b"a/b/c"),
+            (b"GNU\0", 3, b"\x01\xfe"),
+            (b"GNU\0", 3, b"\x02"),
+        ];
+        std::fs::write(&path, with_notes(&notes)).expect("written");
+        let found = Executable::read(File::open(&path).expect("is there")).expect("is an ELF file");
+        assert_eq!(found.go_build_id.as_deref(), Some("a/b/c"));
+        assert_eq!(found.build_id.as_deref(), Some("01fe"));
     }
 
     #[test]

@@ -31,6 +31,14 @@ impl Host {
         }
     }
 
+    /// Its id, where systemd wrote it or somebody did as systemd does.
+    pub fn machine_id(&self) -> Option<&str> {
+        let id = self.id.as_deref()?;
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        // Before the first start of a system it may say `uninitialized`.
+        (id.len() == 32 && id.bytes().all(is_digit)).then_some(id)
+    }
+
     /// The name of a user, or the number where there is no name.
     pub fn user(&self, number: u32) -> String {
         self.users.name(number)
@@ -83,6 +91,18 @@ fn started() -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn machines_have_ids_once_they_have_started() {
+        let id = "6c5e1bd2f1d74b3f8a5be1c0b9d8a7f6";
+        for (text, expected) in [(id, Some(id)), ("uninitialized", None), ("", None)] {
+            let host = Host {
+                id: Some(text.to_owned()),
+                ..Host::default()
+            };
+            assert_eq!(host.machine_id(), expected);
+        }
+    }
 
     #[test]
     fn users_go_by_their_names_or_numbers() {
