@@ -102,11 +102,13 @@ impl Settled {
         let kept = MOST - MOST / 4;
         let oldest = times.get(times.len().saturating_sub(kept));
         let oldest = oldest.copied().unwrap_or(0);
-        let mut room = kept;
+        // Of those of the very time at which the line is drawn only some may find room.
+        let newer = times.iter().filter(|&&since| since > oldest).count();
+        let mut room = kept.saturating_sub(newer);
         self.since.retain(|_, since| {
-            let stays = *since >= oldest && room > 0;
-            room -= usize::from(stays);
-            stays
+            let is_let_in = *since == oldest && room > 0;
+            room -= usize::from(is_let_in);
+            *since > oldest || is_let_in
         });
     }
 }
