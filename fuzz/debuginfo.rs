@@ -1,4 +1,4 @@
-//! What is taken out of ELF files. It is as long as was said, not much longer than the file, and the same again when it
+//! What is taken out of ELF files. It is as long as was said, bounded by the file, and the same again when it
 //! is taken out of itself.
 
 #![no_main]
@@ -25,8 +25,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let contents = plan.contents();
     let extracted = extract(plan, data);
-    // Its tables, its padding, and everything once.
-    assert!(extracted.len() <= 2 * data.len() + 64);
+    // Both tables of headers and what is kept: each is in the file once, and may be where the others are.
+    assert!(extracted.len() <= 3 * data.len() + 64);
     let again = Plan::strip(&extracted[..]).expect("it is as sound as the file");
     assert_eq!(again.contents(), contents);
     extract(again, &extracted);
