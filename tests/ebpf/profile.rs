@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
-use profcol_processes::Host;
 use profcol_profile::{Dictionary, LocationIdx, Model, SampleRef, Value, json};
 
 /// Every sample that was exported.
@@ -73,7 +72,8 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
         };
         let pid = find("process.pid").and_then(Value::as_int).unwrap();
         let text = |key| find(key).and_then(Value::as_str).unwrap_or_default();
-        assert_eq!(text("host.name"), Host::read().name);
+        // In a guest it is not this host's.
+        assert!(!text("host.name").is_empty());
         for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
             for sample in profile.samples.iter() {
                 let attribute = |key| sample_attribute(dictionary, &sample, key);
