@@ -1,6 +1,5 @@
 //! The options of `top`.
 
-use profcol_component::Delivery;
 use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,12 +45,5 @@ impl Config for TopConfig {
         if self.functions == 0 && self.processes == 0 {
             problems.add("", "shows nothing: set functions or processes above 0");
         }
-    }
-}
-
-impl TopConfig {
-    /// What is added up is small, so nothing is queued.
-    pub(super) fn delivery() -> Delivery {
-        Delivery::inline()
     }
 }

@@ -56,16 +56,6 @@ impl AttributesProcessor {
         });
     }
 
-    /// Whether resources alone decide that nothing is changed.
-    fn passes_all(&self, profiles: &Profiles) -> bool {
-        let mut passes_all = true;
-        profiles.look_at_resources(|resource| {
-            let open = self.rules.of_resource(&resource.attributes);
-            passes_all &= open.resource_verdict() == Verdict::Drop;
-        });
-        passes_all
-    }
-
     /// The profiles with changed lists of attributes; `None` where no list is different.
     fn changed(&self, profiles: &Profiles, metadata: &Metadata) -> Option<Model> {
         let model = profiles.model();
@@ -94,7 +84,7 @@ impl Processor for AttributesProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         if self.context == Context::Resource {
             self.change_resources(&mut batch.profiles, &batch.metadata);
-        } else if !self.passes_all(&batch.profiles)
+        } else if !self.rules.decide_all(&batch.profiles, Verdict::Drop)
             && let Some(changed) = self.changed(&batch.profiles, &batch.metadata)
         {
             batch = batch.with_profiles(Profiles::from_model(changed));

@@ -17,7 +17,7 @@ use profcol_profile::{Model, Profiles};
 
 pub use self::config::FilterConfig;
 use self::sieve::{Dropped, Sieve};
-use crate::shared::left::pass_left;
+use crate::shared::left::{left_of, pass_left};
 use crate::shared::rules::{Rules, Verdict};
 
 pub struct FilterProcessor {
@@ -59,27 +59,13 @@ impl FilterProcessor {
         })
     }
 
-    /// Whether resources alone decide that all of it passes: samples are not decoded for that.
-    fn keeps_all(&self, profiles: &Profiles) -> bool {
-        let mut keeps_all = true;
-        profiles.look_at_resources(|resource| {
-            let open = self.rules.of_resource(&resource.attributes);
-            keeps_all &= open.resource_verdict() == Verdict::Keep;
-        });
-        keeps_all
-    }
-
     /// What is left, and what is not.
     fn sift(&self, profiles: &Profiles) -> (Model, Dropped) {
         let model = profiles.model();
         let mut sieve = Sieve::new(&self.rules, &model.dictionary);
         let resources = model.resources.iter();
         let resources = resources.filter_map(|row| sieve.resource(row)).collect();
-        let left = Model {
-            dictionary: model.dictionary.clone(),
-            resources,
-        };
-        (left, sieve.dropped)
+        (left_of(profiles, resources), sieve.dropped)
     }
 
     fn count(&self, dropped: &Dropped) {
@@ -91,7 +77,8 @@ impl FilterProcessor {
 #[async_trait]
 impl Processor for FilterProcessor {
     async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer {
-        if self.keeps_all(&batch.profiles) {
+        // Samples are not decoded where resources alone decide.
+        if self.rules.decide_all(&batch.profiles, Verdict::Keep) {
             return next.consume(batch).await;
         }
         let (left, dropped) = self.sift(&batch.profiles);

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_profile::{
-    AttributeIdx, Dictionary, KeyValue, Profile, Resource, ResourceProfiles, Samples,
-    ScopeProfiles, Value,
+    AttributeIdx, Dictionary, Profile, Resource, ResourceProfiles, Samples, ScopeProfiles,
 };
+
+use crate::shared::lookup::set;
 
 /// Attributes that move, each with the number of its key.
 type Moves = Vec<(usize, AttributeIdx)>;
@@ -142,16 +143,8 @@ impl<'a> Groups<'a> {
             else {
                 continue;
             };
-            set(&mut resource, key, row.value.clone());
+            set(&mut resource.attributes, key.as_str(), row.value.clone());
         }
         Some(Arc::new(resource))
-    }
-}
-
-fn set(resource: &mut Resource, key: &str, value: Value) {
-    let mut attributes = resource.attributes.iter_mut();
-    match attributes.find(|attribute| *attribute.key == *key) {
-        Some(attribute) => attribute.value = value,
-        None => resource.attributes.push(KeyValue::new(key, value)),
     }
 }

@@ -15,12 +15,12 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
     Sighting, Stability, Until,
 };
-use profcol_profile::{Model, Profile, Profiles, ResourceProfiles, ScopeProfiles};
+use profcol_profile::{Profile, Profiles, ResourceProfiles, ScopeProfiles};
 use ring::rand::{SecureRandom, SystemRandom};
 
 pub use self::config::ProbabilisticSamplerConfig;
 use self::draw::Draw;
-use crate::shared::left::pass_left;
+use crate::shared::left::{left_of, pass_left};
 use crate::shared::lookup::{PID, find};
 
 pub struct ProbabilisticSampler {
@@ -126,11 +126,8 @@ impl Processor for ProbabilisticSampler {
         if left.dropped_samples == 0 && left.processes.is_empty() {
             return next.consume(batch).await;
         }
-        let resources = Model {
-            dictionary: batch.profiles.model().dictionary.clone(),
-            resources: left.resources,
-        };
-        let answer = pass_left(batch, resources, next).await;
+        let passing = left_of(&batch.profiles, left.resources);
+        let answer = pass_left(batch, passing, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(left.dropped_samples as u64);
         }

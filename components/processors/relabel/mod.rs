@@ -18,12 +18,12 @@ use profcol_component::{
     Sighting, Stability, StartError,
 };
 use profcol_labels::{Leftovers, Rule};
-use profcol_profile::{Model, Profiles, ResourceProfiles};
+use profcol_profile::{Profiles, ResourceProfiles};
 
 pub use self::config::{RelabelConfig, RuleConfig};
 use self::memory::{Memory, Verdict};
 use self::samples::Sieve;
-use crate::shared::left::pass_left;
+use crate::shared::left::{left_of, pass_left};
 use crate::shared::sightings::sightings;
 
 pub struct RelabelProcessor {
@@ -180,10 +180,7 @@ impl Processor for RelabelProcessor {
         for &process in &sifted.processes {
             unwanted.drops(process);
         }
-        let left = Model {
-            dictionary: batch.profiles.model().dictionary.clone(),
-            resources: sifted.resources,
-        };
+        let left = left_of(&batch.profiles, sifted.resources);
         let answer = pass_left(batch, left, next).await;
         if answer.is_ok() {
             self.dropped_samples.inc_by(sifted.dropped_samples as u64);

@@ -117,14 +117,7 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> Sieve<'a, F> {
             if samples == profile.samples {
                 return (number, Arc::clone(profile));
             }
-            let part = Profile {
-                samples,
-                attributes: profile.attributes.clone(),
-                profile_id: None,
-                original_payload: None,
-                ..**profile
-            };
-            (number, Arc::new(part))
+            (number, Arc::new(profile.with_samples(samples)))
         });
         parts.collect()
     }

@@ -1,7 +1,15 @@
 //! Passing on what is left of a batch.
 
 use profcol_component::{Answer, Batch, Consumer, Outcome};
-use profcol_profile::{Model, Profiles, gc};
+use profcol_profile::{Model, Profiles, ResourceProfiles, gc};
+
+/// These of the resources of a batch, in its tables.
+pub(crate) fn left_of(profiles: &Profiles, resources: Vec<ResourceProfiles>) -> Model {
+    Model {
+        dictionary: profiles.model().dictionary.clone(),
+        resources,
+    }
+}
 
 /// Passes on only this of a batch; where nothing is left, the batch is done. What was dropped is
 /// counted only where the answer is `Ok`: what is refused comes again.

@@ -34,3 +34,25 @@ pub(crate) fn add_missing<'a>(
     }
     attributes.len() > before
 }
+
+/// Sets an attribute, there or not; says whether anything is different now.
+pub(crate) fn set(
+    attributes: &mut Attributes,
+    key: impl AsRef<str> + Into<Arc<str>>,
+    value: Value,
+) -> bool {
+    let mut known = attributes.iter_mut();
+    if let Some(attribute) = known.find(|attribute| *attribute.key == *key.as_ref()) {
+        return replace(&mut attribute.value, value);
+    }
+    let key = key.into();
+    attributes.push(KeyValue { key, value });
+    true
+}
+
+/// Says whether it is different now.
+pub(crate) fn replace(old: &mut Value, new: Value) -> bool {
+    let changed = *old != new;
+    *old = new;
+    changed
+}

@@ -118,6 +118,16 @@ impl Profile {
         gone
     }
 
+    /// The same profile of other samples: it is no longer what it was made from.
+    pub fn with_samples(&self, samples: Samples) -> Self {
+        let mut other = Self {
+            samples,
+            ..self.head()
+        };
+        other.forget_whole();
+        other
+    }
+
     /// All but the samples.
     pub(crate) fn head(&self) -> Self {
         Self {

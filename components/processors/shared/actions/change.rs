@@ -1,15 +1,15 @@
 //! One change of attributes, ready to be made.
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use profcol_component::Metadata;
-use profcol_profile::{Attributes, KeyValue, Value};
+use profcol_profile::{Attributes, Value};
 use regex::Regex;
 use ring::digest::{SHA256, digest};
 
 use super::config::{Action, ActionKind, Target};
-use crate::values::{text, value_of};
+use crate::shared::lookup::{replace, set};
+use crate::values::{hex, text, value_of};
 
 pub(super) enum Change {
     Set {
@@ -99,7 +99,7 @@ impl Change {
                     When::Always => true,
                 };
                 due && match source.value(attributes, metadata) {
-                    Some(value) => set(attributes, key, value),
+                    Some(value) => set(attributes, Arc::clone(key), value),
                     None => false,
                 }
             }
@@ -188,23 +188,6 @@ fn position(attributes: &Attributes, key: &str) -> Option<usize> {
         .position(|attribute| *attribute.key == *key)
 }
 
-fn set(attributes: &mut Attributes, key: &Arc<str>, value: Value) -> bool {
-    match position(attributes, key) {
-        Some(position) => replace(&mut attributes[position].value, value),
-        None => {
-            let key = Arc::clone(key);
-            attributes.push(KeyValue { key, value });
-            true
-        }
-    }
-}
-
-fn replace(old: &mut Value, new: Value) -> bool {
-    let changed = *old != new;
-    *old = new;
-    changed
-}
-
 /// The digest of what the Collector takes of a value: text as it is, numbers as eight bytes, a
 /// truth value as one. Of everything else, and of empty text, it makes empty text.
 fn hash(value: &Value) -> Value {
@@ -221,14 +204,6 @@ fn hash(value: &Value) -> Value {
     Value::Str(hex(digest(&SHA256, bytes).as_ref()).into())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 fn extract(attributes: &mut Attributes, key: &str, pattern: &Regex) -> bool {
     let Some(position) = position(attributes, key) else {
         return false;
@@ -243,7 +218,7 @@ fn extract(attributes: &mut Attributes, key: &str, pattern: &Regex) -> bool {
     for (name, part) in pattern.capture_names().zip(captures.iter()).skip(1) {
         if let Some(name) = name {
             let part = part.map_or("", |part| part.as_str());
-            any |= set(attributes, &name.into(), Value::from(part));
+            any |= set(attributes, name, Value::from(part));
         }
     }
     any

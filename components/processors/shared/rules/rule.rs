@@ -4,7 +4,7 @@
 //! profiles, and what the profile decides without a look at samples.
 
 use profcol_component::BuildError;
-use profcol_profile::{AttributeIdx, Attributes, Dictionary, Value};
+use profcol_profile::{AttributeIdx, Attributes, Dictionary, Profiles, Value};
 use regex::Regex;
 
 use super::config::{ConditionConfig, RuleConfig};
@@ -78,6 +78,15 @@ impl Rules {
             exclude: self.exclude.iter().filter(holds).collect(),
             includes_all: self.include.is_empty(),
         }
+    }
+
+    /// Whether resources alone decide, and each of them this.
+    pub fn decide_all(&self, profiles: &Profiles, verdict: Verdict) -> bool {
+        let mut decide_all = true;
+        profiles.look_at_resources(|resource| {
+            decide_all &= self.of_resource(&resource.attributes).resource_verdict() == verdict;
+        });
+        decide_all
     }
 
     /// Whether a resource that is dropped stays so if it is given attributes that it does not have:

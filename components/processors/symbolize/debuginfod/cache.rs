@@ -10,7 +10,8 @@ use profcol_component::IntCounter;
 use profcol_debuginfo::{build_id, open_regular};
 use tempfile::NamedTempFile;
 
-use super::{Wanted, What, hex};
+use super::{Wanted, What};
+use crate::values::hex;
 
 /// What the name of a file begins with while it comes.
 const INCOMING: &str = "incoming-";

@@ -316,7 +316,3 @@ pub(super) fn is_url(text: &str) -> bool {
             .parse::<http::Uri>()
             .is_ok_and(|url| url.host().is_some())
 }
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

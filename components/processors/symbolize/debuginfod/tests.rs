@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::symbolize::config::SymbolizeConfig;
+use crate::values::hex;
 
 /// A server that answers each request, of which it is told the path.
 pub(in crate::symbolize) fn serve(
