@@ -16,6 +16,7 @@
 mod forwarder;
 mod load;
 mod options;
+mod processes;
 mod report;
 mod sink;
 mod trial;

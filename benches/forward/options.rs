@@ -49,6 +49,10 @@ pub struct Options {
         default_value = "direct,batched"
     )]
     pub delivery: Vec<Delivery>,
+    /// Give the profiled processes the numbers of so many that run here, for contestants that look at them
+    /// (`--profcol 'target/release/profcol --config benches/forward/enriched.yaml'`)
+    #[arg(long, default_value_t = 0)]
+    pub processes: usize,
     /// Requests that a queue holds before the load has to wait; the Collector's default is 1000
     #[arg(long, default_value_t = 1000)]
     pub queue_size: usize,

@@ -14,6 +14,7 @@ use tokio::runtime;
 use crate::forwarder::Forwarder;
 use crate::load::{self, Bodies, Sent, Shape};
 use crate::options::{Case, Options};
+use crate::processes::Processes;
 use crate::sink::{Received, Sink};
 
 /// A forwarder that has not passed anything on for this long will not pass on the rest either.
@@ -28,8 +29,9 @@ pub struct Trial {
 }
 
 pub fn run(command: &str, case: &Case, options: &Options) -> Result<Trial> {
+    let processes = Processes::start(options.processes)?;
     let bodies = Bodies::new(
-        &bodies::load(case.class)?,
+        &processes.in_place_of_those_of(bodies::load(case.class)?)?,
         options.sent_as.unwrap_or(case.compression),
     )?;
     let sink = Sink::start()?;

@@ -29,6 +29,7 @@ mod lines;
 mod lists;
 mod merge;
 mod model;
+mod opened;
 pub mod pprof;
 mod profiles;
 pub mod proto;

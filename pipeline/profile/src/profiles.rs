@@ -2,7 +2,8 @@
 //!
 //! A batch is kept in the form in which it came: the wire bytes, perhaps also their compressed
 //! form. It is decoded when somebody first asks for the [`Model`], and encoded when somebody first
-//! asks for the bytes of changed content; what nothing changed leaves as it came. A batch that waits
+//! asks for the bytes of changed content; what nothing changed leaves as it came. Where resources alone
+//! are read or changed, all the rest stays [in the bytes](Opened) undecoded. A batch that waits
 //! to leave compressed is [kept](Profiles::keep_for) in those bytes alone, and decompressed should
 //! somebody ask for more.
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::opened::Opened;
 use crate::wire::{self, Counts, Invalid, Reason, Skip};
 use crate::{Bound, Merger, Model, Pieces, Resource, heap, split};
 
@@ -19,11 +21,12 @@ use crate::{Bound, Merger, Model, Pieces, Resource, heap, split};
 #[derive(Clone)]
 pub struct Profiles(Arc<Batch>);
 
-/// Of `wire`, `model` and `compressed` at least one is set.
+/// Of `wire`, `model`, `compressed` and a changed `opened` at least one is set.
 struct Batch {
     wire: OnceLock<Bytes>,
     model: OnceLock<Model>,
     compressed: Option<Packed>,
+    opened: OnceLock<Opened>,
     counts: OnceLock<Counts>,
 }
 
@@ -104,6 +107,7 @@ impl Profiles {
                 compressed,
                 plain_len,
             }),
+            opened: OnceLock::new(),
             counts: self.0.counts.clone(),
         }))
     }
@@ -135,9 +139,8 @@ impl Profiles {
 
     /// Shows each resource, in their order. Samples and tables are not decoded for it.
     pub fn look_at_resources(&self, mut look: impl FnMut(&Resource)) {
-        if let Some(wire) = self.came() {
-            return wire::look_at_resources(wire, look)
-                .expect("validation has read the same bytes");
+        if let Some(opened) = self.opened() {
+            return opened.look(look);
         }
         let none = Resource::default();
         for row in &self.model().resources {
@@ -148,13 +151,8 @@ impl Profiles {
     /// Lets `edit` change each resource; it says whether it did. Samples and tables are neither
     /// decoded nor encoded for it. A batch none of whose resources changed stays as it is.
     pub fn update_resources(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) {
-        if let Some(wire) = self.came() {
-            let updated =
-                wire::update_resources(wire, edit).expect("validation has read the same bytes");
-            if let Some(wire) = updated {
-                *self = Self::new(Some(wire), None, self.0.counts.get().copied());
-            }
-            return;
+        if self.opened().is_some() {
+            return self.update_opened(edit);
         }
         let resources = &self.model().resources;
         let edited: Vec<Option<Resource>> = resources
@@ -174,6 +172,19 @@ impl Profiles {
         }
     }
 
+    fn update_opened(&mut self, edit: impl FnMut(&mut Resource) -> bool) {
+        let own = Arc::get_mut(&mut self.0).and_then(|batch| batch.opened.take());
+        let Some(mut opened) = own.or_else(|| self.opened().cloned()) else {
+            return;
+        };
+        let counts = self.0.counts.get().copied();
+        if opened.edit(edit) {
+            *self = Self::new(None, None, counts);
+        }
+        // Where others hold the batch too and nothing changed, it is there still.
+        let _ = self.0.opened.set(opened);
+    }
+
     /// Joins batches; one alone stays as it came.
     pub fn merge(batches: impl IntoIterator<Item = Self>) -> Self {
         let mut batches = batches.into_iter();
@@ -183,7 +194,7 @@ impl Profiles {
         };
         let mut merger = Merger::new();
         for batch in [first, second].into_iter().chain(batches) {
-            match (batch.0.model.get(), batch.0.wire.get()) {
+            match (batch.0.model.get(), batch.came()) {
                 (None, Some(wire)) => merger
                     .add_wire(wire)
                     .expect("validation has read the same bytes"),
@@ -229,13 +240,14 @@ impl Profiles {
     /// passes none on. For batches that may have to wait.
     pub fn keep_for(&mut self, encoding: Option<&str>) {
         let Some(packed) = &self.0.compressed else {
-            return;
+            return self.close();
         };
         if encoding == Some(packed.compressed.encoding) {
             *self = Self(Arc::new(Batch {
                 wire: OnceLock::new(),
                 model: OnceLock::new(),
                 compressed: Some(packed.clone()),
+                opened: OnceLock::new(),
                 counts: OnceLock::from(self.counts()),
             }));
             return;
@@ -244,6 +256,16 @@ impl Profiles {
         // Where others hold the batch too, they decide what becomes of it.
         if let Some(batch) = Arc::get_mut(&mut self.0) {
             batch.compressed = None;
+            batch.opened = OnceLock::new();
+        }
+    }
+
+    /// Lets go of what was read out of the bytes, and of the bytes in which resources were changed, for those with the
+    /// changes.
+    fn close(&mut self) {
+        if self.0.opened.get().is_some() && self.0.model.get().is_none() {
+            let counts = self.0.counts.get().copied();
+            *self = Self::new(Some(self.wire().clone()), None, counts);
         }
     }
 
@@ -285,7 +307,8 @@ impl Profiles {
             .as_ref()
             .map_or(0, |packed| packed.compressed.bytes.len());
         let model = self.0.model.get().map_or(0, heap::model_size);
-        size_of::<Batch>() + wire + compressed + model
+        let opened = self.0.opened.get().map_or(0, Opened::heap_size);
+        size_of::<Batch>() + wire + compressed + model + opened
     }
 
     fn wire(&self) -> &Bytes {
@@ -293,12 +316,30 @@ impl Profiles {
             .unwrap_or_else(|| self.0.wire.get_or_init(|| wire::encode(self.model())))
     }
 
-    /// The bytes, where there are some that need not be encoded.
+    /// The bytes, where there are some that need not be encoded from the model.
     fn came(&self) -> Option<&Bytes> {
-        match &self.0.compressed {
-            None => self.0.wire.get(),
-            Some(packed) => Some(self.0.wire.get_or_init(|| packed.decompress())),
+        if let Some(packed) = &self.0.compressed {
+            return Some(self.0.wire.get_or_init(|| packed.decompress()));
         }
+        match self.0.opened.get() {
+            Some(opened) if opened.is_changed() => Some(self.0.wire.get_or_init(|| {
+                let closed = opened.to_wire();
+                closed.expect("validation has read the same bytes")
+            })),
+            _ => self.0.wire.get(),
+        }
+    }
+
+    /// The resources out of the bytes, where there are bytes.
+    fn opened(&self) -> Option<&Opened> {
+        if let Some(opened) = self.0.opened.get() {
+            return Some(opened);
+        }
+        let wire = self.came()?;
+        Some(self.0.opened.get_or_init(|| {
+            let opened = Opened::read(wire.clone());
+            opened.expect("validation has read the same bytes")
+        }))
     }
 
     fn new(wire: Option<Bytes>, model: Option<Model>, counts: Option<Counts>) -> Self {
@@ -306,6 +347,7 @@ impl Profiles {
             wire: cell(wire),
             model: cell(model),
             compressed: None,
+            opened: OnceLock::new(),
             counts: cell(counts),
         }))
     }

@@ -1,4 +1,4 @@
-//! Reading and changing resources without reading samples or tables: new resources are
+//! Reading and writing resources without reading samples or tables: new resources are
 //! written in front of the slices that stay.
 
 use bytes::Bytes;
@@ -10,47 +10,40 @@ use super::tags::{request, resource as resource_tags, resource_profiles};
 use crate::proto::{Reader, WireError, Writer};
 use crate::{Resource, StringTable};
 
-/// Lets `edit` change each resource; it says whether it did. `None` if none was changed.
+/// Each resource, in their order.
+pub(crate) fn resources(wire: &[u8]) -> Result<Vec<Resource>, WireError> {
+    let request = Request::read(wire)?;
+    let strings = string_table(&request)?;
+    let messages = request.resources.iter();
+    messages
+        .map(|message| resource_of(message, &strings))
+        .collect()
+}
+
+/// The same bytes with these resources, `None` for those that stay.
 ///
 /// Text that a changed resource had by index is written in full, its row of the string table
 /// stays behind. Validated bytes cannot fail.
-pub(crate) fn update_resources(
+pub(crate) fn with_resources<'a>(
     wire: &[u8],
-    mut edit: impl FnMut(&mut Resource) -> bool,
-) -> Result<Option<Bytes>, WireError> {
+    resources: impl Iterator<Item = Option<&'a Resource>>,
+) -> Result<Bytes, WireError> {
     let request = Request::read(wire)?;
-    let strings = string_table(&request)?;
-    let mut changed = false;
     // Room for a few more attributes than there were.
     let mut out = Writer::with_capacity(wire.len() + wire.len() / 16 + 256);
-    for message in &request.resources {
-        let mut new = resource_of(message, &strings)?;
-        if edit(&mut new) {
-            changed = true;
-            let others = other_fields(message)?;
-            out.nested(request::RESOURCE_PROFILES, message.len(), |out| {
-                write_resource(out, &new);
-                others.iter().for_each(|field| out.raw(field));
-            });
-        } else {
+    for (message, resource) in request.resources.iter().zip(resources) {
+        let Some(resource) = resource else {
             out.bytes_always(request::RESOURCE_PROFILES, message);
-        }
+            continue;
+        };
+        let others = other_fields(message)?;
+        out.nested(request::RESOURCE_PROFILES, message.len(), |out| {
+            write_resource(out, resource);
+            others.iter().for_each(|field| out.raw(field));
+        });
     }
     out.bytes(request::DICTIONARY, &request.dictionary);
-    Ok(changed.then(|| out.into_vec().into()))
-}
-
-/// Shows each resource, in their order.
-pub(crate) fn look_at_resources(
-    wire: &[u8],
-    mut look: impl FnMut(&Resource),
-) -> Result<(), WireError> {
-    let request = Request::read(wire)?;
-    let strings = string_table(&request)?;
-    for message in &request.resources {
-        look(&resource_of(message, &strings)?);
-    }
-    Ok(())
+    Ok(out.into_vec().into())
 }
 
 fn resource_of(message: &[u8], strings: &StringTable) -> Result<Resource, WireError> {

@@ -243,6 +243,67 @@ fn changes_resources_and_leaves_the_rest_alone() {
 }
 
 #[test]
+fn what_several_change_in_resources_is_written_once() {
+    let wire = written(|out| {
+        for url in [b"first", b"other"] {
+            out.nested(request::RESOURCE_PROFILES, 0, |out| {
+                out.bytes(resource_profiles::SCHEMA_URL, url);
+            });
+        }
+    });
+    let add = |profiles: &mut Profiles, row: usize, key: &str| {
+        let mut rows = 0..;
+        profiles.update_resources(|resource| {
+            let is_it = rows.next() == Some(row);
+            if is_it {
+                resource.attributes.push(KeyValue::new(key, 1));
+            }
+            is_it
+        });
+    };
+    let keys = |profiles: &Profiles| {
+        let mut keys = Vec::new();
+        profiles.look_at_resources(|resource| {
+            let own = resource.attributes.iter().map(|it| it.key.to_string());
+            keys.push(own.collect::<Vec<_>>());
+        });
+        let rows = profiles.model().resources.iter();
+        let decoded = rows.map(|row| match &row.resource {
+            Some(resource) => resource
+                .attributes
+                .iter()
+                .map(|it| it.key.to_string())
+                .collect(),
+            None => Vec::new(),
+        });
+        assert_eq!(keys, decoded.collect::<Vec<Vec<_>>>());
+        assert_eq!(keys.len(), 2);
+        keys.concat()
+    };
+    let received = receive(&wire).unwrap();
+    let mut changed = received.clone();
+    add(&mut changed, 0, "a");
+    let other = changed.clone();
+    add(&mut changed, 1, "b");
+    changed.update_resources(|_| false);
+    add(&mut changed, 0, "c");
+    let mut waiting = changed.clone();
+    waiting.keep_for(None);
+
+    assert_eq!(received.to_wire(), wire);
+    assert!(keys(&received).is_empty());
+    assert_eq!(keys(&other), ["a"]);
+    assert_eq!(keys(&changed), ["a", "c", "b"]);
+    assert_eq!(waiting.to_wire(), changed.to_wire());
+    assert!(waiting.heap_size() < changed.heap_size());
+    let merged = Profiles::merge([other.clone(), changed.clone()]);
+    assert_eq!(
+        merged.model(),
+        Profiles::merge([receive(&other.to_wire()).unwrap(), waiting]).model()
+    );
+}
+
+#[test]
 fn keeps_one_form_of_what_came_compressed_and_the_others_can_be_had_again() {
     let wire = written(|out| {
         write_samples(out, |out| {

@@ -1,0 +1,55 @@
+//! Processes of this host that profiles can be about.
+
+use std::process::{Child, Command};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use profcol_profile::{KeyValue, Profiles, Resource, Validation};
+
+const PID: &str = "process.pid";
+
+/// They sleep, and end with this.
+pub struct Processes(Vec<Child>);
+
+impl Processes {
+    pub fn start(number: usize) -> Result<Self> {
+        let mut processes = Self(Vec::new());
+        for _ in 0..number {
+            let child = Command::new("sleep").arg("infinity").spawn();
+            processes.0.push(child.context("failed to start `sleep`")?);
+        }
+        Ok(processes)
+    }
+
+    /// The bodies with these processes instead of those that were recorded, in turn.
+    pub fn in_place_of_those_of(&self, bodies: Vec<Bytes>) -> Result<Vec<Bytes>> {
+        if self.0.is_empty() {
+            return Ok(bodies);
+        }
+        let mut turn = self.0.iter().cycle();
+        let mut replace = |resource: &mut Resource| {
+            let attributes = &mut resource.attributes;
+            attributes.retain(|attribute| &*attribute.key != PID);
+            let pid = turn.next().map(|process| i64::from(process.id()));
+            attributes.extend(pid.map(|pid| KeyValue::new(PID, pid)));
+            true
+        };
+        let bodies = bodies.into_iter().map(|body| {
+            let received = Profiles::from_wire(body, Validation::Reject);
+            let mut profiles = received.context("a body is refused")?.profiles;
+            profiles.update_resources(&mut replace);
+            Ok(profiles.to_wire())
+        });
+        bodies.collect()
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            // Fails only where it has ended already.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
