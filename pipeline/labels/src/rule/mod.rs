@@ -1,6 +1,7 @@
 //! One rule of Prometheus' `relabel_config`.
 
 mod case;
+mod parts;
 mod pattern;
 mod syntax;
 mod template;

@@ -1,6 +1,6 @@
 //! A regular expression that a whole text has to match.
 //!
-//! Most of those in use are a few words, or a beginning with anything behind it. These are compared,
+//! Most of those in use are a few words, or some with anything behind or between them. These are compared,
 //! without a regular expression being run; and of any other the words it begins with are compared first.
 
 use std::borrow::Cow;
@@ -10,6 +10,7 @@ use regex_automata::meta::Regex;
 use regex_automata::util::primitives::NonMaxUsize;
 use regex_automata::{Input, PatternID};
 
+use super::parts::Parts;
 use super::syntax;
 use super::template::Template;
 
@@ -23,12 +24,8 @@ pub struct Pattern {
 enum Shape {
     /// `a|b` or `(a|b)`.
     Words { words: Vec<String>, is_group: bool },
-    /// `a.*`, `a.+`, `a(.*)` or `a(.+)`.
-    Tail {
-        start: String,
-        least: usize,
-        is_group: bool,
-    },
+    /// Words with anything behind, before or between them.
+    Parts(Parts),
     /// Anything that begins with this.
     Other { start: String },
 }
@@ -38,10 +35,17 @@ const FEW: usize = 8;
 
 type Slot = Option<NonMaxUsize>;
 
+/// The whole and its groups.
+pub(super) type Spans = [Option<Range<usize>>; 4];
+
+/// Whether it stands for itself in a pattern.
+pub(super) fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || "_/:;,-@%=<> ".contains(c)
+}
+
 /// Where the groups of a pattern matched.
 pub enum Groups {
-    /// Where the one group begins, which goes on to the end.
-    Tail(Option<usize>),
+    Spans(Spans),
     Few([Slot; 2 * FEW]),
     Many(Vec<Slot>),
 }
@@ -59,21 +63,20 @@ impl Pattern {
     pub fn matches(&self, text: &str) -> bool {
         match &self.shape {
             Shape::Words { words, .. } => words.iter().any(|word| word == text),
-            Shape::Tail { start, least, .. } => behind(text, start, *least),
+            Shape::Parts(parts) => parts.find(text).is_some(),
             Shape::Other { start } => text.starts_with(start) && self.regex.is_match(text),
         }
     }
 
     pub fn groups(&self, text: &str) -> Option<Groups> {
         match &self.shape {
-            Shape::Words { is_group, .. } => self
-                .matches(text)
-                .then_some(Groups::Tail(is_group.then_some(0))),
-            Shape::Tail {
-                start, is_group, ..
-            } => self
-                .matches(text)
-                .then_some(Groups::Tail(is_group.then_some(start.len()))),
+            Shape::Words { is_group, .. } => self.matches(text).then_some(Groups::Spans([
+                Some(0..text.len()),
+                is_group.then_some(0..text.len()),
+                None,
+                None,
+            ])),
+            Shape::Parts(parts) => Some(Groups::Spans(parts.groups(parts.find(text)?, text))),
             Shape::Other { start } => match text.starts_with(start) {
                 true => self.search(text),
                 false => None,
@@ -83,7 +86,7 @@ impl Pattern {
 
     /// Go's `ReplaceAllString`: a pattern with an unpaired bracket may match parts of a text.
     pub fn replace_all(&self, text: &str, template: &Template) -> String {
-        if let Shape::Words { .. } | Shape::Tail { .. } = &self.shape {
+        if let Shape::Words { .. } | Shape::Parts(_) = &self.shape {
             let groups = self.groups(text);
             return groups.map_or(text.to_owned(), |groups| {
                 template.filled(&Cow::Borrowed(text), &groups).into_owned()
@@ -126,19 +129,10 @@ impl Pattern {
     }
 }
 
-/// Whether `text` begins so and has at least so many bytes behind.
-fn behind(text: &str, start: &str, least: usize) -> bool {
-    text.strip_prefix(start)
-        .is_some_and(|rest| rest.len() >= least)
-}
-
 impl Groups {
-    pub fn span(&self, group: usize, text: &str) -> Option<Range<usize>> {
+    pub fn span(&self, group: usize) -> Option<Range<usize>> {
         let slots: &[Slot] = match self {
-            Groups::Tail(start) => {
-                let start = if group == 0 { Some(0) } else { *start };
-                return start.map(|start| start..text.len());
-            }
+            Groups::Spans(spans) => return spans.get(group)?.clone(),
             Groups::Few(slots) => slots,
             Groups::Many(slots) => slots,
         };
@@ -152,31 +146,19 @@ impl Groups {
 
 impl Shape {
     fn of(regex: &str) -> Self {
-        let plain = |c: char| c.is_alphanumeric() || "_/:;,-@%=<> ".contains(c);
         let (inner, is_group) = match regex.strip_prefix('(').and_then(|it| it.strip_suffix(')')) {
             Some(inner) => (inner, true),
             None => (regex, false),
         };
-        if inner.chars().all(|c| plain(c) || c == '|') {
+        if inner.chars().all(|c| is_plain(c) || c == '|') {
             let words = inner.split('|').map(str::to_owned).collect();
             return Shape::Words { words, is_group };
         }
-        let end = regex.find(|c| !plain(c)).unwrap_or(regex.len());
-        let (start, rest) = regex.split_at(end);
-        let tail = match rest {
-            ".*" => Some((0, false)),
-            ".+" => Some((1, false)),
-            "(.*)" => Some((0, true)),
-            "(.+)" => Some((1, true)),
-            _ => None,
-        };
-        if let Some((least, is_group)) = tail {
-            return Shape::Tail {
-                start: start.to_owned(),
-                least,
-                is_group,
-            };
+        if let Some(parts) = Parts::of(regex) {
+            return Shape::Parts(parts);
         }
+        let end = regex.find(|c| !is_plain(c)).unwrap_or(regex.len());
+        let (start, rest) = regex.split_at(end);
         // A choice may begin otherwise, and a count belongs to the last letter.
         let start = match rest.chars().next() {
             _ if rest.contains('|') => "",

@@ -67,7 +67,7 @@ impl Template {
 
     /// With what the groups matched in `source`; borrowed where that is all there is.
     pub fn filled<'a>(&'a self, source: &Cow<'a, str>, groups: &Groups) -> Cow<'a, str> {
-        let span = |group| groups.span(group, source).unwrap_or_default();
+        let span = |group| groups.span(group).unwrap_or_default();
         match &*self.0 {
             [] => Cow::Borrowed(""),
             [Part::Text(text)] => Cow::Borrowed(text),
