@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p profcol-benches --bin kubernetes -- --pods 110,10000,150000`
 //!
+//! With `--collector PROGRAM` a Collector is measured on the same server in the same run; it has to be built with
+//! `k8sattributesprocessor`, which the one of `cargo xtask peers` is not.
+//!
 //! The API server is simulated: it lists copies of recorded pods by pages of the size that is asked for, as fast as they
 //! are taken, and then changes some of them. Each size is measured beside the same process with `passthrough`, which
 //! asks nobody.
@@ -25,6 +28,11 @@ use profcol_benches::procfs::{self, CpuTime};
 
 const RECORDED: &str = include_str!("../components/processors/k8s_attributes/testdata/pods.json");
 const REPLICA_SETS: &str = r#"{"metadata":{"resourceVersion":"1"},"items":[]}"#;
+/// As of a server that lists by pages alone.
+const NO_STREAMED_LISTS: &str = concat!(
+    "HTTP/1.1 422 Unprocessable Entity\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n",
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}"#
+);
 /// A list takes no longer.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Watches send their events after so long, when the list has been measured.
@@ -40,6 +48,8 @@ struct Options {
     changes: usize,
     #[arg(long, default_value = "target/release/profcol")]
     profcol: PathBuf,
+    #[arg(long)]
+    collector: Option<PathBuf>,
 }
 
 struct Cluster {
@@ -68,27 +78,39 @@ fn main() -> Result<()> {
             template: template.clone(),
         });
         let port = serve(&cluster)?;
-        let without = measure(&options.profcol, port, "passthrough: true")?;
-        let with = measure(
-            &options.profcol,
-            port,
-            "wait_for_metadata: true, wait_for_metadata_timeout: 5m",
-        )?;
-        let resident = with.resident.saturating_sub(without.resident);
-        println!(
-            "{pods} pods: {:.1} MiB more, {:.0} bytes a pod; at most {:.1} MiB more; known after {:.2} s; {:.2} s of CPU, {:.0} us a pod; {} changes {:.2} s of CPU, {:.0} us each",
-            mib(resident),
-            resident as f64 / pods as f64,
-            mib(with.peak.saturating_sub(without.peak)),
-            with.ready_after.as_secs_f64(),
-            with.cpu,
-            (with.cpu - without.cpu) / pods as f64 * 1e6,
-            options.changes,
-            with.change_cpu,
-            with.change_cpu / options.changes as f64 * 1e6,
-        );
+        for program in options.collector.iter().chain([&options.profcol]) {
+            println!(
+                "{}: {}",
+                program.display(),
+                compare(program, port, &cluster)?
+            );
+        }
     }
     Ok(())
+}
+
+/// The processor beside the same program that asks nobody.
+fn compare(program: &Path, port: u16, cluster: &Cluster) -> Result<String> {
+    let Cluster { pods, changes, .. } = cluster;
+    let without = measure(program, port, "passthrough: true")?;
+    let with = measure(
+        program,
+        port,
+        "wait_for_metadata: true, wait_for_metadata_timeout: 5m",
+    )?;
+    let resident = with.resident.saturating_sub(without.resident);
+    let change_cpu = (with.change_cpu - without.change_cpu).max(0.0);
+    Ok(format!(
+        "{pods} pods: {:.1} MiB more, {:.0} bytes a pod; at most {:.1} MiB more, {:.1} MiB in all; known after {:.2} s; {:.2} s of CPU, {:.0} us a pod; {changes} changes {change_cpu:.2} s of CPU, {:.0} us each",
+        mib(resident),
+        resident as f64 / *pods as f64,
+        mib(with.peak.saturating_sub(without.peak)),
+        mib(with.peak),
+        with.ready_after.as_secs_f64(),
+        with.cpu,
+        (with.cpu - without.cpu) / *pods as f64 * 1e6,
+        change_cpu / *changes as f64 * 1e6,
+    ))
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -154,6 +176,10 @@ impl Cluster {
                 pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
             };
             let is_pods = target.contains("/pods");
+            if parameter("sendInitialEvents").is_some() {
+                stream.write_all(NO_STREAMED_LISTS.as_bytes())?;
+                return Ok(());
+            }
             if parameter("watch").is_some() {
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n")?;
                 thread::sleep(QUIET);
@@ -206,7 +232,7 @@ impl Drop for Process {
     }
 }
 
-fn measure(profcol: &Path, port: u16, options: &str) -> Result<Measured> {
+fn measure(program: &Path, port: u16, options: &str) -> Result<Measured> {
     let folder = tempfile::tempdir()?;
     let kubeconfig = folder.path().join("kubeconfig");
     std::fs::write(
@@ -219,23 +245,27 @@ fn measure(profcol: &Path, port: u16, options: &str) -> Result<Measured> {
     let listening = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let config = format!(
         "yaml:{{receivers: {{otlp: {{protocols: {{http: {{endpoint: '{listening}'}}}}}}}}, \
-         processors: {{k8s_attributes: {{auth_type: kubeConfig, kube_config_path: '{}', {options}}}}}, exporters: {{nop: }}, \
+         processors: {{k8sattributes: {{auth_type: kubeConfig, {options}}}}}, exporters: {{nop: }}, \
          service: {{telemetry: {{metrics: {{level: none}}}}, \
-         pipelines: {{profiles: {{receivers: [otlp], processors: [k8s_attributes], exporters: [nop]}}}}}}}}",
-        kubeconfig.display()
+         pipelines: {{profiles: {{receivers: [otlp], processors: [k8sattributes], exporters: [nop]}}}}}}}}"
     );
     let started = Instant::now();
-    let child = Command::new(profcol)
-        .args(["--config", &config])
+    let child = Command::new(program)
+        .args([
+            "--feature-gates=+service.profilesSupport",
+            "--config",
+            &config,
+        ])
+        .env("KUBECONFIG", &kubeconfig)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("failed to start {}", profcol.display()))?;
+        .with_context(|| format!("failed to start {}", program.display()))?;
     let mut process = Process(child);
     let pid = process.0.id();
     while TcpStream::connect(listening).is_err() {
         if process.0.try_wait()?.is_some() || started.elapsed() > PATIENCE {
-            bail!("profcol did not become ready");
+            bail!("{} did not become ready", program.display());
         }
         thread::sleep(Duration::from_millis(2));
     }
