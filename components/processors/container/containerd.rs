@@ -13,7 +13,7 @@ use profcol_profile::proto::tag;
 use super::described::Wanted;
 use super::directory::{Key, MOST};
 use super::messages::{containerd_container, containerd_event, field, names, with_text};
-use super::runtime::{Change, LIMIT, Name, grpc_client, strange, within};
+use super::runtime::{Change, LIMIT, Name, events, grpc_client, strange, within};
 
 const NAMESPACES: &str = "/containerd.services.namespaces.v1.Namespaces/List";
 const LIST: &str = "/containerd.services.containers.v1.Containers/ListStream";
@@ -39,12 +39,7 @@ impl Containerd {
     }
 
     pub async fn events(&self) -> Result<GrpcStream, String> {
-        within(async {
-            let mut stream = self.client.stream(EVENTS, HeaderMap::new(), None).await?;
-            stream.send(with_text(FILTER).into(), true).await?;
-            Ok::<_, Status>(stream)
-        })
-        .await
+        events(&self.client, EVENTS, with_text(FILTER).into()).await
     }
 
     pub async fn list(&self, wanted: &Wanted) -> Result<HashMap<Key, Arc<Attributes>>, String> {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use profcol_net::grpc::Status;
 use profcol_net::{GrpcCall, GrpcClient, GrpcStream, Message};
 use profcol_profile::Attributes;
 use profcol_profile::proto::{Writer, tag};
@@ -13,7 +12,7 @@ use profcol_profile::proto::{Writer, tag};
 use super::described::{Described, Wanted};
 use super::directory::Key;
 use super::messages::{cri_containers, cri_event, field, with_text};
-use super::runtime::{Change, LIMIT, Name, grpc_client, strange, within};
+use super::runtime::{Change, LIMIT, Name, events, grpc_client, strange};
 
 const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 const LIST: &str = "/runtime.v1.RuntimeService/ListContainers";
@@ -39,12 +38,7 @@ impl Cri {
 
     /// Not every runtime has them; the first answer says so.
     pub async fn events(&self) -> Result<GrpcStream, String> {
-        within(async {
-            let mut stream = self.client.stream(EVENTS, HeaderMap::new(), None).await?;
-            stream.send(Bytes::new(), true).await?;
-            Ok::<_, Status>(stream)
-        })
-        .await
+        events(&self.client, EVENTS, Bytes::new()).await
     }
 
     pub async fn list(&self, wanted: &Wanted) -> Result<HashMap<Key, Arc<Attributes>>, String> {

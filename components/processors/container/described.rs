@@ -6,6 +6,7 @@ use profcol_profile::{Attributes, KeyValue, Value};
 use regex::Regex;
 
 use super::config::whole;
+use crate::shared::image::Image;
 
 /// Of all labels of a container, so many bytes are kept.
 const MOST_LABELS: usize = 16 << 10;
@@ -54,7 +55,10 @@ impl Described<'_> {
                 attributes.push(KeyValue::new(key, value));
             }
         };
-        let image = Image::of(self.image);
+        let image = Image::of(match has_name(self.image) {
+            true => self.image,
+            false => "",
+        });
         add("container.id", self.id);
         add("container.name", self.name);
         add("container.runtime.name", self.runtime);
@@ -66,11 +70,11 @@ impl Described<'_> {
             add(attribute, found.map_or("", |(_, value)| value));
         }
         let list = |text: &str| Value::Array([Value::from(text)].into());
-        if !image.tag.is_empty() {
-            attributes.push(KeyValue::new("container.image.tags", list(image.tag)));
+        if let Some(tag) = image.tag.filter(|tag| !tag.is_empty()) {
+            attributes.push(KeyValue::new("container.image.tags", list(tag)));
         }
-        if !image.digest.is_empty() {
-            let digest = format!("{}@{}", image.name, image.digest);
+        if let Some(digest) = image.digest.filter(|digest| !digest.is_empty()) {
+            let digest = format!("{}@{digest}", image.name);
             let digest = KeyValue::new("container.image.repo_digests", list(&digest));
             attributes.push(digest);
         }
@@ -90,29 +94,9 @@ impl Described<'_> {
     }
 }
 
-/// The parts of an image's name.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Image<'a> {
-    name: &'a str,
-    tag: &'a str,
-    digest: &'a str,
-}
-
-impl<'a> Image<'a> {
-    fn of(text: &'a str) -> Self {
-        let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        // An image that has lost its name.
-        if text.starts_with("sha256:") || text.len() == 64 && is_hex(text) {
-            return Self::default();
-        }
-        let (rest, digest) = text.split_once('@').unwrap_or((text, ""));
-        // The port of a registry is no tag.
-        let (name, tag) = match rest.rsplit_once(':') {
-            Some((name, tag)) if !tag.contains('/') => (name, tag),
-            _ => (rest, ""),
-        };
-        Self { name, tag, digest }
-    }
+/// One that has lost its name is called by its id.
+fn has_name(image: &str) -> bool {
+    !image.starts_with("sha256:") && !profcol_processes::is_container_id(image)
 }
 
 #[cfg(test)]
@@ -120,18 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_have_names_tags_and_digests() {
-        for (text, name, tag, digest) in [
-            ("nginx", "nginx", "", ""),
-            ("nginx:1.25", "nginx", "1.25", ""),
-            ("localhost:5000/a/b", "localhost:5000/a/b", "", ""),
-            ("localhost:5000/a/b:x", "localhost:5000/a/b", "x", ""),
-            ("a/b@sha256:12", "a/b", "", "sha256:12"),
-            ("a/b:1@sha256:12", "a/b", "1", "sha256:12"),
-            ("sha256:d56af991f7d0428be49b32614b7eddd2", "", "", ""),
-            ("", "", "", ""),
+    fn images_may_have_lost_their_names() {
+        for (image, expected) in [
+            ("a/b:1", true),
+            ("sha256:d56af991f7d0428be49b32614b7eddd2", false),
+            (&"d5".repeat(32), false),
+            ("", true),
         ] {
-            assert_eq!(Image::of(text), Image { name, tag, digest }, "{text}");
+            assert_eq!(has_name(image), expected, "{image}");
         }
     }
 

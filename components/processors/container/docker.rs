@@ -154,7 +154,11 @@ impl Listed {
             id: &self.id,
             name,
             image: &self.image,
-            image_id: &self.image_id,
+            // Podman's for a container that was made of a folder, not of an image.
+            image_id: match &*self.image_id {
+                "sha256:" => "",
+                id => id,
+            },
             runtime,
             namespace: "",
             labels,

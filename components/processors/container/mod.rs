@@ -24,7 +24,7 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Meter, Processor,
     RunError, Stability, Stop,
 };
-use profcol_processes::parents_and_names;
+use profcol_processes::{Container, parents_and_names};
 use profcol_profile::{Attributes, Value};
 use tokio::time::timeout;
 
@@ -92,7 +92,11 @@ impl ContainerProcessor {
             let Some(cgroup) = text_of(&resource.attributes, CGROUP) else {
                 return;
             };
-            let id = profcol_processes::container(&cgroup).map(|it| it.id);
+            let container = profcol_processes::container(&cgroup);
+            if container.is_some_and(|it| !is_told_of(it)) {
+                return;
+            }
+            let id = container.map(|it| it.id);
             let name = id.or_else(|| parents_and_names(&cgroup).next());
             if let Some(name) = name
                 && !unknown.iter().any(|known| known == name)
@@ -134,6 +138,11 @@ impl Processor for ContainerProcessor {
     }
 }
 
+/// Whether there is somebody to ask for more than the path says.
+fn is_told_of(container: Container<'_>) -> bool {
+    !matches!(container.runtime, Some("lxc" | "buildkit"))
+}
+
 /// Adds what is missing; says whether there was something to add.
 fn add(attributes: &mut Attributes, directory: &Directory) -> bool {
     let Some(cgroup) = text_of(attributes, CGROUP) else {
@@ -142,9 +151,12 @@ fn add(attributes: &mut Attributes, directory: &Directory) -> bool {
     let container = profcol_processes::container(&cgroup);
     let id = container.map(|container| container.id);
     let runtime = container.and_then(|container| container.runtime);
+    // People choose it, and nobody is there to ask.
+    let name = id.filter(|_| runtime == Some("lxc"));
     let found = [
         ("container.id", id.map(Value::from)),
         ("container.runtime.name", runtime.map(Value::from)),
+        ("container.name", name.map(Value::from)),
     ];
     let is_changed = add_missing(attributes, found);
     let Some(told) = directory.find(id, &cgroup) else {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profcol_net::grpc::Code;
+use bytes::Bytes;
+use http::HeaderMap;
+use profcol_net::grpc::{Code, Status};
 use profcol_net::tls::ClientTls;
 use profcol_net::{Compression, GrpcClient, GrpcClientSettings, GrpcStream};
 use profcol_profile::Attributes;
@@ -178,6 +180,20 @@ pub(super) fn grpc_client(socket: &str) -> Result<GrpcClient, String> {
         ..GrpcClientSettings::default()
     };
     GrpcClient::new(&settings, None, "profcol").map_err(|error| error.to_string())
+}
+
+/// What is told without end, once it was asked for.
+pub(super) async fn events(
+    client: &GrpcClient,
+    path: &'static str,
+    asked: Bytes,
+) -> Result<GrpcStream, String> {
+    within(async {
+        let mut stream = client.stream(path, HeaderMap::new(), None).await?;
+        stream.send(asked, true).await?;
+        Ok::<_, Status>(stream)
+    })
+    .await
 }
 
 pub(super) fn strange(error: WireError) -> String {

@@ -1,37 +1,26 @@
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use profcol_component::testkit::{batch, context, load};
+use profcol_component::testkit::{context, load};
 use profcol_net::grpc::Status;
 use profcol_net::{
     GrpcConversation, GrpcRequest, GrpcServer, GrpcServerSettings, GrpcService, Transport,
     unknown_method,
 };
+use profcol_profile::KeyValue;
 use profcol_profile::proto::{Writer, tag};
-use profcol_profile::{KeyValue, Profiles};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::shared::testkit::{Keep, batch_of, resource_after};
 
 const ID: &str = "a0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
 const OTHER: &str = "b0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
-
-#[derive(Default)]
-struct Keep(Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(batch.profiles);
-        Ok(())
-    }
-}
 
 /// The processor as the engine runs it.
 struct Running {
@@ -57,17 +46,10 @@ impl Running {
 
     /// What a process of this cgroup has afterwards, but for the cgroup.
     async fn filled(&self, cgroup: &str) -> Vec<(String, String)> {
-        let mut batch = batch(1);
-        batch.profiles.update_resources(|resource| {
-            resource.attributes = vec![KeyValue::new(CGROUP, cgroup)];
-            true
-        });
-        let keep = Keep::default();
-        self.processor.process(batch, &keep).await.unwrap();
-        let left = keep.0.into_inner().unwrap().remove(0);
-        let resource = left.model().resources[0].resource.clone().unwrap();
+        let batch = batch_of(vec![KeyValue::new(CGROUP, cgroup)]);
+        let attributes = resource_after(&*self.processor, batch).await;
         let text = |value| profcol_labels::text(value).unwrap_or_default().into_owned();
-        let shown = resource.attributes.iter().skip(1);
+        let shown = attributes.iter().skip(1);
         shown
             .map(|it| (it.key.to_string(), text(&it.value)))
             .collect()
@@ -224,6 +206,16 @@ async fn the_path_tells_the_id_and_what_is_there_stays() {
         &[("container.id", "x"), docker],
         &[("container.id", "x"), docker, runtime],
     );
+    let lxc = (CGROUP, "/lxc.payload.web/system.slice/ssh.service");
+    check(
+        &[lxc],
+        &[
+            lxc,
+            ("container.id", "web"),
+            ("container.runtime.name", "lxc"),
+            ("container.name", "web"),
+        ],
+    );
     check(
         &[(CGROUP, "/ecs/task/ID")],
         &[(CGROUP, "/ecs/task/ID"), known],
@@ -377,6 +369,8 @@ async fn nobody_is_asked_where_there_are_no_containers() {
     let running = Running::start(&options);
     let found = running.filled("/system.slice/ssh.service").await;
     assert_eq!(found, []);
+    let found = running.filled("/lxc.payload.web").await;
+    assert!(has(&found, "container.name", "web"), "{found:?}");
     running.stop().await;
     let off = Running::start("{sockets: {enabled: false}, wait_for: 1m}");
     let found = off.filled(&docker_path(ID)).await;

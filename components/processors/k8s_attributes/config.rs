@@ -6,6 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::association::{Rule, Source};
+use super::field::Field;
+use super::keys::{From, KeyConfig};
+use super::selection::FilterConfig;
 
 /// A batch waits no longer, whatever is asked for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -102,178 +105,6 @@ pub struct ExtractConfig {
     pub otel_annotations: bool,
     /// Make the deployment's name of its replica set's, instead of watching replica sets.
     pub deployment_name_from_replicaset: bool,
-}
-
-/// An attribute that can be asked for.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Hash, JsonSchema, PartialEq, Eq, PartialOrd, Ord, Serialize,
-)]
-#[schemars(extend("x-unknown" = "unsupported metadata field"))]
-pub enum Field {
-    #[serde(rename = "k8s.namespace.name")]
-    NamespaceName,
-    #[serde(rename = "k8s.pod.name")]
-    PodName,
-    #[serde(rename = "k8s.pod.uid")]
-    PodUid,
-    #[serde(rename = "k8s.pod.hostname")]
-    PodHostname,
-    #[serde(rename = "k8s.pod.ip")]
-    PodIp,
-    #[serde(rename = "k8s.pod.start_time")]
-    PodStartTime,
-    #[serde(rename = "k8s.pod.phase")]
-    PodPhase,
-    #[serde(rename = "k8s.pod.ready")]
-    PodReady,
-    #[serde(rename = "k8s.pod.host_ip")]
-    PodHostIp,
-    #[serde(rename = "k8s.pod.controller.kind")]
-    ControllerKind,
-    #[serde(rename = "k8s.pod.controller.name")]
-    ControllerName,
-    #[serde(rename = "k8s.replicaset.name")]
-    ReplicaSetName,
-    #[serde(rename = "k8s.replicaset.uid")]
-    ReplicaSetUid,
-    #[serde(rename = "k8s.deployment.name")]
-    DeploymentName,
-    #[serde(rename = "k8s.deployment.uid")]
-    DeploymentUid,
-    #[serde(rename = "k8s.daemonset.name")]
-    DaemonSetName,
-    #[serde(rename = "k8s.daemonset.uid")]
-    DaemonSetUid,
-    #[serde(rename = "k8s.statefulset.name")]
-    StatefulSetName,
-    #[serde(rename = "k8s.statefulset.uid")]
-    StatefulSetUid,
-    #[serde(rename = "k8s.job.name")]
-    JobName,
-    #[serde(rename = "k8s.job.uid")]
-    JobUid,
-    #[serde(rename = "k8s.cronjob.name")]
-    CronJobName,
-    #[serde(rename = "k8s.cronjob.uid")]
-    CronJobUid,
-    #[serde(rename = "k8s.node.name")]
-    NodeName,
-    #[serde(rename = "k8s.node.uid")]
-    NodeUid,
-    #[serde(rename = "k8s.cluster.uid")]
-    ClusterUid,
-    #[serde(rename = "k8s.container.name")]
-    ContainerName,
-    #[serde(rename = "k8s.container.restart_count")]
-    ContainerRestartCount,
-    #[serde(rename = "k8s.container.init")]
-    ContainerInit,
-    #[serde(rename = "k8s.container.image")]
-    ContainerImage,
-    #[serde(rename = "container.id")]
-    ContainerId,
-    #[serde(rename = "container.image.name")]
-    ContainerImageName,
-    #[serde(rename = "container.image.tag")]
-    ContainerImageTag,
-    #[serde(rename = "container.image.repo_digests")]
-    ContainerImageRepoDigests,
-    #[serde(rename = "service.namespace")]
-    ServiceNamespace,
-    #[serde(rename = "service.name")]
-    ServiceName,
-    #[serde(rename = "service.version")]
-    ServiceVersion,
-    #[serde(rename = "service.instance.id")]
-    ServiceInstanceId,
-}
-
-/// A label or an annotation, or some of them.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct KeyConfig {
-    /// The attribute's name; empty is `k8s.<from>.label.<key>` or `k8s.<from>.annotation.<key>`. With references to groups of `key_regex`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub tag_name: String,
-    /// The one key.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub key: String,
-    /// What keys have to match from begin to end.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub key_regex: String,
-    /// Whose it is.
-    pub from: From,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, Hash, JsonSchema, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum From {
-    #[default]
-    Pod,
-    Namespace,
-    Node,
-    Deployment,
-    StatefulSet,
-    DaemonSet,
-    Job,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct FilterConfig {
-    /// Only pods of this node.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub node: String,
-    /// Only pods of the node that this variable of the environment names.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub node_from_env_var: String,
-    /// Only pods of this namespace.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub namespace: String,
-    /// Only pods with these labels.
-    pub labels: Vec<LabelFilter>,
-    /// Only pods with these fields.
-    pub fields: Vec<FieldFilter>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct LabelFilter {
-    /// The label.
-    pub key: String,
-    /// What it is compared with.
-    pub value: String,
-    /// How.
-    pub op: LabelOperator,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LabelOperator {
-    #[default]
-    Equals,
-    NotEquals,
-    Exists,
-    DoesNotExist,
-}
-
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct FieldFilter {
-    /// The field, such as `status.phase`; the API server says which it knows.
-    pub key: String,
-    /// What it is compared with.
-    pub value: String,
-    /// How.
-    pub op: FieldOperator,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FieldOperator {
-    #[default]
-    Equals,
-    NotEquals,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -507,46 +338,9 @@ impl K8sAttributesConfig {
     }
 }
 
-impl Field {
-    fn is_of_another_object(self) -> bool {
-        matches!(
-            self,
-            Self::DeploymentUid | Self::CronJobUid | Self::NodeUid | Self::ClusterUid
-        )
-    }
-}
-
 fn filter_key(problems: &mut Problems, list: &str, position: usize, key: &str) {
     if key.is_empty() {
         problems.add(&format!("filter::{list}::{position}"), "has no key");
-    }
-}
-
-impl KeyConfig {
-    pub(super) fn regex(&self) -> Result<Regex, String> {
-        Regex::new(&format!("^(?:{})$", self.key_regex)).map_err(|error| error.to_string())
-    }
-
-    fn check(&self) -> Result<(), String> {
-        match (self.key.is_empty(), self.key_regex.is_empty()) {
-            (true, true) => return Err("needs a key or a key_regex".to_owned()),
-            (false, false) => {
-                return Err(format!(
-                    "has both key {:?} and key_regex {:?}; only one of them is possible",
-                    self.key, self.key_regex
-                ));
-            }
-            (false, true) => return Ok(()),
-            (true, false) => {}
-        }
-        let has_groups = self.regex()?.captures_len() > 1;
-        if !self.tag_name.is_empty() && !has_groups {
-            return Err(format!(
-                "with the tag_name {:?} every key that matches would be the same attribute: put a group into key_regex and refer to it, or leave tag_name out",
-                self.tag_name
-            ));
-        }
-        Ok(())
     }
 }
 

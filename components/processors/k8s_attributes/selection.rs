@@ -1,8 +1,68 @@
 //! Which objects of a kind are asked for.
 
-use super::config::{FieldOperator, FilterConfig, LabelOperator};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::records::Kind;
 use super::rules::{OF_THE_CLUSTER, Rules};
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct FilterConfig {
+    /// Only pods of this node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Only pods of the node that this variable of the environment names.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_from_env_var: String,
+    /// Only pods of this namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Only pods with these labels.
+    pub labels: Vec<LabelFilter>,
+    /// Only pods with these fields.
+    pub fields: Vec<FieldFilter>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct LabelFilter {
+    /// The label.
+    pub key: String,
+    /// What it is compared with.
+    pub value: String,
+    /// How.
+    pub op: LabelOperator,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabelOperator {
+    #[default]
+    Equals,
+    NotEquals,
+    Exists,
+    DoesNotExist,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct FieldFilter {
+    /// The field, such as `status.phase`; the API server says which it knows.
+    pub key: String,
+    /// What it is compared with.
+    pub value: String,
+    /// How.
+    pub op: FieldOperator,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FieldOperator {
+    #[default]
+    Equals,
+    NotEquals,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {

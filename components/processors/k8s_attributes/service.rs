@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::objects::{Meta, Pod};
 use super::records::Controller;
-use super::rules::Image;
+use crate::shared::image::Image;
 
 /// The first of them that is there counts.
 const NAMES: [&str; 2] = ["app.kubernetes.io/instance", "app.kubernetes.io/name"];

@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 pub(crate) mod generations;
+pub(crate) mod image;
 pub(crate) mod left;
 pub(crate) mod lists;
 pub(crate) mod local;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use profcol_component::testkit::batch;
 use profcol_component::{Answer, Batch, Consumer, Outcome, Processor};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Attributes, Dictionary, Interner, KeyValue, Model, Profile,
@@ -81,6 +82,25 @@ pub(crate) async fn processed(processor: &dyn Processor, profiles: Profiles) -> 
         .await
         .unwrap();
     keep.into_inner()
+}
+
+/// A batch with a resource that has these attributes alone.
+pub(crate) fn batch_of(attributes: Attributes) -> Batch {
+    let mut batch = batch(1);
+    batch.profiles.update_resources(|resource| {
+        resource.attributes.clone_from(&attributes);
+        true
+    });
+    batch
+}
+
+/// What the resource of such a batch has afterwards.
+pub(crate) async fn resource_after(processor: &dyn Processor, batch: Batch) -> Attributes {
+    let keep = Keep::default();
+    processor.process(batch, &keep).await.unwrap();
+    let left = keep.into_inner().remove(0);
+    let resource = left.model().resources[0].resource.clone();
+    resource.unwrap().attributes.clone()
 }
 
 /// A line for each resource, profile and sample, by its attributes.

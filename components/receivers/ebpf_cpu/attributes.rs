@@ -49,8 +49,7 @@ attributes! {
     creation_time: "process.creation.time", true;
     /// Its number in its own PID namespace, where that is another one.
     vpid: "process.vpid", true;
-    /// The path of its cgroup, from the root of the host's hierarchy: the unified one, or where it is at the root of that,
-    /// that of the first controller where it is not.
+    /// The path of its cgroup, from the root of the host's hierarchy: the deepest one, where there are several hierarchies.
     cgroup: "process.linux.cgroup", true;
     /// As the path of the cgroup tells it: Docker, containerd, CRI-O, Podman, Kubernetes and LXC.
     container_id: "container.id", true;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 
 use profcol_ebpf_host::{Names, Process, ProcessKey, number};
-use profcol_processes::{Host, Users, container, executable_path, timestamp};
+use profcol_processes::{Host, Users, cgroup_in, container, executable_path, timestamp};
 
 use super::interval::Interval;
 
@@ -139,17 +139,9 @@ pub fn text(name: &[u8; 16]) -> String {
     String::from_utf8_lossy(name.get(..end).unwrap_or(name)).into_owned()
 }
 
-/// The process's path in the unified hierarchy, or else in that of the first controller.
 fn cgroup(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
-    let unified = text
-        .lines()
-        .find(|line| line.starts_with("0::"))
-        .and_then(path);
-    unified
-        .filter(|path| path != "/")
-        .or_else(|| text.lines().filter_map(path).find(|path| path != "/"))
+    cgroup_in(&text).map(str::to_owned)
 }
 
 /// To the millisecond: what it is computed from is not known better.

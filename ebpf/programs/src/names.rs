@@ -56,7 +56,8 @@ pub extern "C" fn note_path(lent: Lent, file: u64) -> u32 {
     0
 }
 
-/// Writes the names on the way to a task's cgroup.
+/// Writes the names on the way to a task's cgroup: of those that it has in all hierarchies the deepest. Where there are
+/// hierarchies of both versions, a container may stand in those of the first alone.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn note_cgroup(lent: Lent, task: u64) -> u32 {
@@ -69,17 +70,21 @@ pub extern "C" fn note_cgroup(lent: Lent, task: u64) -> u32 {
     let level = |cgroup: u64| {
         word(cgroup.wrapping_add(layout.cgroup_level)).map_or(0, |level| level as u32)
     };
-    let mut cgroup = word(groups.wrapping_add(layout.cgroups_unified)).unwrap_or(0);
+    let (mut cgroup, mut deepest) = (0, 0);
     for controller in 0..CONTROLLERS {
-        if level(cgroup) != 0 {
-            break;
-        }
         let at = layout.cgroups_controllers.wrapping_add(controller * 8);
         if at >= layout.cgroups_behind_controllers {
             break;
         }
         let state = word(groups.wrapping_add(at)).unwrap_or(0);
-        cgroup = word(state.wrapping_add(layout.controller_cgroup)).unwrap_or(0);
+        let found = word(state.wrapping_add(layout.controller_cgroup)).unwrap_or(0);
+        if level(found) > deepest {
+            (cgroup, deepest) = (found, level(found));
+        }
+    }
+    let unified = word(groups.wrapping_add(layout.cgroups_unified)).unwrap_or(0);
+    if cgroup == 0 || level(unified) > deepest {
+        cgroup = unified;
     }
     let mut node = word(cgroup.wrapping_add(layout.cgroup_node)).unwrap_or(0);
     for _ in 0..STEPS {

@@ -103,7 +103,7 @@ fn by_buildkit<'a>(component: &'a str, above: &str) -> Option<Container<'a>> {
 
 fn by_lxc<'a>(component: &'a str, above: &str) -> Option<Container<'a>> {
     let name = match above {
-        "lxc" => component,
+        "lxc" | "lxc.payload" => component,
         _ => component.strip_prefix("lxc.payload.")?,
     };
     (!name.is_empty()).then_some(Container {
@@ -143,6 +143,13 @@ mod tests {
             ("/docker/A", "A", "docker"),
             ("/system.slice/docker-A.scope", "A", "docker"),
             ("/docker/A/docker/B", "B", "docker"),
+            ("/docker/A/default/B", "B", ""),
+            ("/docker/A/lxc.payload.web", "web", "lxc"),
+            (
+                "/docker/A/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod1.slice/cri-containerd-B.scope",
+                "B",
+                "containerd",
+            ),
             ("/docker/A/kubelet/kubepods/besteffort/pod11-22/B", "B", ""),
             ("/docker/A/system.slice/cron.service", "A", "docker"),
             ("/kubepods/besteffort/pod11-22/A", "A", ""),
@@ -174,6 +181,8 @@ mod tests {
                 "A",
                 "podman",
             ),
+            ("/libpod_parent/libpod-A", "A", "podman"),
+            ("/libpod_parent/conmon", "", ""),
             ("/libpod_parent/A", "A", "podman"),
             ("/machine.slice/libpod-conmon-A.scope", "", ""),
             (
@@ -186,6 +195,7 @@ mod tests {
             ("/lxc/web", "web", "lxc"),
             ("/lxc.payload.web/init.scope", "web", "lxc"),
             ("/lxc.payload.web/docker/A", "A", "docker"),
+            ("/lxc.payload/web", "web", "lxc"),
             ("/lxc.monitor.web", "", ""),
             ("/lxc.payload.", "", ""),
             ("/user.slice/user-1000.slice/session-3.scope", "", ""),

@@ -133,21 +133,19 @@ pub fn milliseconds(text: &str) -> Option<i64> {
     Some(text.parse::<Timestamp>().ok()?.as_millisecond())
 }
 
-/// A process's path in systemd's hierarchy, or in the unified one, or where that is the root, in the
-/// first one in which it is not.
+/// The deepest of a process's paths, none where it is at every root. The kernel lists hierarchies of the first version
+/// first, and they are right where two are equally deep: a container may stand in them alone.
 pub fn cgroup_in(text: &str) -> Option<&str> {
-    let lines = || {
-        text.lines().filter_map(|line| {
-            let mut fields = line.splitn(3, ':');
-            let (number, controllers) = (fields.next()?, fields.next()?);
-            Some((number, controllers, fields.next()?))
-        })
+    let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let depth = |path: &str| {
+        let names = path.split('/').filter(|name| !matches!(*name, "" | ".."));
+        names.count()
     };
-    let systemd = lines().find(|(_, controllers, _)| *controllers == "name=systemd");
-    let unified = lines().find(|(number, controllers, _)| *number == "0" && controllers.is_empty());
-    let first = lines().find(|(_, _, path)| *path != "/");
-    let known = [systemd, unified, first].into_iter().flatten();
-    known.map(|(_, _, path)| path).find(|path| *path != "/")
+    let deepest = |deepest, path| match depth(path) > depth(deepest) {
+        true => path,
+        false => deepest,
+    };
+    Some(paths.fold("", deepest)).filter(|path| !path.is_empty())
 }
 
 struct Stat {
@@ -257,7 +255,7 @@ mod tests {
             ("", ""),
             ("garbage\n0::\n", ""),
             (
-                "12:pids:/docker/x\n1:name=systemd:/system.slice/a.service\n0::/b\n",
+                "12:pids:/system.slice\n1:name=systemd:/system.slice/a.service\n0::/system.slice/a.service\n",
                 "/system.slice/a.service",
             ),
             (
@@ -266,8 +264,13 @@ mod tests {
             ),
             (
                 "12:cpu:/docker/x\n0::/system.slice/a.service\n",
-                "/system.slice/a.service",
+                "/docker/x",
             ),
+            (
+                "4:memory:/docker/x/docker/y\n0::/docker/x\n",
+                "/docker/x/docker/y",
+            ),
+            ("4:memory:/../x/y\n0::/../../x\n", "/../x/y"),
             ("0::/a:b/c\n", "/a:b/c"),
         ] {
             let found = cgroup_in(text).unwrap_or_default();

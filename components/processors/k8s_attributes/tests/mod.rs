@@ -5,35 +5,21 @@ mod server;
 mod services;
 mod waiting;
 
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use profcol_component::StatusBoard;
-use profcol_component::testkit::{batch, context, load};
-use profcol_profile::{Attributes, KeyValue, Profiles};
-
+use profcol_component::testkit::{context, load};
+use profcol_profile::{Attributes, KeyValue};
 use tokio::task::JoinSet;
 
 use self::recorded::{container, event, pod, uid};
 use self::server::{Answer, Asked, Server};
 use super::*;
 use crate::shared::lookup::{CGROUP, find};
+use crate::shared::testkit::{Keep, batch_of, resource_after};
 
 /// Far beyond what anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-#[derive(Default)]
-struct Keep(Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer_ {
-        self.0.lock().unwrap().push(batch.profiles);
-        Ok(())
-    }
-}
-
-type Answer_ = profcol_component::Answer;
 
 /// A processor that runs until it is dropped.
 struct Running {
@@ -68,19 +54,11 @@ impl Running {
     }
 
     async fn filled_from(&self, peer: Option<&str>, attributes: &[(&str, &str)]) -> Attributes {
-        let mut batch = batch(1).with_peer(peer.map(|peer| peer.parse().unwrap()));
-        batch.profiles.update_resources(|resource| {
-            let attributes = attributes.iter();
-            resource.attributes = attributes
-                .map(|(key, value)| KeyValue::new(key, *value))
-                .collect();
-            true
-        });
-        let keep = Keep::default();
-        self.processor.process(batch, &keep).await.unwrap();
-        let left = keep.0.into_inner().unwrap().remove(0);
-        let resource = left.model().resources[0].resource.clone();
-        resource.unwrap().attributes.clone()
+        let attributes = attributes.iter();
+        let attributes = attributes.map(|(key, value)| KeyValue::new(key, *value));
+        let peer = peer.map(|peer| peer.parse().unwrap());
+        let batch = batch_of(attributes.collect()).with_peer(peer);
+        resource_after(&*self.processor, batch).await
     }
 
     /// Waits until a resource with this attribute gets one called `key`, and says what it is.

@@ -1,0 +1,178 @@
+//! Labels and annotations that become attributes: which, and by what names.
+
+use profcol_profile::{KeyValue, Value};
+use regex::Regex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::objects::Meta;
+use super::texts::Texts;
+
+/// A label or an annotation, or some of them.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct KeyConfig {
+    /// The attribute's name; empty is `k8s.<from>.label.<key>` or `k8s.<from>.annotation.<key>`. With references to groups of `key_regex`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tag_name: String,
+    /// The one key.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// What keys have to match from begin to end.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key_regex: String,
+    /// Whose it is.
+    pub from: From,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Hash, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum From {
+    #[default]
+    Pod,
+    Namespace,
+    Node,
+    Deployment,
+    StatefulSet,
+    DaemonSet,
+    Job,
+}
+
+#[derive(Debug)]
+pub(super) struct KeyRule {
+    from: From,
+    of: Of,
+    keys: Keys,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Of {
+    Label,
+    Annotation,
+}
+
+#[derive(Debug)]
+enum Keys {
+    One {
+        key: String,
+        name: String,
+    },
+    /// Named by the template, or as usual where that is empty.
+    Matching {
+        regex: Regex,
+        template: String,
+    },
+}
+
+impl KeyConfig {
+    fn regex(&self) -> Result<Regex, String> {
+        Regex::new(&format!("^(?:{})$", self.key_regex)).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn check(&self) -> Result<(), String> {
+        match (self.key.is_empty(), self.key_regex.is_empty()) {
+            (true, true) => return Err("needs a key or a key_regex".to_owned()),
+            (false, false) => {
+                return Err(format!(
+                    "has both key {:?} and key_regex {:?}; only one of them is possible",
+                    self.key, self.key_regex
+                ));
+            }
+            (false, true) => return Ok(()),
+            (true, false) => {}
+        }
+        let has_groups = self.regex()?.captures_len() > 1;
+        if !self.tag_name.is_empty() && !has_groups {
+            return Err(format!(
+                "with the tag_name {:?} every key that matches would be the same attribute: put a group into key_regex and refer to it, or leave tag_name out",
+                self.tag_name
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl KeyRule {
+    pub fn new(config: &KeyConfig, of: Of) -> Result<Self, String> {
+        let keys = match config.key_regex.is_empty() {
+            true => Keys::One {
+                key: config.key.clone(),
+                name: match &*config.tag_name {
+                    "" => usual_name(config.from, of, &config.key),
+                    name => name.to_owned(),
+                },
+            },
+            false => Keys::Matching {
+                regex: config.regex()?,
+                template: config.tag_name.clone(),
+            },
+        };
+        Ok(Self {
+            from: config.from,
+            of,
+            keys,
+        })
+    }
+
+    pub fn from(&self) -> From {
+        self.from
+    }
+
+    pub fn add(&self, meta: &Meta, attributes: &mut Vec<KeyValue>, texts: &mut Texts) {
+        let all = match self.of {
+            Of::Label => &meta.labels,
+            Of::Annotation => &meta.annotations,
+        };
+        let mut add = |name: &str, value: &str| {
+            attributes.push(KeyValue {
+                key: texts.share(name),
+                value: Value::Str(texts.share(value)),
+            });
+        };
+        match &self.keys {
+            Keys::One { key, name } => {
+                if let Some(value) = all.get(key) {
+                    add(name, value);
+                }
+            }
+            Keys::Matching { regex, template } => {
+                for (key, value) in all {
+                    let Some(groups) = regex.captures(key) else {
+                        continue;
+                    };
+                    if template.is_empty() {
+                        add(&usual_name(self.from, self.of, key), value);
+                        continue;
+                    }
+                    let mut name = String::new();
+                    groups.expand(template, &mut name);
+                    if !name.is_empty() {
+                        add(&name, value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn usual_name(from: From, of: Of, key: &str) -> String {
+    let of = match of {
+        Of::Label => "label",
+        Of::Annotation => "annotation",
+    };
+    format!("k8s.{}.{of}.{key}", from.name())
+}
+
+impl From {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Namespace => "namespace",
+            Self::Node => "node",
+            Self::Deployment => "deployment",
+            Self::StatefulSet => "statefulset",
+            Self::DaemonSet => "daemonset",
+            Self::Job => "job",
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Which attributes are made of what the API tells.
+
+mod extract;
+mod fill;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::config::{ExtractConfig, Origin};
+use super::field::Field;
+use super::keys::{From, KeyRule, Of};
+use super::records::Kind;
+
+/// Its uid stands for the cluster's.
+pub(super) const OF_THE_CLUSTER: &str = "kube-system";
+
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// With their names.
+    fields: BTreeMap<Field, Arc<str>>,
+    keys: Vec<KeyRule>,
+    otel_annotations: bool,
+    derives_deployment: bool,
+    /// Whether there is nothing but pods.
+    has_only_pods: bool,
+}
+
+impl Rules {
+    pub fn new(config: &ExtractConfig, origin: Origin) -> Result<Self, String> {
+        let fields: BTreeSet<Field> = config.metadata.iter().copied().collect();
+        let named = fields.into_iter().map(|field| {
+            let name = serde_json::to_value(field).map_err(|error| error.to_string())?;
+            Ok((field, name.as_str().unwrap_or_default().into()))
+        });
+        let labels = config.labels.iter().map(|key| (key, Of::Label));
+        let annotations = config.annotations.iter().map(|key| (key, Of::Annotation));
+        let keys = labels
+            .chain(annotations)
+            .map(|(key, of)| KeyRule::new(key, of));
+        Ok(Self {
+            fields: named.collect::<Result<_, String>>()?,
+            keys: keys.collect::<Result<_, _>>()?,
+            otel_annotations: config.otel_annotations,
+            derives_deployment: config.deployment_name_from_replicaset || origin == Origin::Kubelet,
+            has_only_pods: origin == Origin::Kubelet,
+        })
+    }
+
+    fn wants(&self, field: Field) -> bool {
+        self.fields.contains_key(&field)
+    }
+
+    fn takes_from(&self, from: From) -> bool {
+        self.keys.iter().any(|key| key.from() == from)
+    }
+
+    /// Whether objects of this kind have to be watched.
+    pub fn needs(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Pod => true,
+            _ if self.has_only_pods => false,
+            Kind::Namespace => self.takes_from(From::Namespace) || self.wants(Field::ClusterUid),
+            Kind::Node => self.takes_from(From::Node) || self.wants(Field::NodeUid),
+            Kind::ReplicaSet => {
+                let by_name = self.wants(Field::DeploymentName) || self.wants(Field::ServiceName);
+                (by_name && !self.derives_deployment)
+                    || self.wants(Field::DeploymentUid)
+                    || self.takes_from(From::Deployment)
+            }
+            Kind::Deployment => self.takes_from(From::Deployment),
+            Kind::StatefulSet => self.takes_from(From::StatefulSet),
+            Kind::DaemonSet => self.takes_from(From::DaemonSet),
+            Kind::Job => self.takes_from(From::Job) || self.wants(Field::CronJobUid),
+        }
+    }
+
+    /// Whether of all namespaces only the one is needed that stands for the cluster.
+    pub fn needs_only_the_cluster(&self) -> bool {
+        !self.takes_from(From::Namespace)
+    }
+}
