@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use gimli::{Dwarf, SectionId};
 use profcol_debuginfo::Refused;
+use profcol_debuginfo::elf::{SectionHeader, has_data};
 
 use crate::image::Image;
 use crate::view::{Section, View};
@@ -19,9 +20,28 @@ impl Sections {
         Self::named(image, WANTED, |id| Some(id.name()))
     }
 
-    /// Those of a `.dwo` file.
+    /// Those of a `.dwo` file, but for the one with its units.
     pub fn read_split(image: &Image) -> Result<Self, Refused> {
         Self::named(image, WANTED_SPLIT, SectionId::dwo_name)
+    }
+
+    /// The sections with units of a `.dwo` file, in the order in which their owner is likely there:
+    /// compilers write one for each type first.
+    pub fn units_of_split(image: &Image) -> impl Iterator<Item = &SectionHeader> {
+        let name = SectionId::DebugInfo.dwo_name().unwrap_or_default();
+        let sections = image.elf.sections.iter().rev();
+        sections.filter(move |it| has_data(it) && image.elf.name(it) == name.as_bytes())
+    }
+
+    pub fn set(&mut self, id: SectionId, section: Rc<Section>) {
+        self.held.retain(|(it, _)| *it != id);
+        self.held.push((id, section));
+    }
+
+    /// Those of a package of such files.
+    pub fn read_package(image: &Image) -> Result<Self, Refused> {
+        let wanted = [WANTED_SPLIT, WANTED_PACKAGE].concat();
+        Self::named(image, &wanted, SectionId::dwo_name)
     }
 
     fn named(
@@ -75,11 +95,19 @@ const WANTED: &[SectionId] = &[
 
 /// Addresses and lines stay in the executable.
 const WANTED_SPLIT: &[SectionId] = &[
-    SectionId::DebugInfo,
     SectionId::DebugAbbrev,
-    SectionId::DebugCuIndex,
     SectionId::DebugLine,
     SectionId::DebugRngLists,
     SectionId::DebugStr,
     SectionId::DebugStrOffsets,
+];
+
+/// A package has an index, which is right only if everything is there that it speaks of.
+const WANTED_PACKAGE: &[SectionId] = &[
+    SectionId::DebugInfo,
+    SectionId::DebugCuIndex,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugMacinfo,
+    SectionId::DebugMacro,
 ];

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use gimli::{AttributeValue, Dwarf, DwarfPackage, DwoId, Reader, Unit};
+use gimli::{AttributeValue, Dwarf, DwarfPackage, DwoId, Reader, SectionId, Unit};
 
 use super::sections::Sections;
 use crate::companions::Companions;
@@ -91,9 +91,9 @@ impl SplitFiles {
     fn open_package(&self) -> Option<Package> {
         let source = self.companions.package()?;
         let image = Image::sharing(self.fuel.clone(), source, self.max_unpacked).ok()?;
-        let sections = Sections::read_split(&image).ok()?;
+        let sections = Sections::read_package(&image).ok()?;
         let load = |id| Ok::<_, gimli::Error>(sections.view(id));
-        let none = sections.view(gimli::SectionId::DebugAddr);
+        let none = sections.view(SectionId::DebugAddr);
         let package = DwarfPackage::load(load, none).ok()?;
         Some(Package { package, sections })
     }
@@ -112,15 +112,20 @@ impl SplitFiles {
         // Each of those that are open may take its part.
         let most = self.max_unpacked / MAX_OPEN as u64;
         let image = Image::sharing(self.fuel.clone(), source, most).ok()?;
-        let sections = Sections::read_split(&image).ok()?;
-        let mut rest = sections.dwarf();
-        rest.make_dwo(dwarf);
-        let unit = unit_with(id, &rest, skeleton)?;
-        Some(Split {
-            dwarf: rest,
-            unit,
-            sections: Some(sections),
-        })
+        let mut sections = Sections::read_split(&image).ok()?;
+        for units in Sections::units_of_split(&image).take(MAX_UNITS) {
+            sections.set(SectionId::DebugInfo, image.section(units).ok()?);
+            let mut rest = sections.dwarf();
+            rest.make_dwo(dwarf);
+            if let Some(unit) = unit_with(id, &rest, skeleton) {
+                return Some(Split {
+                    dwarf: rest,
+                    unit,
+                    sections: Some(sections),
+                });
+            }
+        }
+        None
     }
 }
 
