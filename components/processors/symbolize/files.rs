@@ -3,11 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use profcol_component::{Executable, IntCounter, Subscription};
-use profcol_debuginfo::{Places, Source, build_id, open_regular, separate};
+use profcol_debuginfo::{build_id, open_regular};
+use profcol_symbols::OnHost;
 
 use super::asked::Module;
 use super::debuginfod::{Debuginfod, Fetched, Wanted, What};
@@ -101,16 +101,20 @@ impl Files {
         found.map(Arc::new)
     }
 
-    /// The file with its DWARF.
-    pub fn separate(&self, module: &Module, file: &File) -> Sought<Rc<dyn Source>> {
-        if let Some(found) = self.separate_here(module, file) {
-            return Sought::of(Rc::new(found));
-        }
-        let Some(id) = build_id(file) else {
-            return Sought::nowhere();
-        };
-        let found = self.ask(&hex(&id).into(), What::DebugInfo);
-        found.map(|file| Rc::new(file) as Rc<dyn Source>)
+    /// Where its other files are on this host.
+    pub fn beside(&self, module: &Module) -> OnHost {
+        let stopping = Arc::clone(&self.stopping);
+        OnHost::new(
+            roots(module).collect(),
+            module.path.clone(),
+            self.debug_directories.clone(),
+            move || !stopping.is_set(),
+        )
+    }
+
+    /// A file with DWARF, from a debuginfod server.
+    pub fn debug_file(&self, build_id: &[u8]) -> Sought<File> {
+        self.ask(&hex(build_id).into(), What::DebugInfo)
     }
 
     /// Whether it is still asked for.
@@ -133,25 +137,6 @@ impl Files {
             },
             Fetched::Nowhere => Sought::nowhere(),
         }
-    }
-
-    fn separate_here(&self, module: &Module, file: &File) -> Option<File> {
-        let roots: Vec<PathBuf> = roots(module).collect();
-        let found = separate(
-            file,
-            &Places {
-                roots: &roots,
-                executable: &module.path,
-                directories: &self.debug_directories,
-                goes_on: &|| !self.stopping.is_set(),
-            },
-        )?;
-        tracing::debug!(
-            path = %module.path.display(),
-            debug_file = %found.path.display(),
-            "an executable has its DWARF in a file of its own"
-        );
-        Some(found.file)
     }
 }
 

@@ -11,6 +11,7 @@
 //! nothing to name passes as it came.
 
 mod asked;
+mod companions;
 mod config;
 mod debuginfod;
 mod files;

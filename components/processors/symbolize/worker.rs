@@ -10,9 +10,10 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use profcol_debuginfo::Refused;
-use profcol_symbols::{Style, Symbols, Unresolved, demangle};
+use profcol_symbols::{Companions, Style, Symbols, Unresolved, demangle};
 
 use super::asked::{Module, Place};
+use super::companions::Beside;
 use super::config::Demangle;
 use super::debuginfod::Wanted;
 use super::files::Files;
@@ -224,14 +225,10 @@ impl Library {
             return (Err(Reason::NoFile), executable.coming);
         };
         let path = module.path.display();
-        let mut coming = None;
-        let separate = || {
-            let separate = self.worker.files.separate(module, &file);
-            coming = separate.coming;
-            separate.found
-        };
+        let beside = Rc::new(Beside::new(Arc::clone(&self.worker.files), module));
+        let companions: Rc<dyn Companions> = beside.clone();
         let most = self.worker.max_memory as u64;
-        let read = match Symbols::read(Rc::new(Arc::clone(&file)), separate, most) {
+        let read = match Symbols::read(Rc::new(file), companions, most) {
             Ok(symbols) => {
                 if let Some(damage) = symbols.damage() {
                     tracing::info!(%path, %damage, "Part of an executable's names cannot be read.");
@@ -244,7 +241,7 @@ impl Library {
                 Err(Reason::Refused)
             }
         };
-        (read, coming)
+        (read, beside.coming())
     }
 
     /// Gives up what was not asked for the longest, and of the present one what is too much alone.

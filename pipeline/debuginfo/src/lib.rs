@@ -5,6 +5,7 @@
 //! * [`Extraction`]: the result, read piece by piece straight from the file.
 //! * [`elf`]: the headers of an ELF file, for those who read more of it.
 //! * [`separate`]: the file beside an executable in which its DWARF may stand.
+//! * [`common`], [`split`], [`package`]: the files in which parts of that DWARF may stand.
 //! * [`Elsewhere`]: DWARF of which the greater part is in files that a reader of one file never sees.
 //!
 //! Files come from anybody who may start a process, and are read by a process with many rights: each
@@ -15,6 +16,7 @@ pub mod elf;
 mod elsewhere;
 mod extraction;
 mod keep;
+mod parts;
 mod plan;
 mod refused;
 mod separate;
@@ -24,6 +26,7 @@ mod tests;
 
 pub use elsewhere::Elsewhere;
 pub use extraction::Extraction;
+pub use parts::{CommonLink, common, package, split};
 pub use plan::{Contents, Plan};
 pub use refused::Refused;
 pub use separate::{Places, Separate, build_id, open_regular, separate};

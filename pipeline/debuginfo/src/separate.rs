@@ -49,19 +49,43 @@ pub fn build_id(source: &(impl Source + ?Sized)) -> Option<Vec<u8>> {
 /// The file with the DWARF of this one.
 pub fn separate(source: &(impl Source + ?Sized), places: &Places<'_>) -> Option<Separate> {
     let wanted = Identity::of(source)?;
+    let candidates = wanted.candidates(places);
+    first(places, candidates, |file| {
+        wanted.is_of(file, places.goes_on)
+    })
+}
+
+/// The first of these, below any root, that is the right one.
+pub(crate) fn first(
+    places: &Places<'_>,
+    candidates: Vec<PathBuf>,
+    is_right: impl Fn(&File) -> bool,
+) -> Option<Separate> {
     for root in places.roots {
         let Ok(root_fd) = openat(CWD, root, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
             continue;
         };
-        for path in wanted.candidates(places) {
-            if let Ok(file) = open_below(&root_fd, &path)
-                && wanted.is_of(&file, places.goes_on)
+        for path in &candidates {
+            if let Ok(file) = open_below(&root_fd, path)
+                && is_right(&file)
             {
+                let path = path.clone();
                 return Some(Separate { file, path });
             }
         }
     }
     None
+}
+
+/// Where distributions put a debug file with this build id.
+pub(crate) fn by_build_id(id: &[u8], places: &Places<'_>) -> Vec<PathBuf> {
+    let [first, rest @ ..] = id else {
+        return Vec::new();
+    };
+    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let path = format!(".build-id/{first:02x}/{rest}.debug");
+    let folders = places.directories.iter();
+    folders.map(|folder| folder.join(&path)).collect()
 }
 
 /// How an executable says which file is its own.
@@ -87,12 +111,8 @@ impl Identity {
 
     /// The likeliest first.
     fn candidates(&self, places: &Places<'_>) -> Vec<PathBuf> {
-        let mut candidates = Vec::new();
-        if let Some([first, rest @ ..]) = self.build_id.as_deref() {
-            let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-            let path = format!(".build-id/{first:02x}/{rest}.debug");
-            candidates.extend(places.directories.iter().map(|folder| folder.join(&path)));
-        }
+        let id = self.build_id.as_deref().unwrap_or_default();
+        let mut candidates = by_build_id(id, places);
         if let Some((name, _)) = &self.link {
             let folder = places.executable.parent().unwrap_or(Path::new("/"));
             candidates.push(folder.join(name));

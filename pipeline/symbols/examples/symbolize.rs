@@ -6,13 +6,17 @@ use std::fs::File;
 use std::io::{BufRead, BufWriter, Write};
 use std::rc::Rc;
 
-use profcol_symbols::{Style, Symbols, demangle};
+use profcol_symbols::{OnHost, Style, Symbols, demangle};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let is_plain = arguments.first().is_some_and(|it| it == "--no-demangle");
     let path = arguments.pop().ok_or("which file?")?;
-    let mut symbols = Symbols::read(Rc::new(File::open(path)?), || None, 1 << 30)?;
+    let path = std::fs::canonicalize(path)?;
+    let file = File::open(&path)?;
+    let debug = vec!["/usr/lib/debug".into()];
+    let companions = OnHost::new(vec!["/".into()], path, debug, || true);
+    let mut symbols = Symbols::read(Rc::new(file), Rc::new(companions), 1 << 30)?;
     let mut output = BufWriter::new(std::io::stdout().lock());
     for address in std::io::stdin().lock().lines() {
         let address = u64::from_str_radix(address?.trim_start_matches("0x"), 16)?;

@@ -36,12 +36,21 @@ pub struct Segment {
 
 impl Image {
     pub fn read(source: Rc<dyn Source>, max_unpacked: u64) -> Result<Self, Refused> {
+        Self::sharing(Fuel::default(), source, max_unpacked)
+    }
+
+    /// Of which all reads burn that fuel.
+    pub fn sharing(fuel: Fuel, source: Rc<dyn Source>, max_unpacked: u64) -> Result<Self, Refused> {
         Ok(Self {
             elf: Elf::read(&*source)?,
-            fuel: Fuel::default(),
+            fuel,
             source,
             unpacked: Cell::new(max_unpacked),
         })
+    }
+
+    pub fn source(&self) -> &dyn Source {
+        &*self.source
     }
 
     /// How many bytes may still be unpacked.

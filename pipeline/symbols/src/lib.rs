@@ -2,6 +2,7 @@
 //!
 //! * [`Symbols`]: of an address in an ELF file the functions, inlined ones included, with file and
 //!   line, from DWARF where there is some, else from Go's own table or the symbol tables.
+//! * [`Companions`]: where the other files are that have some of that DWARF.
 //! * [`demangle()`]: names as their language writes them.
 //!
 //! Files come from anybody who may start a process, and are read by a process with many rights: they
@@ -9,6 +10,7 @@
 //! [fuel](view::Fuel), what is held is told by [`Symbols::weight`] and given up by
 //! [`Symbols::shrink`].
 
+mod companions;
 mod demangle;
 mod dwarf;
 mod go;
@@ -19,5 +21,6 @@ mod table;
 mod tests;
 mod view;
 
+pub use companions::{Companions, OnHost};
 pub use demangle::{Style, demangle};
 pub use symbols::{Frame, Symbols, Unresolved};

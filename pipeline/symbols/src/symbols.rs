@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use profcol_debuginfo::{Refused, Source};
 
+use crate::companions::Companions;
 use crate::dwarf::DebugInfo;
 use crate::go::GoTable;
 use crate::image::{Image, Segment};
@@ -42,11 +43,11 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Of an executable; where it has no DWARF, `separate` is asked for the file that has it. What is
-    /// compressed is not read beyond `max_unpacked` bytes together.
+    /// Of an executable and of its `companions`: these are asked for DWARF that it has not, also later.
+    /// What is compressed is not read beyond `max_unpacked` bytes of each file.
     pub fn read(
         source: Rc<dyn Source>,
-        separate: impl FnOnce() -> Option<Rc<dyn Source>>,
+        companions: Rc<dyn Companions>,
         max_unpacked: u64,
     ) -> Result<Self, Refused> {
         let image = Image::read(source, max_unpacked)?;
@@ -58,12 +59,12 @@ impl Symbols {
             debug: None,
             damage: None,
         };
-        symbols.add(&image);
+        symbols.add(&image, &companions);
         if symbols.debug.is_none()
-            && let Some(separate) = separate()
+            && let Some(separate) = companions.separate(image.source())
         {
             match Image::read(separate, max_unpacked) {
-                Ok(image) => symbols.add(&image),
+                Ok(image) => symbols.add(&image, &companions),
                 Err(refused) => symbols.damage = Some(refused),
             }
         }
@@ -74,10 +75,10 @@ impl Symbols {
     }
 
     /// What this file has; damage to one part is no reason to do without the others.
-    fn add(&mut self, image: &Image) {
+    fn add(&mut self, image: &Image, companions: &Rc<dyn Companions>) {
         let table = SymbolTable::read(image);
         self.tables.extend(unless_damaged(&mut self.damage, table));
-        let debug = DebugInfo::read(image);
+        let debug = DebugInfo::read(image, companions);
         self.debug = unless_damaged(&mut self.damage, debug).or(self.debug.take());
         let go = GoTable::read(image);
         self.go = unless_damaged(&mut self.damage, go).or(self.go.take());

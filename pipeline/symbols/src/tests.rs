@@ -139,7 +139,7 @@ fn dwarf(entries: &[u8], line: Vec<u8>) -> Vec<u8> {
 }
 
 fn find(file: Vec<u8>) -> Vec<Frame> {
-    let mut symbols = Symbols::read(Rc::new(file), || None, 1 << 20).unwrap();
+    let mut symbols = Symbols::read(Rc::new(file), Rc::new(()), 1 << 20).unwrap();
     let found = symbols.find(CODE + 4).unwrap();
     let most = 256 << 20;
     assert!(symbols.weight() < most);
@@ -255,7 +255,7 @@ fn program(folder: &tempfile::TempDir) -> std::path::PathBuf {
 }
 
 fn use_it(file: Vec<u8>, addresses: impl Iterator<Item = u64>) {
-    let Ok(mut symbols) = Symbols::read(Rc::new(file), || None, 1 << 20) else {
+    let Ok(mut symbols) = Symbols::read(Rc::new(file), Rc::new(()), 1 << 20) else {
         return;
     };
     for address in addresses {
@@ -294,7 +294,8 @@ fn damage_anywhere_does_no_harm() {
 fn a_file_that_is_truncated_while_it_is_read_kills_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let path = program(&folder);
-    let mut symbols = Symbols::read(Rc::new(File::open(&path).unwrap()), || None, 1 << 20).unwrap();
+    let mut symbols =
+        Symbols::read(Rc::new(File::open(&path).unwrap()), Rc::new(()), 1 << 20).unwrap();
     let addresses = (0x1000..0x4000).step_by(16);
     let named = addresses
         .clone()

@@ -16,8 +16,7 @@ use std::rc::Rc;
 
 use object::elf::SHF_EXECINSTR;
 use profcol_debuginfo::elf::{Elf, LE, has_data};
-use profcol_debuginfo::{Places, Source, separate};
-use profcol_symbols::Symbols;
+use profcol_symbols::{OnHost, Symbols};
 
 /// Of each executable.
 const ADDRESSES: u64 = 200;
@@ -96,17 +95,9 @@ fn frame(name: &str, place: &str) -> Frame {
 
 fn ours(file: &Path, addresses: &[u64]) -> Vec<Vec<Frame>> {
     let opened = File::open(file).unwrap();
-    let debug = || -> Option<Rc<dyn Source>> {
-        let places = Places {
-            roots: &["/".into()],
-            executable: file,
-            directories: &["/usr/lib/debug".into()],
-            goes_on: &|| true,
-        };
-        Some(Rc::new(separate(&opened, &places)?.file))
-    };
-    let source = Rc::new(opened.try_clone().unwrap());
-    let Ok(mut symbols) = Symbols::read(source, debug, 1 << 30) else {
+    let debug = vec!["/usr/lib/debug".into()];
+    let companions = Rc::new(OnHost::new(vec!["/".into()], file.into(), debug, || true));
+    let Ok(mut symbols) = Symbols::read(Rc::new(opened), companions, 1 << 30) else {
         return vec![vec![frame("??", "??:0:0")]; addresses.len()];
     };
     let found = addresses
@@ -140,14 +131,20 @@ fn addresses(file: &Path) -> Option<Vec<u64>> {
 
 /// What differs, by class; panics where it is not explained.
 fn compare(oracle: &str, files: &[PathBuf]) -> usize {
+    let same: Vec<_> = files.iter().map(|it| (it.clone(), it.clone())).collect();
+    compare_pairs(oracle, &same)
+}
+
+/// The first of each pair is named by the oracle, the second by us; their code is the same.
+fn compare_pairs(oracle: &str, files: &[(PathBuf, PathBuf)]) -> usize {
     let mut classes: BTreeMap<&str, usize> = BTreeMap::new();
     let mut strange = Vec::new();
     let mut compared = 0;
-    for file in files {
+    for (whole, file) in files {
         let Some(addresses) = addresses(file) else {
             continue;
         };
-        let (theirs, ours) = (theirs(oracle, file, &addresses), ours(file, &addresses));
+        let (theirs, ours) = (theirs(oracle, whole, &addresses), ours(file, &addresses));
         assert_eq!(theirs.len(), ours.len(), "{}", file.display());
         compared += addresses.len();
         for ((address, theirs), ours) in addresses.iter().zip(theirs).zip(ours) {
@@ -220,7 +217,7 @@ fn programs_of_each_compiler_have_the_names_that_llvm_gives_them() {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let mut files = Vec::new();
     for (number, options) in CPP.iter().enumerate() {
-        for compiler in ["g++", "clang++"] {
+        for compiler in ["g++", clang()] {
             let program = folder.path().join(format!("{compiler}-{number}"));
             let mut command = Command::new(compiler);
             command
@@ -243,6 +240,97 @@ fn programs_of_each_compiler_have_the_names_that_llvm_gives_them() {
         }
     }
     compare(oracle, &files);
+}
+
+/// Of `.dwo` files, of a package of them, and of what is left in the executable without either.
+#[test]
+fn split_programs_have_the_names_that_llvm_gives_them() {
+    let Some(oracle) = oracle() else {
+        return skip("llvm-symbolizer");
+    };
+    let source = programs().join("shapes.cc");
+    for (number, (compiler, options)) in SPLIT.iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        let compiler = if *compiler == "clang++" {
+            clang()
+        } else {
+            compiler
+        };
+        let compile = format!(
+            "{compiler} {options} -c {} -o part.o; {compiler} {options} part.o -o program",
+            source.display()
+        );
+        if !shell(&folder, &compile) {
+            assert_ne!(compiler, "g++", "{options:?}");
+            skip(compiler);
+            continue;
+        }
+        println!("{number}: {compile}");
+        let files = [program.clone()];
+        compare(oracle, &files);
+        let addresses = addresses(&program).unwrap();
+        let split = ours(&program, &addresses);
+        let has_lines = |frame: &&Frame| frame.2 > 0;
+        assert!(split.iter().flatten().filter(has_lines).count() > 50);
+        assert!(split.iter().any(|frames| frames.len() > 2));
+
+        let remove = "mv part.dwo whole; rm -f program.dwp";
+        assert!(shell(&folder, remove));
+        let without = ours(&program, &addresses);
+        assert!(without.iter().flatten().filter(has_lines).count() > 50);
+        compare(oracle, &files);
+
+        let other = format!("{compiler} {options} -O0 -c {} -o part.o", source.display());
+        for wrong in [&other, "head -c 2000 whole >part.dwo"] {
+            assert!(shell(&folder, wrong), "{wrong}");
+            assert_eq!(ours(&program, &addresses), without, "{wrong}");
+        }
+
+        // No packer of these days packs what GCC makes of DWARF 5.
+        if options.contains("dwarf-5") && compiler == "g++" {
+            continue;
+        }
+        let pack = "mv whole part.dwo
+            $(which llvm-dwp-22 llvm-dwp | head -n 1) -e program -o program.dwp
+            rm part.dwo";
+        if shell(&folder, pack) {
+            assert_eq!(ours(&program, &addresses), split);
+            compare(oracle, &files);
+        } else {
+            skip("llvm-dwp");
+        }
+    }
+}
+
+/// What `dwz` takes out of a file and shares among several, which LLVM does not follow.
+#[test]
+fn what_files_have_in_common_is_found() {
+    let Some(oracle) = oracle() else {
+        return skip("llvm-symbolizer");
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let source = programs().join("shapes.cc");
+    for (number, (options, dwz)) in DWZ.iter().enumerate() {
+        let build = format!(
+            "mkdir {number}; cd {number}
+             g++ -O2 -g {options} -Wl,--build-id -o a {source}; g++ -O1 -g {options} -o b {source}
+             cp a whole-a; cp b whole-b; {dwz}",
+            source = source.display()
+        );
+        if !shell(&folder, &build) {
+            return skip("dwz");
+        }
+        let pairs = ["a", "b"].map(|name| {
+            (
+                path(&format!("{number}/whole-{name}")),
+                path(&format!("{number}/{name}")),
+            )
+        });
+        println!("{number}: {dwz} {options}");
+        compare_pairs(oracle, &pairs);
+    }
 }
 
 /// LLVM reads it no more, distributions still have such files.
@@ -322,6 +410,38 @@ fn stripped_programs_have_the_names_of_whole_ones() {
     );
 }
 
+/// Both forms of split DWARF, also compressed, with types and functions of their own.
+const SPLIT: &[(&str, &str)] = &[
+    ("g++", "-O2 -g -gsplit-dwarf -gdwarf-5"),
+    ("g++", "-O2 -g -gsplit-dwarf -gdwarf-4"),
+    (
+        "g++",
+        "-O2 -g -gsplit-dwarf -gdwarf-5 -fdebug-types-section -gz",
+    ),
+    (
+        "g++",
+        "-O1 -g -gsplit-dwarf -gdwarf-4 -fdebug-types-section -ffunction-sections",
+    ),
+    ("clang++", "-O2 -g -gsplit-dwarf -gdwarf-5"),
+    ("clang++", "-O2 -g -gsplit-dwarf -gdwarf-4"),
+    (
+        "clang++",
+        "-O2 -g -gsplit-dwarf -gdwarf-5 -fsplit-dwarf-inlining",
+    ),
+    (
+        "clang++",
+        "-O1 -g -gsplit-dwarf -gdwarf-5 -fdebug-types-section -gz",
+    ),
+];
+
+/// Within a file, in one beside it by an absolute and by a relative path, and as DWARF 5 has it.
+const DWZ: &[(&str, &str)] = &[
+    ("", "dwz a b"),
+    ("-gdwarf-5", "dwz -m common -M \"$PWD/common\" a b"),
+    ("-gdwarf-4", "dwz -m common -r a b"),
+    ("-gdwarf-5", "dwz --dwarf-5 -m common -r a b"),
+];
+
 /// Versions of DWARF, compression, optimisation when it is linked, a section for each function.
 const CPP: &[&[&str]] = &[
     &["-O2", "-g", "-gdwarf-4"],
@@ -333,6 +453,22 @@ const CPP: &[&[&str]] = &[
     &["-O1", "-g", "-no-pie", "-static"],
     &["-O2"],
 ];
+
+/// Distributions have its version in its name.
+fn clang() -> &'static str {
+    let names = ["clang++", "clang++-22"];
+    let is_there = |name: &&str| succeeds(Command::new(name).arg("--version"));
+    names.into_iter().find(is_there).unwrap_or("clang++")
+}
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+fn shell(folder: &tempfile::TempDir, line: &str) -> bool {
+    let mut shell = Command::new("sh");
+    succeeds(shell.args(["-ec", line]).current_dir(folder.path()))
+}
 
 fn succeeds(command: &mut Command) -> bool {
     let run = command.stdout(Stdio::null()).stderr(Stdio::null()).status();

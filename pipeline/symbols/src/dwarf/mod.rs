@@ -4,12 +4,15 @@
 //! become sorted tables; of a function that is asked for, its scopes. Names are read last. Nothing
 //! here calls itself: nesting as deep as a file likes costs no stack.
 
+mod common;
 mod functions;
 mod index;
 mod lines;
 mod names;
 mod ranges;
 mod scopes;
+mod sections;
+mod split;
 mod unit;
 
 use std::rc::Rc;
@@ -17,12 +20,16 @@ use std::rc::Rc;
 use gimli::{Dwarf, SectionId};
 use profcol_debuginfo::Refused;
 
+use self::common::Common;
 use self::index::Index;
-use self::names::Name;
+use self::names::{Files, Name};
+use self::sections::Sections;
+use self::split::SplitFiles;
 use self::unit::{Unit, Units};
 use crate::Frame;
+use crate::companions::Companions;
 use crate::image::Image;
-use crate::view::{Fuel, Section, View};
+use crate::view::{Fuel, View};
 
 /// Reads that the index of all units may take: those of a browser take some ten million.
 const INDEX_READS: u64 = 400_000_000;
@@ -36,45 +43,42 @@ const MAX_FRAMES: usize = 256;
 
 pub struct DebugInfo {
     dwarf: Dwarf<View>,
-    sections: Vec<Rc<Section>>,
+    sections: Sections,
     fuel: Fuel,
     index: Index,
     units: Units,
+    common: Option<Common>,
     /// Reads that were saved up.
     credit: u64,
 }
 
 impl DebugInfo {
     /// `None` where there is none.
-    pub fn read(image: &Image) -> Result<Option<Self>, Refused> {
-        let info = image.dwarf_section(".debug_info")?;
-        if gimli::Reader::is_empty(&info.view()) {
+    pub fn read(image: &Image, companions: &Rc<dyn Companions>) -> Result<Option<Self>, Refused> {
+        let sections = Sections::read(image)?;
+        if gimli::Reader::is_empty(&sections.view(SectionId::DebugInfo)) {
             return Ok(None);
         }
-        let mut sections = vec![Rc::clone(&info)];
-        let dwarf = Dwarf::load(|id| -> Result<View, Refused> {
-            let section = match id {
-                SectionId::DebugInfo => Rc::clone(&info),
-                id if is_needed(id) => image.dwarf_section(id.name())?,
-                _ => Section::in_memory(Vec::new(), image.fuel.clone()),
-            };
-            let view = section.view();
-            sections.push(section);
-            Ok(view)
-        })?;
+        let mut dwarf = sections.dwarf();
+        image.fuel.fill(INDEX_READS);
+        // What is shared is little, and what is damaged is done without.
+        let common = Common::read(image, &**companions).ok().flatten();
+        if let Some(common) = &common {
+            dwarf.set_sup(common.strings());
+        }
         image.fuel.fill(INDEX_READS);
         let index = Index::read(&dwarf);
-        for section in &sections {
-            section.forget_blocks();
-        }
-        Ok(Some(Self {
+        let debug = Self {
             dwarf,
             sections,
             fuel: image.fuel.clone(),
             index,
-            units: Units::default(),
+            units: Units::with_splits(SplitFiles::new(image, Rc::clone(companions))),
+            common,
             credit: MOST_READS,
-        }))
+        };
+        debug.forget_blocks();
+        Ok(Some(debug))
     }
 
     /// Adds the frames at an address, the innermost first; false where nothing is known of it.
@@ -86,6 +90,9 @@ impl DebugInfo {
         if self.is_exhausted() {
             // Tables that are not complete would say that nothing is there.
             self.units.forget_all();
+            if let Some(common) = &mut self.common {
+                common.forget_all();
+            }
         }
         is_found
     }
@@ -140,7 +147,13 @@ impl DebugInfo {
     }
 
     fn name(&mut self, unit: u32, entry: usize) -> Name {
-        names::name(&self.dwarf, &self.index, &mut self.units, unit, entry)
+        let mut files = Files {
+            dwarf: &self.dwarf,
+            index: &self.index,
+            units: &mut self.units,
+            common: self.common.as_mut(),
+        };
+        files.name(unit, entry)
     }
 
     /// Whether so much had to be read for the last address that it was given up.
@@ -150,33 +163,21 @@ impl DebugInfo {
 
     /// About how many bytes it holds.
     pub fn weight(&self) -> usize {
-        let sections: usize = self.sections.iter().map(|section| section.weight()).sum();
-        sections + self.index.weight() + self.units.weight()
+        let common = self.common.as_ref().map_or(0, Common::weight);
+        self.sections.weight() + self.index.weight() + self.units.weight() + common
     }
 
     /// Gives up the unit that was not asked for the longest; false where there is none.
     pub fn forget_oldest(&mut self) -> bool {
-        self.units.forget_oldest()
+        let common = self.common.as_mut();
+        self.units.forget_oldest() || common.is_some_and(Common::forget_oldest)
     }
 
     pub fn forget_blocks(&self) {
-        for section in &self.sections {
-            section.forget_blocks();
+        self.sections.forget_blocks();
+        self.units.forget_blocks();
+        if let Some(common) = &self.common {
+            common.forget_blocks();
         }
     }
-}
-
-fn is_needed(id: SectionId) -> bool {
-    use SectionId::*;
-    matches!(
-        id,
-        DebugAbbrev
-            | DebugAddr
-            | DebugLine
-            | DebugLineStr
-            | DebugRanges
-            | DebugRngLists
-            | DebugStr
-            | DebugStrOffsets
-    )
 }

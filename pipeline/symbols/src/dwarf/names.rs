@@ -1,9 +1,12 @@
-//! The name of a function, which may stand at another entry than its code.
+//! The name of a function, which may stand at another entry than its code, and in another file.
+
+use std::rc::Rc;
 
 use gimli::{AttributeValue, DebugInfoOffset, Dwarf, UnitOffset};
 
+use super::common::Common;
 use super::index::Index;
-use super::unit::Units;
+use super::unit::{Unit, Units};
 use crate::view::View;
 
 /// From an inlined call over its origin and its declaration to where it is declared takes three.
@@ -17,72 +20,126 @@ pub struct Name {
     pub line: u32,
 }
 
-/// Of the function of this entry in that unit.
-pub fn name(
-    dwarf: &Dwarf<View>,
-    index: &Index,
-    units: &mut Units,
+/// What entries may refer to.
+pub struct Files<'a> {
+    pub dwarf: &'a Dwarf<View>,
+    pub index: &'a Index,
+    pub units: &'a mut Units,
+    pub common: Option<&'a mut Common>,
+}
+
+/// An entry of a unit.
+#[derive(Clone, Copy)]
+struct Place {
+    is_common: bool,
     unit: u32,
     entry: usize,
-) -> Name {
-    let mut found = Name::default();
-    let mut at = Some((unit, entry));
-    for _ in 0..MAX_STEPS {
-        let Some((number, entry)) = at.take() else {
-            break;
-        };
-        let Some(unit) = units.get(dwarf, index, number) else {
-            break;
-        };
-        let unit = &unit.unit;
-        let Ok(mut entries) = unit.entries_raw(Some(UnitOffset(entry))) else {
-            break;
-        };
-        let Ok(Some(abbreviation)) = entries.read_abbreviation() else {
-            break;
-        };
-        let text = |value| {
-            dwarf
-                .attr_string(unit, value)
-                .ok()
-                .and_then(|text| text.text())
-        };
-        let mut linkage = None;
-        let mut plain = None;
-        for &specification in abbreviation.attributes() {
-            let Ok(attribute) = entries.read_attribute(specification) else {
+}
+
+impl Files<'_> {
+    /// Of the function of this entry in that unit.
+    pub fn name(&mut self, unit: u32, entry: usize) -> Name {
+        let mut found = Name::default();
+        let mut at = Some(Place {
+            is_common: false,
+            unit,
+            entry,
+        });
+        for _ in 0..MAX_STEPS {
+            let Some(place) = at.take() else {
                 break;
             };
-            match attribute.name() {
-                gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
-                    linkage = text(attribute.value());
+            let Some(held) = self.unit(place) else {
+                break;
+            };
+            let (dwarf, unit) = held.code(self.dwarf_of(place));
+            let Ok(mut entries) = unit.entries_raw(Some(UnitOffset(place.entry))) else {
+                break;
+            };
+            let Ok(Some(abbreviation)) = entries.read_abbreviation() else {
+                break;
+            };
+            let text = |value| {
+                dwarf
+                    .attr_string(unit, value)
+                    .ok()
+                    .and_then(|text| text.text())
+            };
+            let mut linkage = None;
+            let mut plain = None;
+            for &specification in abbreviation.attributes() {
+                let Ok(attribute) = entries.read_attribute(specification) else {
+                    break;
+                };
+                match attribute.name() {
+                    gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
+                        linkage = text(attribute.value());
+                    }
+                    gimli::DW_AT_name => plain = text(attribute.value()),
+                    gimli::DW_AT_decl_line if found.line == 0 => {
+                        let line = attribute
+                            .udata_value()
+                            .and_then(|it| u32::try_from(it).ok());
+                        found.line = line.unwrap_or(0);
+                    }
+                    gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
+                        at = self.referred(place, &held, attribute.value());
+                    }
+                    _ => {}
                 }
-                gimli::DW_AT_name => plain = text(attribute.value()),
-                gimli::DW_AT_decl_line if found.line == 0 => {
-                    let line = attribute
-                        .udata_value()
-                        .and_then(|it| u32::try_from(it).ok());
-                    found.line = line.unwrap_or(0);
-                }
-                gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
-                    at = match attribute.value() {
-                        AttributeValue::UnitRef(UnitOffset(entry)) => Some((number, entry)),
-                        AttributeValue::DebugInfoRef(DebugInfoOffset(offset)) => {
-                            index.unit_with(offset)
-                        }
-                        _ => None,
-                    };
-                }
-                _ => {}
+            }
+            if let Some(linkage) = linkage {
+                found.text = linkage;
+                break;
+            }
+            if found.text.is_empty() {
+                found.text = plain.unwrap_or_default();
             }
         }
-        if let Some(linkage) = linkage {
-            found.text = linkage;
-            break;
-        }
-        if found.text.is_empty() {
-            found.text = plain.unwrap_or_default();
+        found
+    }
+
+    fn unit(&mut self, place: Place) -> Option<Rc<Unit>> {
+        match place.is_common {
+            true => self.common.as_mut()?.unit(place.unit),
+            false => self.units.get(self.dwarf, self.index, place.unit),
         }
     }
-    found
+
+    fn dwarf_of(&self, place: Place) -> &Dwarf<View> {
+        match &self.common {
+            Some(common) if place.is_common => &common.dwarf,
+            _ => self.dwarf,
+        }
+    }
+
+    /// What a value of an entry there refers to.
+    fn referred(&self, from: Place, held: &Unit, value: AttributeValue<View>) -> Option<Place> {
+        let common = self.common.as_deref();
+        match value {
+            AttributeValue::UnitRef(UnitOffset(entry)) => Some(Place { entry, ..from }),
+            AttributeValue::DebugInfoRef(offset) if held.is_split() => {
+                let (_, unit) = held.code(self.dwarf);
+                let UnitOffset(entry) = offset.to_unit_offset(&unit.header)?;
+                Some(Place { entry, ..from })
+            }
+            AttributeValue::DebugInfoRef(DebugInfoOffset(offset)) if !from.is_common => {
+                let (unit, entry) = self.index.unit_with(offset)?;
+                Some(Place {
+                    unit,
+                    entry,
+                    ..from
+                })
+            }
+            AttributeValue::DebugInfoRef(offset) | AttributeValue::DebugInfoRefSup(offset) => {
+                let (unit, entry) = common?.unit_with(offset)?;
+                Some(Place {
+                    is_common: true,
+                    unit,
+                    entry,
+                })
+            }
+            _ => None,
+        }
+    }
 }

@@ -10,6 +10,7 @@ use super::functions::Functions;
 use super::index::Index;
 use super::lines::Lines;
 use super::scopes::Scopes;
+use super::split::{MAX_OPEN, Split, SplitFiles};
 use crate::view::View;
 
 /// What an abbreviation, which is most of what a unit holds, has in memory for each byte in the file.
@@ -23,10 +24,13 @@ pub const HEADER_READS: u64 = 2_000_000;
 pub struct Units {
     held: HashMap<u32, Rc<Unit>>,
     clock: u64,
+    /// None where all units are whole.
+    splits: Option<SplitFiles>,
 }
 
 pub struct Unit {
-    pub unit: gimli::Unit<View>,
+    unit: gimli::Unit<View>,
+    split: Option<Split>,
     functions: OnceCell<Functions>,
     lines: OnceCell<Lines>,
     scopes: RefCell<HashMap<usize, Rc<Scopes>>>,
@@ -36,6 +40,13 @@ pub struct Unit {
 }
 
 impl Units {
+    pub fn with_splits(splits: SplitFiles) -> Self {
+        Self {
+            splits: Some(splits),
+            ..Self::default()
+        }
+    }
+
     pub fn get(&mut self, dwarf: &Dwarf<View>, index: &Index, number: u32) -> Option<Rc<Unit>> {
         self.clock += 1;
         if let Some(unit) = self.held.get(&number) {
@@ -48,9 +59,16 @@ impl Units {
             let header = dwarf.unit_header(index.offset(number)?).ok()?;
             dwarf.unit(header).ok()
         })?;
+        let splits = self.splits.as_ref();
+        let split =
+            splits.and_then(|splits| fuel.limited(HEADER_READS, || splits.find(dwarf, &unit)));
+        if split.as_ref().is_some_and(Split::is_file) {
+            self.close_one_of_too_many();
+        }
         let reads = before.saturating_sub(fuel.left());
         let unit = Rc::new(Unit {
             unit,
+            split,
             functions: OnceCell::new(),
             lines: OnceCell::new(),
             scopes: RefCell::default(),
@@ -62,7 +80,17 @@ impl Units {
     }
 
     pub fn weight(&self) -> usize {
-        self.held.values().map(|unit| unit.weight()).sum()
+        let units: usize = self.held.values().map(|unit| unit.weight()).sum();
+        units + self.splits.as_ref().map_or(0, SplitFiles::weight)
+    }
+
+    pub fn forget_blocks(&self) {
+        if let Some(splits) = &self.splits {
+            splits.forget_blocks();
+        }
+        for split in self.held.values().filter_map(|it| it.split.as_ref()) {
+            split.forget_blocks();
+        }
     }
 
     pub fn forget_all(&mut self) {
@@ -70,19 +98,50 @@ impl Units {
     }
 
     pub fn forget_oldest(&mut self) -> bool {
-        let oldest = self.held.iter().min_by_key(|(_, unit)| unit.asked.get());
+        self.forget_oldest_that(|_| true)
+    }
+
+    fn forget_oldest_that(&mut self, may_go: impl Fn(&Unit) -> bool) -> bool {
+        let those = self.held.iter().filter(|(_, unit)| may_go(unit));
+        let oldest = those.min_by_key(|(_, unit)| unit.asked.get());
         let Some(number) = oldest.map(|(&number, _)| number) else {
             return false;
         };
         self.held.remove(&number);
         true
     }
+
+    /// Before another file is held open.
+    fn close_one_of_too_many(&mut self) {
+        if self.held.values().filter(|unit| unit.is_file()).count() >= MAX_OPEN {
+            self.forget_oldest_that(Unit::is_file);
+        }
+    }
 }
 
 impl Unit {
+    /// The entries with its code, which may stand in another file than its lines.
+    pub fn code<'u>(&'u self, dwarf: &'u Dwarf<View>) -> (&'u Dwarf<View>, &'u gimli::Unit<View>) {
+        match &self.split {
+            Some(split) => (&split.dwarf, &split.unit),
+            None => (dwarf, &self.unit),
+        }
+    }
+
+    /// Whether the linker saw only a skeleton of it.
+    pub fn is_split(&self) -> bool {
+        self.split.is_some()
+    }
+
+    fn is_file(&self) -> bool {
+        self.split.as_ref().is_some_and(Split::is_file)
+    }
+
     pub fn functions(&self, dwarf: &Dwarf<View>) -> &Functions {
-        self.functions
-            .get_or_init(|| Functions::read(dwarf, &self.unit))
+        self.functions.get_or_init(|| {
+            let (dwarf, unit) = self.code(dwarf);
+            Functions::read(dwarf, unit)
+        })
     }
 
     pub fn lines(&self, dwarf: &Dwarf<View>) -> &Lines {
@@ -93,7 +152,8 @@ impl Unit {
         if let Some(known) = self.scopes.borrow().get(&function) {
             return Rc::clone(known);
         }
-        let scopes = Rc::new(Scopes::read(dwarf, &self.unit, function));
+        let (dwarf, unit) = self.code(dwarf);
+        let scopes = Rc::new(Scopes::read(dwarf, unit, function));
         self.scopes
             .borrow_mut()
             .insert(function, Rc::clone(&scopes));
@@ -104,6 +164,7 @@ impl Unit {
         let functions = self.functions.get().map_or(0, Functions::weight);
         let lines = self.lines.get().map_or(0, Lines::weight);
         let scopes: usize = self.scopes.borrow().values().map(|it| it.weight()).sum();
-        self.weight + functions + lines + scopes
+        let split = self.split.as_ref().map_or(0, Split::weight);
+        self.weight + split + functions + lines + scopes
     }
 }

@@ -1,5 +1,7 @@
 //! Names as their language writes them, from those that linkers see.
 
+mod d;
+
 use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
@@ -10,15 +12,34 @@ const MAX_NAME: usize = 4 << 10;
 /// How much of a name is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// C++ with parameters and return type; Rust with the hash.
+    /// C++ and D with parameters, C++ with the return type; Rust with the hash.
     Full,
-    /// C++ without either; Rust without the hash.
+    /// C++ and D without these; Rust without the hash.
     Short,
 }
 
-/// `None` where the name is not mangled, or in a way that is not known here (Swift, D).
+/// `None` where the name is not mangled, or in a way that is not known here (Swift).
 pub fn demangle(name: &str, style: Style) -> Option<String> {
-    rust(name, style).or_else(|| cpp(name, style))
+    rust(name, style)
+        .or_else(|| cpp(name, style))
+        .or_else(|| d(name, style))
+}
+
+fn d(name: &str, style: Style) -> Option<String> {
+    let (mangled, suffix) = parts(name);
+    let mut text = d::demangle(mangled, style == Style::Full)?;
+    if !suffix.is_empty() && style == Style::Full {
+        write!(text, " ({suffix})").ok()?;
+    }
+    Some(text)
+}
+
+/// The name, and what compilers put behind that of a part of a function.
+fn parts(name: &str) -> (&str, &str) {
+    match name.find('.') {
+        Some(dot) => name.split_at(dot),
+        None => (name, ""),
+    }
 }
 
 fn rust(name: &str, style: Style) -> Option<String> {
@@ -32,11 +53,7 @@ fn rust(name: &str, style: Style) -> Option<String> {
 }
 
 fn cpp(name: &str, style: Style) -> Option<String> {
-    // What compilers put behind the name of a part of a function.
-    let (mangled, suffix) = match name.find('.') {
-        Some(dot) => name.split_at(dot),
-        None => (name, ""),
-    };
+    let (mangled, suffix) = parts(name);
     if !["_Z", "__Z", "___Z"]
         .iter()
         .any(|start| mangled.starts_with(start))
@@ -99,7 +116,14 @@ mod tests {
             Some("mycrate::foo"),
         );
         check("$s4main3fooyyF", None, None);
-        check("_D3std5stdio6writefZ", None, None);
+        check("_Dmain", Some("D main"), Some("D main"));
+        check(
+            "_D3std5stdio__T7writelnTAyaTiZQoFNfQjiZv",
+            Some("std.stdio.writeln!(immutable(char)[], int).writeln(immutable(char)[], int)"),
+            Some("std.stdio.writeln!(immutable(char)[], int).writeln"),
+        );
+        check("_D3std5stdio6writef", None, None);
+        check("_Dsomething", None, None);
         check("_Z", None, None);
     }
 
@@ -115,6 +139,24 @@ mod tests {
         }
         let shown = demangle(&name, Style::Full);
         assert!(shown.is_none_or(|name| name.len() <= MAX_NAME));
+    }
+
+    #[test]
+    fn a_name_of_d_that_refers_to_itself_ends() {
+        // Each type has two of the one before; and one that is its own part.
+        let mut doubling = "_D1f__T1aTi".to_owned();
+        for _ in 0..60 {
+            doubling += "THQcQe";
+        }
+        let shown = demangle(&(doubling + "Z1bv"), Style::Full);
+        assert!(shown.is_none_or(|name| name.len() <= MAX_NAME));
+        for round in ["_D1fFAQbZv", "_DQbv", "_D1f__T1aTAQbZv", "_D1fPQbPQd"] {
+            assert_eq!(demangle(round, Style::Full), None, "{round}");
+        }
+        assert_eq!(
+            demangle(&format!("_D1f{}i", "A".repeat(100_000)), Style::Full),
+            None
+        );
     }
 
     fn to_base_36(number: u32) -> String {

@@ -1,0 +1,74 @@
+//! The other files in which an executable's DWARF may be.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use profcol_debuginfo::{CommonLink, Source, build_id};
+use profcol_symbols::{Companions, OnHost};
+
+use super::asked::Module;
+use super::debuginfod::Wanted;
+use super::files::{Files, Sought};
+
+/// On this host, else from debuginfod servers where these know of such files.
+pub(super) struct Beside {
+    executable: PathBuf,
+    on_host: OnHost,
+    files: Arc<Files>,
+    /// The file that was asked for last and is not there yet.
+    coming: RefCell<Option<Wanted>>,
+}
+
+impl Beside {
+    pub fn new(files: Arc<Files>, module: &Module) -> Self {
+        Self {
+            executable: module.path.clone(),
+            on_host: files.beside(module),
+            files,
+            coming: RefCell::default(),
+        }
+    }
+
+    /// The file that may tell more, once it has come.
+    pub fn coming(&self) -> Option<Wanted> {
+        self.coming.borrow().clone()
+    }
+
+    fn noted(&self, sought: Sought<File>) -> Option<Rc<dyn Source>> {
+        if sought.coming.is_some() {
+            self.coming.replace(sought.coming);
+        }
+        Some(Rc::new(sought.found?))
+    }
+
+    fn told(&self, found: Option<Rc<dyn Source>>, what: &str) -> Option<Rc<dyn Source>> {
+        if found.is_some() {
+            let path = self.executable.display();
+            tracing::debug!(%path, what, "an executable has DWARF in another file");
+        }
+        found
+    }
+}
+
+impl Companions for Beside {
+    fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>> {
+        let found = self.told(self.on_host.separate(executable), "a debug file");
+        found.or_else(|| self.noted(self.files.debug_file(&build_id(executable)?)))
+    }
+
+    fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>> {
+        let found = self.told(self.on_host.common(link), "what several have in common");
+        found.or_else(|| self.noted(self.files.debug_file(link.build_id()?)))
+    }
+
+    fn package(&self) -> Option<Rc<dyn Source>> {
+        self.told(self.on_host.package(), "a package of .dwo files")
+    }
+
+    fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>> {
+        self.told(self.on_host.split(compiled_in, name), "a .dwo file")
+    }
+}

@@ -1,0 +1,181 @@
+//! Files in which a part of an executable's DWARF stands.
+//!
+//! * What several files have in common, taken out of them by `dwz`: named by `.gnu_debugaltlink` with
+//!   a build id, or by `.debug_sup` with a checksum.
+//! * What compilers wrote beside their objects (`.dwo`), or a package of all of them (`.dwp`). Each
+//!   unit of these says to which it belongs: who reads them has to compare that.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::elf::Elf;
+use crate::separate::{by_build_id, first};
+use crate::{Places, Separate, Source, build_id};
+
+/// A path and an id.
+const MAX_LINK: u64 = 8192;
+
+/// How a file says which one has what it shares with others.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CommonLink {
+    path: PathBuf,
+    id: Id,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Id {
+    Build(Vec<u8>),
+    Checksum(Vec<u8>),
+}
+
+impl CommonLink {
+    pub fn of(source: &(impl Source + ?Sized), elf: &Elf) -> Option<Self> {
+        let content = |name: &[u8]| {
+            let section = elf.find(name)?;
+            elf.content(source, "a link", section, MAX_LINK).ok()
+        };
+        let link = content(b".gnu_debugaltlink").and_then(|link| alternate(&link));
+        link.or_else(|| match supplementary(&content(b".debug_sup")?)? {
+            Supplementary::Named(link) => Some(link),
+            Supplementary::Itself(_) => None,
+        })
+    }
+
+    /// The build id of the file, where that is how it is known.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        match &self.id {
+            Id::Build(id) => Some(id),
+            Id::Checksum(_) => None,
+        }
+    }
+
+    fn is_to(&self, candidate: &File) -> bool {
+        match &self.id {
+            Id::Build(id) => build_id(candidate).as_ref() == Some(id),
+            Id::Checksum(sum) => {
+                let found = Elf::read(candidate).ok().and_then(|elf| {
+                    let section = elf.find(b".debug_sup")?;
+                    let content = elf.content(candidate, "a link", section, MAX_LINK).ok()?;
+                    supplementary(&content)
+                });
+                matches!(found, Some(Supplementary::Itself(found)) if found == *sum)
+            }
+        }
+    }
+}
+
+/// The file of what several have in common; `from` is the path of the one with the link.
+pub fn common(link: &CommonLink, from: &Path, places: &Places<'_>) -> Option<Separate> {
+    let mut candidates = Vec::new();
+    if let Some(id) = link.build_id() {
+        candidates.extend(by_build_id(id, places));
+    }
+    candidates.push(folder(from).join(&link.path));
+    first(places, candidates, |file| link.is_to(file))
+}
+
+/// The package of all `.dwo` files of an executable, of which `debug_file` has the rest of its DWARF.
+pub fn package(debug_file: Option<&Path>, places: &Places<'_>) -> Option<Separate> {
+    let add = |path: &Path| {
+        let mut path = path.as_os_str().to_owned();
+        path.push(".dwp");
+        PathBuf::from(path)
+    };
+    let beside = [Some(places.executable), debug_file].into_iter().flatten();
+    let mut candidates: Vec<PathBuf> = beside.map(add).collect();
+    let below = places.executable.strip_prefix("/");
+    let below = add(below.unwrap_or(places.executable));
+    candidates.extend(places.directories.iter().map(|it| it.join(&below)));
+    first(places, candidates, |_| true)
+}
+
+/// The `.dwo` file of this name of a unit that was compiled in that folder.
+pub fn split(compiled_in: &Path, name: &Path, places: &Places<'_>) -> Option<Separate> {
+    let folder = folder(places.executable);
+    let mut candidates = vec![folder.join(compiled_in).join(name)];
+    // Those that were moved went with the executable.
+    candidates.extend(name.file_name().map(|name| folder.join(name)));
+    first(places, candidates, |_| true)
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// A path, a zero, and the build id.
+fn alternate(link: &[u8]) -> Option<CommonLink> {
+    let (path, id) = path(link)?;
+    let id = Id::Build(id.to_vec());
+    Some(CommonLink { path, id })
+}
+
+/// What `.debug_sup` says.
+enum Supplementary {
+    Named(CommonLink),
+    /// It stands in the very file that others name, and this is its checksum.
+    Itself(Vec<u8>),
+}
+
+/// A version, whether it is that file itself, its path, a zero, and a checksum behind its length.
+fn supplementary(section: &[u8]) -> Option<Supplementary> {
+    let (version, rest) = section.split_first_chunk::<2>()?;
+    let (&is_itself, rest) = rest.split_first()?;
+    if u16::from_le_bytes(*version) != 5 {
+        return None;
+    }
+    let end = rest.iter().position(|&byte| byte == 0)?;
+    let (&length, sum) = rest.get(end + 1..)?.split_first()?;
+    let sum = sum.get(..length.into()).filter(|sum| !sum.is_empty())?;
+    match is_itself {
+        0 => {
+            let (path, _) = path(rest)?;
+            let id = Id::Checksum(sum.to_vec());
+            Some(Supplementary::Named(CommonLink { path, id }))
+        }
+        _ => Some(Supplementary::Itself(sum.to_vec())),
+    }
+}
+
+fn path(bytes: &[u8]) -> Option<(PathBuf, &[u8])> {
+    let end = bytes.iter().position(|&byte| byte == 0)?;
+    let (path, rest) = bytes.split_at_checked(end)?;
+    let rest = rest.get(1..).filter(|rest| !rest.is_empty())?;
+    let is_path = !path.is_empty();
+    is_path.then(|| (OsStr::from_bytes(path).into(), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_paths_with_ids() {
+        let alternate = |link: &[u8]| alternate(link).map(|it| (it.path, it.id));
+        let id = |bytes: &[u8]| Id::Build(bytes.to_vec());
+        assert_eq!(
+            alternate(b"a/b\0\x01\x02"),
+            Some(("a/b".into(), id(&[1, 2])))
+        );
+        assert_eq!(alternate(b"a/b\0"), None);
+        assert_eq!(alternate(b"\0\x01\x02"), None);
+        assert_eq!(alternate(b"a/b"), None);
+
+        let named = |section: &[u8]| match supplementary(section) {
+            Some(Supplementary::Named(link)) => Some((link.path, link.id)),
+            _ => None,
+        };
+        let sum = |bytes: &[u8]| Id::Checksum(bytes.to_vec());
+        assert_eq!(
+            named(b"\x05\0\0a\0\x02\x01\x02"),
+            Some(("a".into(), sum(&[1, 2])))
+        );
+        assert_eq!(named(b"\x05\0\0a\0\x03\x01\x02"), None);
+        assert_eq!(named(b"\x05\0\0a\0\0"), None);
+        assert_eq!(named(b"\x04\0\0a\0\x01\x01"), None);
+        assert_eq!(named(b"\x05\0\x01\0\x01\x01"), None);
+        let itself = supplementary(b"\x05\0\x01\0\x01\x09");
+        assert!(matches!(itself, Some(Supplementary::Itself(sum)) if sum == [9]));
+    }
+}
