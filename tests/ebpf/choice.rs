@@ -1,9 +1,10 @@
 //! Only the processes that somebody wants are profiled.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::host::{Profiler, Running, can_profile, config};
 use crate::profile::{Profile, Sample};
@@ -12,6 +13,8 @@ use crate::toolchain::Workshop;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Stacks at different times.
 const ENOUGH: usize = 10;
+/// Programs of which about a half is to pass.
+const DRAWN: usize = 24;
 
 /// Two programs that do the same, and the same for both.
 struct Programs {
@@ -97,9 +100,9 @@ fn what_a_processor_drops_is_no_longer_sampled_until_it_is_something_else() {
     );
     let changing = Running::start(Path::new("sh"), &["-c", &script]);
     let _other = run(&programs.other);
-    let mut profiler = Profiler::start_with_filter(
+    let mut profiler = Profiler::start_with_processor(
         "frequency: 199",
-        "exclude: [{resource_attributes: [{key: process.executable.name, regex: '^(other|(ba|da|)sh)$'}]}]",
+        "filter: {exclude: [{resource_attributes: [{key: process.executable.name, regex: '^(other|(ba|da|)sh)$'}]}]}",
     );
     profiler.wait_until_it_says(&format!("all pipelines drop it. pid={}", changing.pid()));
     fs::write(&go, "").unwrap();
@@ -110,6 +113,49 @@ fn what_a_processor_drops_is_no_longer_sampled_until_it_is_something_else() {
     assert!(samples.len() >= ENOUGH);
     assert!(samples.iter().all(|sample| sample.pid == changing.pid()));
     assert_eq!(of(&profile, &programs.other).len(), 0);
+}
+
+/// Each is either passed on or no longer sampled, and about as many as were to be.
+#[test]
+fn what_loses_the_draw_is_no_longer_sampled() {
+    if !can_profile() {
+        return;
+    }
+    let Some(programs) = Programs::build() else {
+        return;
+    };
+    let start = |_| Running::start_nicely(&programs.wanted, &["60"]);
+    let running: Vec<Running> = (0..DRAWN).map(start).collect();
+    let all: BTreeSet<u32> = running.iter().map(Running::pid).collect();
+    let mut profiler = Profiler::start_with_processor(
+        "frequency: 199",
+        "probabilistic_sampler: {sampling_percentage: 50, interval: 0s}",
+    );
+    let (mut passed, mut lost) = (BTreeSet::new(), BTreeSet::new());
+    let give_up = Instant::now() + PATIENCE;
+    while Instant::now() < give_up && passed.len() + lost.len() < DRAWN {
+        profiler.wait(Duration::from_secs(1), |profile| {
+            let samples = of(profile, &programs.wanted);
+            passed = samples.iter().map(|sample| sample.pid).collect();
+            false
+        });
+        lost = unwanted(&profiler.output())
+            .intersection(&all)
+            .copied()
+            .collect();
+    }
+    assert_eq!(&passed | &lost, all);
+    assert_eq!(&passed & &lost, BTreeSet::new());
+    // One draw in three hundred thousand is beyond that.
+    assert!((2..=DRAWN - 2).contains(&lost.len()), "{lost:?}");
+}
+
+/// The processes that it no longer samples, as it says.
+fn unwanted(said: &str) -> BTreeSet<u32> {
+    let lines = said.lines();
+    let pids = lines.filter_map(|line| line.split_once("all pipelines drop it. pid="));
+    pids.filter_map(|(_, pid)| pid.trim().parse().ok())
+        .collect()
 }
 
 #[test]

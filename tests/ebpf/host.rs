@@ -93,23 +93,20 @@ pub fn config(options: &str, file: &Path) -> String {
     config_with(options, "", "info", file)
 }
 
-/// One with a processor `filter`, where it has options, and logs of this level.
-fn config_with(options: &str, filter: &str, level: &str, file: &Path) -> String {
-    let (processors, named) = match filter {
-        "" => (String::new(), ""),
-        options => (format!("filter: {{{options}}}"), "filter"),
-    };
+/// One with this processor, `name: {…}`, where there is one, and logs of this level, all of them.
+fn config_with(options: &str, processor: &str, level: &str, file: &Path) -> String {
+    let name = processor.split(':').next().unwrap_or_default();
     format!(
         "\
 receivers:
   ebpf_cpu: {{interval: 1s, {options}}}
-processors: {{{processors}}}
+processors: {{{processor}}}
 exporters:
   file: {{path: {}}}
 service:
-  telemetry: {{metrics: {{level: none}}, logs: {{level: {level}}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{level: {level}, sampling: {{enabled: false}}}}}}
   pipelines:
-    profiles: {{receivers: [ebpf_cpu], processors: [{named}], exporters: [file]}}
+    profiles: {{receivers: [ebpf_cpu], processors: [{name}], exporters: [file]}}
 ",
         file.display()
     )
@@ -130,9 +127,9 @@ impl Profiler {
         Self::start_as(&mut Command::new(PROFCOL), options, "", "debug")
     }
 
-    /// With these options of the receiver and of a processor `filter`, and logs of everything.
-    pub fn start_with_filter(options: &str, filter: &str) -> Self {
-        Self::start_as(&mut Command::new(PROFCOL), options, filter, "debug")
+    /// With these options of the receiver, a processor, and logs of everything.
+    pub fn start_with_processor(options: &str, processor: &str) -> Self {
+        Self::start_as(&mut Command::new(PROFCOL), options, processor, "debug")
     }
 
     /// As where the kernel's own mappings cannot be read.
@@ -145,10 +142,10 @@ impl Profiler {
         profiler
     }
 
-    fn start_as(command: &mut Command, options: &str, filter: &str, level: &str) -> Self {
+    fn start_as(command: &mut Command, options: &str, processor: &str, level: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("profiles.jsonl");
-        let config = config_with(options, filter, level, &file);
+        let config = config_with(options, processor, level, &file);
         let mut process = Process::start_as(command, &[], &config);
         process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
         Self {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::switches::Switches;
-use super::{azure, ec2, gcp, system};
+use super::{azure, container, docker, ec2, gcp, system};
 
 /// Adds what this host, its environment and its cloud tell of it.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -30,6 +30,10 @@ pub struct ResourceDetectionConfig {
     pub env: EnvConfig,
     /// The detector `system`.
     pub system: SystemConfig,
+    /// The detector `docker`.
+    pub docker: DockerConfig,
+    /// The detector `container`.
+    pub container: OwnContainerConfig,
     /// The detector `ec2`.
     pub ec2: Ec2Config,
     /// The detector `gcp`.
@@ -46,6 +50,10 @@ pub enum Detector {
     Env,
     /// The host.
     System,
+    /// Docker's API.
+    Docker,
+    /// The container in which profcol runs itself.
+    Container,
     /// Amazon's instance metadata.
     Ec2,
     /// Google's metadata server.
@@ -87,6 +95,20 @@ pub enum HostnameSource {
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
+pub struct DockerConfig {
+    /// Which attributes to add: `<name>: {enabled: true}`.
+    pub resource_attributes: Switches,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct OwnContainerConfig {
+    /// Which attributes to add: `<name>: {enabled: false}`.
+    pub resource_attributes: Switches,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
 pub struct Ec2Config {
     /// Which tags of the instance to add as `ec2.tag.<key>`: regular expressions for their keys.
     pub tags: Vec<String>,
@@ -124,6 +146,8 @@ impl Default for ResourceDetectionConfig {
             refresh_interval: Duration::ZERO,
             env: EnvConfig::default(),
             system: SystemConfig::default(),
+            docker: DockerConfig::default(),
+            container: OwnContainerConfig::default(),
             ec2: Ec2Config::default(),
             gcp: GcpConfig::default(),
             azure: AzureConfig::default(),
@@ -169,6 +193,8 @@ impl Detector {
         match self {
             Self::Env => "env",
             Self::System => "system",
+            Self::Docker => "docker",
+            Self::Container => "container",
             Self::Ec2 => "ec2",
             Self::Gcp => "gcp",
             Self::Azure => "azure",
@@ -183,6 +209,16 @@ impl ResourceDetectionConfig {
                 "system",
                 &self.system.resource_attributes,
                 system::ATTRIBUTES,
+            ),
+            (
+                "docker",
+                &self.docker.resource_attributes,
+                docker::ATTRIBUTES,
+            ),
+            (
+                "container",
+                &self.container.resource_attributes,
+                container::ATTRIBUTES,
             ),
             ("ec2", &self.ec2.resource_attributes, ec2::ATTRIBUTES),
             ("gcp", &self.gcp.resource_attributes, gcp::ATTRIBUTES),

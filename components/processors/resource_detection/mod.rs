@@ -5,10 +5,13 @@
 
 mod azure;
 mod config;
+mod container;
+mod docker;
 mod ec2;
 mod env;
 mod gcp;
 mod metadata;
+mod network;
 mod switches;
 mod system;
 #[cfg(test)]
@@ -41,8 +44,9 @@ pub struct ResourceDetectionProcessor {
     failed: IntCounter,
 }
 
-/// Where the clouds' metadata is.
+/// Where Docker and the clouds' metadata are.
 struct Places {
+    docker: String,
     ec2: String,
     gcp: String,
     azure: String,
@@ -144,6 +148,12 @@ impl ResourceDetectionProcessor {
                 switches.apply(system::ATTRIBUTES, &mut found);
                 Ok(found)
             }
+            Detector::Docker => {
+                let own = container::Own::find().map(|own| own.id);
+                let switches = &config.docker.resource_attributes;
+                docker::detect(switches, &self.places.docker, own.as_deref()).await
+            }
+            Detector::Container => Ok(container::detect(&config.container.resource_attributes)),
             Detector::Ec2 => ec2::detect(&config.ec2, &self.places.ec2).await,
             Detector::Gcp => gcp::detect(&config.gcp, &self.places.gcp).await,
             Detector::Azure => azure::detect(&config.azure, &self.places.azure).await,
@@ -220,6 +230,7 @@ impl Processor for ResourceDetectionProcessor {
 impl Places {
     fn usual() -> Self {
         Self {
+            docker: docker::endpoint(),
             ec2: ec2::endpoint(),
             gcp: gcp::endpoint(),
             azure: azure::ENDPOINT.to_owned(),

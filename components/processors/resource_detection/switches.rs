@@ -31,6 +31,13 @@ impl Switches {
         }
     }
 
+    /// Whether one of these is switched on.
+    pub(super) fn has(&self, known: Known, is_asked: impl Fn(&str) -> bool) -> bool {
+        let asked = known.iter().filter(|(name, _)| is_asked(name));
+        let mut asked = asked.map(|(name, on)| self.0.get(*name).map_or(*on, |it| it.enabled));
+        asked.any(|is_on| is_on)
+    }
+
     /// Leaves what is switched on; what has no switch, such as tags, was asked for by name.
     pub(super) fn apply(&self, known: Known, attributes: &mut Attributes) {
         attributes.retain(|attribute| {

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
 
 use profcol_processes::Host;
 use profcol_profile::{Attributes, KeyValue, Value};
 
 use super::config::{HostnameSource, SystemConfig};
+use super::network::Network;
 use super::switches::Known;
 
 /// Those of the Collector, and the kernel's release and machine as `uname` writes them.
@@ -16,11 +18,15 @@ pub(super) const ATTRIBUTES: Known = &[
     ("os.type", true),
     ("host.id", false),
     ("host.arch", false),
+    ("host.ip", false),
+    ("host.mac", false),
+    ("host.interface", false),
     ("host.cpu.vendor.id", false),
     ("host.cpu.family", false),
     ("host.cpu.model.id", false),
     ("host.cpu.model.name", false),
     ("host.cpu.stepping", false),
+    (CACHE, false),
     ("os.description", false),
     ("os.name", false),
     ("os.version", false),
@@ -29,6 +35,8 @@ pub(super) const ATTRIBUTES: Known = &[
     (MACHINE, false),
 ];
 
+/// In bytes, as the conventions have it.
+const CACHE: &str = "host.cpu.cache.l2.size";
 const RELEASE: &str = "os.kernel.release";
 const MACHINE: &str = "os.kernel.machine";
 
@@ -69,6 +77,9 @@ pub(super) fn detect(config: &SystemConfig) -> Result<Attributes, String> {
     for (key, value) in processor {
         add(key, Some(value));
     }
+    let cache = second_cache(Path::new("/sys/devices/system/cpu/cpu0/cache"));
+    attributes.extend(cache.map(|size| KeyValue::new(CACHE, Value::from(size))));
+    attributes.extend(Network::read().attributes());
     match attributes.iter().any(|it| &*it.key == "host.name") {
         true => Ok(attributes),
         false => Err("none of `hostname_sources` knows the host's name; add `os`".to_owned()),
@@ -170,6 +181,17 @@ pub(super) fn processor(cpuinfo: &str) -> Vec<(&'static str, String)> {
         Some((key, value.trim().to_owned()))
     };
     lines.filter_map(known).collect()
+}
+
+/// The size of the cache of the second level, among those of a processor.
+pub(super) fn second_cache(caches: &Path) -> Option<i64> {
+    let entries = fs::read_dir(caches).ok()?;
+    let mut folders = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let line = |folder: &Path, name| read(folder.join(name).to_str()?);
+    let second = folders.find(|folder| line(folder, "level").as_deref() == Some("2"))?;
+    // The kernel writes it so, whatever the size is.
+    let size: i64 = line(&second, "size")?.strip_suffix('K')?.parse().ok()?;
+    size.checked_mul(1024)
 }
 
 fn read(path: &str) -> Option<String> {

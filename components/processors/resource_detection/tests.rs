@@ -1,24 +1,12 @@
-use std::sync::Mutex;
-
-use profcol_component::testkit::{batch, context, load};
-use profcol_profile::{KeyValue, Profiles};
+use profcol_component::testkit::{context, load};
+use profcol_profile::KeyValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
 use crate::shared::resource_attributes::parse;
-
-#[derive(Default)]
-struct Keep(Mutex<Vec<Profiles>>);
-
-#[async_trait]
-impl Consumer for Keep {
-    async fn consume(&self, batch: Batch) -> Answer {
-        self.0.lock().unwrap().push(batch.profiles);
-        Ok(())
-    }
-}
+use crate::shared::testkit::{Keep, batch_of, resource_after};
 
 /// Answers each request by the first row whose beginning it has; hangs up after an answer.
 async fn serve(rows: Vec<(&'static str, &'static str)>) -> Service {
@@ -73,6 +61,7 @@ struct Service {
 
 async fn processor(options: &str, endpoint: &str) -> ResourceDetectionProcessor {
     let places = Places {
+        docker: endpoint.to_owned(),
         ec2: endpoint.to_owned(),
         gcp: endpoint.to_owned(),
         azure: endpoint.to_owned(),
@@ -252,6 +241,127 @@ async fn azure_is_asked_with_its_header_and_attributes_are_switched() {
 }
 
 #[tokio::test]
+async fn docker_is_asked_for_its_host_and_for_the_own_container() {
+    let endpoint = serve(vec![
+        ("get /info", r#"{"Name":"web-1","OSType":"linux","NCPU":2}"#),
+        (
+            "get /containers/7f/json",
+            r#"{"Name":"/shop","Image":"sha256:12","Config":{"Image":"registry:5000/shop:2"}}"#,
+        ),
+    ])
+    .await;
+    let host = [("host.name", "web-1"), ("os.type", "linux")];
+    let found = processor("detectors: [docker]", &endpoint.endpoint).await;
+    expect(&found.merged(), &host);
+    let options = "{docker: {resource_attributes: {
+        container.name: {enabled: true}, container.image.name: {enabled: true}, container.image.tags: {enabled: true}}}}";
+    let options: ResourceDetectionConfig = load(options).unwrap();
+    let switches = &options.docker.resource_attributes;
+    let found = docker::detect(switches, &endpoint.endpoint, Some("7f")).await;
+    let container = [
+        ("container.name", "shop"),
+        ("container.image.name", "registry:5000/shop"),
+        ("container.image.tags", "2"),
+    ];
+    expect(&found.unwrap(), &[&host[..], &container].concat());
+    let found = docker::detect(switches, &endpoint.endpoint, None).await;
+    expect(&found.unwrap(), &host);
+}
+
+#[test]
+fn the_own_container_is_told_by_cgroups_or_mounts() {
+    let id = "0123456789abcdef".repeat(4);
+    let docker = "718 700 254:0 /var/lib/docker/containers/ID/hostname /etc/hostname rw,relatime - ext4 /dev/vda rw";
+    let podman = "718 700 0:43 /containers/storage/overlay-containers/ID/userdata/hosts /etc/hosts rw - tmpfs tmpfs rw";
+    let elsewhere =
+        "718 700 254:0 /var/lib/docker/containers/ID /data rw,relatime - ext4 /dev/vda rw";
+    for (cgroup, mounts, is_pod, expected) in [
+        (
+            "0::/system.slice/docker-ID.scope",
+            "",
+            false,
+            Some(Some("docker")),
+        ),
+        ("0::/kubepods/besteffort/pod1/ID", docker, true, Some(None)),
+        ("0::/", docker, false, Some(Some("docker"))),
+        ("0::/", podman, false, Some(Some("podman"))),
+        ("0::/", docker, true, None),
+        ("0::/", elsewhere, false, None),
+        ("0::/", "rubbish\n\n1 2 3", false, None),
+        ("", "", false, None),
+    ] {
+        let (cgroup, mounts) = (cgroup.replace("ID", &id), mounts.replace("ID", &id));
+        let found = container::Own::of(&cgroup, &mounts, is_pod);
+        let found = found.map(|own| {
+            assert_eq!(own.id, id);
+            own.runtime
+        });
+        assert_eq!(found, expected, "{cgroup} {mounts}");
+    }
+}
+
+#[test]
+fn interfaces_that_lead_out_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let interface = |name: &str, files: &[(&str, &str)]| {
+        let folder = folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        for (file, text) in files {
+            std::fs::write(folder.join(file), format!("{text}\n")).unwrap();
+        }
+    };
+    let up = ("flags", "0x1003");
+    let mac = |mac| ("address", mac);
+    interface(
+        "lo",
+        &[("flags", "0x9"), ("ifindex", "1"), mac("00:00:00:00:00:00")],
+    );
+    interface("wg0", &[up, ("ifindex", "7"), mac("")]);
+    interface("eth0", &[up, ("ifindex", "2"), mac("02:fc:00:ab:00:05")]);
+    interface(
+        "eth1",
+        &[
+            ("flags", "0x1002"),
+            ("ifindex", "3"),
+            mac("02:fc:00:00:00:06"),
+        ],
+    );
+    interface("bonding_masters", &[]);
+    let own = [
+        ("127.0.0.1", "lo"),
+        ("10.0.0.9", "wg0"),
+        ("192.0.2.2", "eth0"),
+        ("192.0.2.3", "eth1"),
+        ("fe80::1", "eth0"),
+    ];
+    let own = own.map(|(address, name)| (address.parse().unwrap(), name.to_owned()));
+    let found = network::Network::of(folder.path(), own.to_vec());
+    expect(
+        &found.attributes(),
+        &[
+            ("host.ip", "192.0.2.2 fe80::1 10.0.0.9"),
+            ("host.mac", "02-FC-00-AB-00-05"),
+            ("host.interface", "eth0 wg0"),
+        ],
+    );
+    let nothing = network::Network::of(&folder.path().join("absent"), own.to_vec());
+    assert_eq!(nothing.attributes(), []);
+}
+
+#[test]
+fn the_second_cache_is_measured_in_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, level, size) in [("index0", "1", "32K"), ("index2", "2", "1024K")] {
+        let folder = folder.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("level"), level).unwrap();
+        std::fs::write(folder.join("size"), size).unwrap();
+    }
+    assert_eq!(system::second_cache(folder.path()), Some(1 << 20));
+    assert_eq!(system::second_cache(&folder.path().join("index0")), None);
+}
+
+#[tokio::test]
 async fn no_start_fails_for_a_service_that_is_absent_hangs_or_talks_rubbish() {
     let absent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let absent = format!("http://{}", absent.local_addr().unwrap());
@@ -267,11 +377,10 @@ async fn no_start_fails_for_a_service_that_is_absent_hangs_or_talks_rubbish() {
     ];
     let served = services.iter().map(|it| it.endpoint.as_str());
     for endpoint in served.chain([absent.as_str(), "http://127.0.0.1:1", "nonsense"]) {
-        let options =
-            "{detectors: [ec2, azure, system], timeout: 300ms, system: {hostname_sources: [os]}}";
+        let options = "{detectors: [docker, ec2, azure, system], timeout: 300ms, system: {hostname_sources: [os]}}";
         let processor = processor(options, endpoint).await;
         let found = pairs(&processor.merged());
-        assert_eq!(processor.failed.get(), 2, "{endpoint}: {found:?}");
+        assert_eq!(processor.failed.get(), 3, "{endpoint}: {found:?}");
         assert!(found.iter().any(|(key, _)| key == "host.name"), "{found:?}");
     }
     // Who answers everything is not Google's.
@@ -321,16 +430,8 @@ async fn what_is_detected_replaces_or_only_adds() {
     for (options, replaced) in [("", true), ("override: false,", false)] {
         let processor =
             processor(&format!("{{detectors: [system], {options} {system}}}"), "").await;
-        let mut batch = batch(1);
-        batch.profiles.update_resources(|resource| {
-            resource.attributes = vec![KeyValue::new("os.type", "mine"), KeyValue::new("a", "b")];
-            true
-        });
-        let keep = Keep::default();
-        processor.process(batch, &keep).await.unwrap();
-        let left = keep.0.into_inner().unwrap().remove(0);
-        let resource = left.model().resources[0].resource.clone().unwrap();
-        let found = pairs(&resource.attributes);
+        let before = vec![KeyValue::new("os.type", "mine"), KeyValue::new("a", "b")];
+        let found = pairs(&resource_after(&processor, batch_of(before)).await);
         let os = if replaced { "linux" } else { "mine" };
         assert_eq!(
             found[..2],

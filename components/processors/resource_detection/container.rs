@@ -1,0 +1,79 @@
+//! The container in which this process runs itself.
+
+use std::fs;
+
+use profcol_processes::{cgroup_in, container, is_container_id};
+use profcol_profile::{Attributes, KeyValue};
+
+use super::switches::{Known, Switches};
+
+pub(super) const ATTRIBUTES: Known = &[("container.id", true), ("container.runtime.name", true)];
+
+/// Files that runtimes mount into a container, from a folder of its own.
+const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    pub id: String,
+    pub runtime: Option<&'static str>,
+}
+
+/// Nothing, where it runs in none.
+pub(super) fn detect(switches: &Switches) -> Attributes {
+    let mut attributes = Attributes::new();
+    if let Some(own) = Own::find() {
+        attributes.push(KeyValue::new("container.id", own.id.as_str()));
+        let runtime = own
+            .runtime
+            .map(|it| KeyValue::new("container.runtime.name", it));
+        attributes.extend(runtime);
+    }
+    switches.apply(ATTRIBUTES, &mut attributes);
+    attributes
+}
+
+impl Own {
+    pub fn find() -> Option<Self> {
+        let read = |name| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
+        let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
+        Self::of(&read("cgroup"), &read("mountinfo"), is_pod)
+    }
+
+    /// In a namespace of cgroups its own path is hidden; then the mounts tell, but in a pod, where they are those of
+    /// the pod's first container.
+    pub(super) fn of(cgroup: &str, mounts: &str, is_pod: bool) -> Option<Self> {
+        let found = cgroup_in(cgroup).and_then(container);
+        if let Some(found) = found {
+            return Some(Self {
+                id: found.id.to_owned(),
+                runtime: found.runtime,
+            });
+        }
+        match is_pod {
+            true => None,
+            false => mounts.lines().find_map(Self::by_mount),
+        }
+    }
+
+    /// `/var/lib/docker/containers/<id>/hostname`, Podman's `…/overlay-containers/<id>/userdata/hostname`.
+    fn by_mount(line: &str) -> Option<Self> {
+        let mut fields = line.split(' ');
+        let (source, place) = (fields.nth(3)?, fields.next()?);
+        if !MOUNTED.contains(&place) {
+            return None;
+        }
+        let names: Vec<&str> = source.split('/').collect();
+        names.windows(2).find_map(|pair| {
+            let &[above, id] = pair else { return None };
+            let runtime = match above {
+                "containers" => "docker",
+                _ if above.ends_with("-containers") => "podman",
+                _ => return None,
+            };
+            is_container_id(id).then(|| Self {
+                id: id.to_owned(),
+                runtime: Some(runtime),
+            })
+        })
+    }
+}

@@ -1,0 +1,153 @@
+//! Runtimes of our own: their daemons, their files in one folder, and the containers that they run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{path, skip};
+
+const PROGRAMS: [&str; 9] = [
+    "busybox",
+    "containerd",
+    "ctr",
+    "docker",
+    "dockerd",
+    "lxc-start",
+    "podman",
+    "runc",
+    "tar",
+];
+
+/// Does a little again and again, so that it is sampled and others are not starved.
+pub const BUSY: [&str; 4] = [
+    "/bin/busybox",
+    "sh",
+    "-c",
+    "while :; do i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; /bin/busybox sleep 0.05; done",
+];
+
+pub struct Runtimes {
+    folder: tempfile::TempDir,
+    daemons: Vec<Child>,
+}
+
+impl Runtimes {
+    /// Without any daemon. None where they cannot run.
+    pub fn find() -> Option<Self> {
+        let lacks = PROGRAMS.iter().find(|program| !is_installed(program));
+        if let Some(program) = lacks {
+            skip(&format!("{program} is not installed"));
+            return None;
+        }
+        if std::fs::read_dir("/proc/1/fd").is_err() {
+            skip("containers need root");
+            return None;
+        }
+        let runtimes = Self {
+            daemons: Vec::new(),
+            folder: tempfile::tempdir().expect("a temporary folder"),
+        };
+        let programs = runtimes.folder("root/bin");
+        std::fs::copy("/bin/busybox", programs.join("busybox")).expect("busybox is there");
+        runtimes.pack("root");
+        Some(runtimes)
+    }
+
+    pub fn at(&self, name: &str) -> String {
+        path(&self.folder.path().join(name)).to_owned()
+    }
+
+    /// Of everything here.
+    pub fn all(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let folder = self.folder.path().join(name);
+        std::fs::create_dir_all(&folder).expect("made");
+        folder
+    }
+
+    /// The archive of a folder, to make an image of.
+    pub fn pack(&self, name: &str) -> String {
+        let (folder, archive) = (self.at(name), self.at(&format!("{name}.tar")));
+        output(Command::new("tar").args(["-C", &folder, "-cf", &archive, "."])).expect("packed");
+        archive
+    }
+
+    pub fn run(&mut self, program: &str, arguments: &[&str]) {
+        let log = std::fs::File::create(self.at(&format!("{program}.log"))).expect("made");
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn();
+        self.daemons.push(child.expect("it is installed"));
+    }
+
+    pub fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..600 {
+            if is_so(self) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("not so within 30 s: {what}\n{}", self.logs());
+    }
+
+    fn logs(&self) -> String {
+        let files = std::fs::read_dir(self.all()).into_iter().flatten();
+        let logs = files
+            .filter_map(|file| Some(file.ok()?.path()))
+            .filter(|path| path.extension().is_some_and(|end| end == "log"));
+        let texts = logs.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        texts.collect()
+    }
+}
+
+impl Drop for Runtimes {
+    fn drop(&mut self) {
+        self.remove_inner();
+        let _ = self.docker(&["rm", "--force", "web", "late", "outer", "profcol"]);
+        let _ = self.ctr(&["tasks", "kill", "--signal", "9", "demo"]);
+        let _ = self.ctr(&["tasks", "rm", "--force", "demo"]);
+        let _ = self.podman(&["rm", "--force", "--time", "0", "db"]);
+        let _ = self.lxc("lxc-stop", &["-k"]);
+        for daemon in self.daemons.iter_mut().rev() {
+            // They clean up after themselves when they are asked to end.
+            let _ = output(Command::new("kill").arg(daemon.id().to_string()));
+            let _ = daemon.wait();
+        }
+        // What they could not unmount would keep the folder.
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let ours = mounts
+            .lines()
+            .rev()
+            .filter_map(|line| line.split(' ').nth(1));
+        for mount in ours.filter(|mount| Path::new(mount).starts_with(self.all())) {
+            let _ = output(Command::new("umount").args(["--lazy", mount]));
+        }
+    }
+}
+
+fn is_installed(program: &str) -> bool {
+    let folders = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
+    folders
+        .iter()
+        .any(|folder| Path::new(folder).join(program).exists())
+}
+
+pub fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(text(&output.stderr)),
+    }
+}
+
+/// The whole number that a command says.
+pub fn number(said: Result<String, String>) -> u32 {
+    said.expect("it runs").trim().parse().expect("a number")
+}
