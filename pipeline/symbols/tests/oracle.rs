@@ -361,36 +361,65 @@ fn stripped_programs_have_the_names_of_whole_ones() {
     let folder = tempfile::tempdir().unwrap();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let path = |name: &str| folder.path().join(name);
-    let go = |name: &str, flags: &str| {
-        let mut go = Command::new("go");
-        let source = programs.join("shapes.go");
-        go.args(["build", "-trimpath", "-ldflags", flags, "-o"])
-            .arg(path(name));
-        succeeds(go.arg(source))
-    };
-    if go("go", "") && go("go-stripped", "-s -w") {
-        let addresses = addresses(&path("go")).unwrap();
-        let whole = ours(&path("go"), &addresses);
-        let stripped = ours(&path("go-stripped"), &addresses);
-        let mut with_line = 0;
-        for ((address, whole), stripped) in addresses.iter().zip(whole).zip(stripped) {
-            let [stripped] = &stripped[..] else {
-                panic!("{address:#x}: {stripped:?}");
-            };
-            // The linker adds to a name how the function is called.
-            let function = whole.last().unwrap().0.trim_end_matches(".abi0");
-            assert_eq!(function, stripped.0, "{address:#x}");
-            // The line is that of what is inlined there.
-            let innermost = &whole[0];
-            let is_same_file = innermost.1.trim_start_matches("./") == stripped.1;
-            with_line += usize::from(is_same_file && innermost.2 == stripped.2);
-        }
-        assert!(
-            with_line > addresses.len() * 9 / 10,
-            "{with_line} have the same line"
+    // Also with code of C in front, and position-independent.
+    for (number, mode) in ["", "-linkmode=external", "-buildmode=pie"]
+        .iter()
+        .enumerate()
+    {
+        let (whole, stripped) = (
+            path(&format!("go-{number}")),
+            path(&format!("bare-{number}")),
         );
-    } else {
-        skip("Go");
+        let build = |to: &Path, flags: &str| {
+            let mut go = Command::new("go");
+            let (build, link) = match mode.starts_with("-build") {
+                true => (*mode, ""),
+                false => ("-v", *mode),
+            };
+            go.args(["build", "-trimpath", build, "-ldflags"]);
+            go.arg(format!("{link} {flags}")).arg("-o").arg(to);
+            succeeds(go.arg(programs.join("shapes.go")))
+        };
+        if !build(&whole, "") || !build(&stripped, "-s -w") {
+            skip("Go");
+            break;
+        }
+        let addresses = addresses(&whole).unwrap();
+        let plain = |frames: &[Frame]| -> Vec<(String, String, u32)> {
+            let frames = frames.iter();
+            // The linker adds to a name how the function is called, DWARF where a path begins.
+            let frame = |(name, file, line, _): &Frame| {
+                let name = name.trim_end_matches(".abi0").to_owned();
+                (name, file.trim_start_matches("./").to_owned(), *line)
+            };
+            frames.map(frame).collect()
+        };
+        let (mut same, mut inlined, mut known) = (0, 0, 0);
+        let found = ours(&stripped, &addresses);
+        for ((address, whole), stripped) in
+            addresses.iter().zip(ours(&whole, &addresses)).zip(found)
+        {
+            let (whole, stripped) = (plain(&whole), plain(&stripped));
+            // What is of C has no name without a table of symbols.
+            if !whole[0].1.ends_with(".go") {
+                continue;
+            }
+            known += 1;
+            let outermost = |frames: &[(String, String, u32)]| frames.last().unwrap().0.clone();
+            assert_eq!(
+                outermost(&whole),
+                outermost(&stripped),
+                "{mode} {address:#x}"
+            );
+            if whole == stripped {
+                same += 1;
+                inlined += usize::from(whole.len() > 1);
+            } else {
+                println!("{address:#x}\n  whole    {whole:?}\n  stripped {stripped:?}");
+            }
+        }
+        println!("{mode}: {same} of {known} are the same, {inlined} with inlined calls");
+        assert!(same > known * 95 / 100 && inlined > 20);
     }
 
     let tool = |line: &str| {
