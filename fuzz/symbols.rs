@@ -1,18 +1,49 @@
-//! Names of addresses, of ELF files with symbol tables and DWARF. Whatever is in the file, the answer has a bounded number
-//! of frames, and is the same when everything was given up and read again.
+//! Names of addresses, of ELF files with symbol tables and DWARF, which are also their own `.dwo` files and what they have in
+//! common with others. Whatever is in the file, the answer has a bounded number of frames, and is the same when everything was
+//! given up and read again.
 
 #![no_main]
 
+use std::path::Path;
 use std::rc::Rc;
 
 use libfuzzer_sys::fuzz_target;
-use profcol_symbols::{Style, Symbols, demangle};
+use profcol_debuginfo::{CommonLink, Source};
+use profcol_symbols::{Companions, Style, Symbols, demangle};
 
 /// Addresses that are asked for, spread over what small programs have.
 const ADDRESSES: std::ops::Range<u64> = 0x1000..0x3000;
 
+struct Itself(Rc<Vec<u8>>);
+
+impl Itself {
+    fn found(&self) -> Option<Rc<dyn Source>> {
+        Some(self.0.clone())
+    }
+}
+
+impl Companions for Itself {
+    fn separate(&self, _: &dyn Source) -> Option<Rc<dyn Source>> {
+        None
+    }
+
+    fn common(&self, _: &CommonLink) -> Option<Rc<dyn Source>> {
+        self.found()
+    }
+
+    fn package(&self) -> Option<Rc<dyn Source>> {
+        self.found()
+    }
+
+    fn split(&self, _: &Path, _: &Path) -> Option<Rc<dyn Source>> {
+        self.found()
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
-    let Ok(mut symbols) = Symbols::read(Rc::new(data.to_vec()), || None, 1 << 20) else {
+    let file = Rc::new(data.to_vec());
+    let companions = Rc::new(Itself(Rc::clone(&file)));
+    let Ok(mut symbols) = Symbols::read(file, companions, 1 << 20) else {
         return;
     };
     for address in ADDRESSES.step_by(0x101) {

@@ -15,7 +15,7 @@ pub struct SymbolizeConfig {
     /// `all` names all that has an executable; `none` lets everything pass as it came, for places that name
     /// code themselves. Kernel and generated code has been named by the receiver.
     pub targets: Targets,
-    /// `short`: C++ without parameters and return types, Rust without hashes; `full`: with them; `none`: as the
+    /// `short`: C++ and D without parameters and return types, Rust without hashes; `full`: with them; `none`: as the
     /// linker sees it.
     pub demangle: Demangle,
     /// How long a batch waits for its names. After that it leaves as far as it is named; what was being read is

@@ -127,6 +127,22 @@ impl Own {
         }
     }
 
+    /// The function `landmark` of a library.
+    fn of_library(path: &str) -> Self {
+        let mut list = std::process::Command::new("nm");
+        let output = list.args(["-D", path]).output().unwrap();
+        let symbols = String::from_utf8(output.stdout).unwrap();
+        let mut lines = symbols.lines();
+        let address = lines.find_map(|it| it.strip_suffix(" T landmark"));
+        let id = profcol_debuginfo::build_id(&File::open(path).unwrap()).unwrap();
+        Self {
+            path: path.into(),
+            build_id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            mapping: Mapping::default(),
+            address: u64::from_str_radix(address.unwrap(), 16).unwrap(),
+        }
+    }
+
     fn offered(&self) -> Executable {
         Executable {
             build_id: BuildId::Gnu(self.build_id.clone()),
@@ -440,6 +456,46 @@ async fn a_file_of_a_debuginfod_server_names_code_when_it_has_come() {
 }
 
 #[tokio::test]
+async fn what_a_dwo_file_says_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (source, object, library) = (path("code.c"), path("code.o"), path("code.so"));
+    let code = "static inline __attribute__((always_inline)) int inner(int a) { return a * 7; }
+        int landmark(int a) { return inner(a); }";
+    fs::write(&source, code).unwrap();
+    let options = ["-O1", "-g", "-gsplit-dwarf", "-fPIC", "-Wl,--build-id"];
+    run(
+        "cc",
+        &[&options[..], &["-c", &source, "-o", &object]].concat(),
+    );
+    run(
+        "cc",
+        &[&options[..], &["-shared", &object, "-o", &library]].concat(),
+    );
+    let code = Own::of_library(&library);
+    for (has_dwo, frames) in [(true, 2), (false, 1)] {
+        if !has_dwo {
+            fs::remove_file(path("code.dwo")).unwrap();
+        }
+        let rig = Rig::new("{}");
+        rig.context.executables.offer(&code.offered());
+        let passed = rig.pass(code.native()).await;
+        let (name, _, file, line) = named(&passed).expect("it has a name");
+        assert_eq!(name, "landmark");
+        assert!(file.ends_with("code.c") && line > 0, "{file}:{line}");
+        let dictionary = &passed.model().dictionary;
+        let location = dictionary.locations.get(LocationIdx::new(1));
+        assert_eq!(location.lines.len(), frames, "with a .dwo file: {has_dwo}");
+        rig.finish().await;
+    }
+}
+
+fn run(tool: &str, words: &[&str]) {
+    let status = std::process::Command::new(tool).args(words).status();
+    assert!(status.unwrap().success(), "{tool} {words:?}");
+}
+
+#[tokio::test]
 async fn lines_follow_when_the_debug_file_has_come() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -448,26 +504,10 @@ async fn lines_follow_when_the_debug_file_has_come() {
     let build = ["-g", "-shared", "-fPIC", "-Wl,--build-id", "-o", &library];
     let build = [&build[..], &[&source]].concat();
     let split = ["--only-keep-debug", &library, &debug];
-    for (tool, words) in [
-        ("cc", &build[..]),
-        ("objcopy", &split),
-        ("strip", &[&library]),
-    ] {
-        let status = std::process::Command::new(tool).args(words).status();
-        assert!(status.unwrap().success(), "{tool} {words:?}");
-    }
-    let mut list = std::process::Command::new("nm");
-    let output = list.args(["-D", &library]).output().unwrap();
-    let symbols = String::from_utf8(output.stdout).unwrap();
-    let mut lines = symbols.lines();
-    let address = lines.find_map(|it| it.strip_suffix(" T landmark"));
-    let id = profcol_debuginfo::build_id(&File::open(&library).unwrap()).unwrap();
-    let code = Own {
-        path: library.into(),
-        build_id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
-        mapping: Mapping::default(),
-        address: u64::from_str_radix(address.unwrap(), 16).unwrap(),
-    };
+    run("cc", &build);
+    run("objcopy", &split);
+    run("strip", &[&library]);
+    let code = Own::of_library(&library);
     let body = fs::read(&debug).unwrap();
     let url = debuginfod::tests::serve(move |path, stream| {
         assert!(path.ends_with("/debuginfo"), "{path}");

@@ -123,9 +123,10 @@ impl Symbols {
         if frames
             .last()
             .is_none_or(|outermost| outermost.name.is_empty())
-            && let Some(frame) = self.go.as_ref().and_then(|go| go.find(address))
+            && let Some(go) = &self.go
+            && let found @ [_, ..] = &go.find(address)[..]
         {
-            frames = vec![frame];
+            frames = found.to_vec();
         }
         // Of two the one that begins later: the other's size may not be known.
         let found = self

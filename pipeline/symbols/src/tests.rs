@@ -2,13 +2,16 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use crate::{Frame, Symbols};
+use profcol_debuginfo::{CommonLink, Source};
+
+use crate::{Companions, Frame, Symbols};
 
 const CODE: u64 = 0x1000;
 
@@ -244,8 +247,62 @@ fn bombs_are_not_unpacked() {
     }
 }
 
+/// A file that is also its own `.dwo` file, its package, and what it has in common with others.
+struct Itself(Rc<Vec<u8>>);
+
+impl Companions for Itself {
+    fn separate(&self, _: &dyn Source) -> Option<Rc<dyn Source>> {
+        None
+    }
+
+    fn common(&self, _: &CommonLink) -> Option<Rc<dyn Source>> {
+        Some(self.0.clone())
+    }
+
+    fn package(&self) -> Option<Rc<dyn Source>> {
+        Some(self.0.clone())
+    }
+
+    fn split(&self, _: &Path, _: &Path) -> Option<Rc<dyn Source>> {
+        Some(self.0.clone())
+    }
+}
+
+/// Those that the fuzzer begins with: it finds its way from what is read of them.
+#[test]
+fn seeds_are_read_and_damage_to_them_does_no_harm() {
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/symbols");
+    for (seed, inlined) in [
+        ("split-4.so", "inner"),
+        ("split-5.so", "inner"),
+        ("package-5.so", "inner"),
+        ("go.so", "main.inner"),
+    ] {
+        let whole = std::fs::read(seeds.join(seed)).unwrap();
+        let find = |file: Vec<u8>| {
+            let file = Rc::new(file);
+            let companions = Rc::new(Itself(Rc::clone(&file)));
+            let mut symbols = Symbols::read(file, companions, 1 << 20).ok()?;
+            let found = (0x1000..0x3000).step_by(97);
+            let found: Vec<_> = found.filter_map(|it| symbols.find(it).ok()).collect();
+            assert!(found.iter().all(|frames| frames.len() <= 256), "{seed}");
+            Some(found)
+        };
+        let found = find(whole.clone()).unwrap();
+        let has_it =
+            |frames: &Vec<Frame>| matches!(&frames[..], [inner, _] if inner.name == inlined);
+        assert!(found.iter().any(has_it), "{seed}: {found:?}");
+        for at in (0..whole.len()).step_by(whole.len() / 200) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0xff;
+            // Any answer is right.
+            let _any = find(damaged);
+        }
+    }
+}
+
 /// A real program.
-fn program(folder: &tempfile::TempDir) -> std::path::PathBuf {
+fn program(folder: &tempfile::TempDir) -> PathBuf {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/shapes.cc");
     let program = folder.path().join("shapes");
     let mut compiler = Command::new("g++");

@@ -118,9 +118,12 @@ mod tests {
         check("$s4main3fooyyF", None, None);
         check("_Dmain", Some("D main"), Some("D main"));
         check(
-            "_D3std5stdio__T7writelnTAyaTiZQoFNfQjiZv",
-            Some("std.stdio.writeln!(immutable(char)[], int).writeln(immutable(char)[], int)"),
-            Some("std.stdio.writeln!(immutable(char)[], int).writeln"),
+            "_D3std3utf__T9toUTFImplTAywTAxaZQtFNaNbNfMQoZQv",
+            Some(
+                "std.utf.toUTFImpl!(immutable(dchar)[], const(char)[])\
+                 .toUTFImpl(scope const(char)[])",
+            ),
+            Some("std.utf.toUTFImpl!(immutable(dchar)[], const(char)[]).toUTFImpl"),
         );
         check("_D3std5stdio6writef", None, None);
         check("_Dsomething", None, None);

@@ -8,14 +8,19 @@
 //! cutab      of each unit, where the names of its files are
 //! ```
 //!
-//! What was inlined where stands elsewhere, in data that only the program itself finds: the function
-//! around it has the line.
+//! What is inlined where stands beside the table, since version 1.20 as it is read here: of each function
+//! a stream that says which of its calls an address is in, and of each call the name and an
+//! address with the line where it is called. Without it the function around has the line.
+
+mod module;
 
 use std::rc::Rc;
 
 use gimli::Reader;
 use profcol_debuginfo::Refused;
-use profcol_debuginfo::elf::LE;
+use profcol_debuginfo::elf::{LE, has_data};
+
+use self::module::Module;
 
 use crate::Frame;
 use crate::image::Image;
@@ -30,6 +35,13 @@ const MAGIC_1_20: u32 = 0xffff_fff1;
 const READS: u64 = 1 << 20;
 /// By how much the code of a program without C may end before its section.
 const PADDING: u64 = 256;
+/// Calls that are inlined in each other.
+const MAX_FRAMES: usize = 256;
+/// Of the streams of a function, the one with its inlined calls; and of its data, that about them.
+const INLINED_STREAM: u64 = 2;
+const INLINED_DATA: u64 = 3;
+/// What is said of one inlined call.
+const CALL: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -51,21 +63,39 @@ pub struct GoTable {
     files: u64,
     streams: u64,
     functions: u64,
+    inlined: Option<Inlined>,
+}
+
+/// A section, and from where in it on functions have their calls.
+struct Inlined {
+    section: Rc<Section>,
+    start: u64,
+}
+
+/// A function with the streams of its code.
+struct Function {
+    record: u64,
+    start_line: u32,
+    files: u64,
+    lines: u64,
+    unit: u64,
+    /// The stream, and where the calls are.
+    calls: Option<(u64, u64)>,
 }
 
 impl GoTable {
     /// `None` where there is none, or it is not of a version that is known.
     pub fn read(image: &Image) -> Result<Option<Self>, Refused> {
         let mut found = NAMES.iter().filter_map(|name| image.elf.find(name));
-        let Some(section) = found.next() else {
+        let Some(header) = found.next() else {
             return Ok(None);
         };
-        let section = image.section(section)?;
+        let section = image.section(header)?;
         image.fuel.fill(READS);
-        Ok(Self::parse(image, section))
+        Ok(Self::parse(image, section, header.sh_addr.get(LE)))
     }
 
-    fn parse(image: &Image, section: Rc<Section>) -> Option<Self> {
+    fn parse(image: &Image, section: Rc<Section>, address: u64) -> Option<Self> {
         let mut view = section.view();
         let version = match view.read_u32().ok()? {
             MAGIC_1_16 => Version::Go1_16,
@@ -96,10 +126,20 @@ impl GoTable {
             functions: word()?,
             fuel: image.fuel.clone(),
             section,
+            inlined: None,
+        };
+        let names = address.wrapping_add(table.names);
+        let module = match version {
+            Version::Go1_20 => Module::find(image, address, names),
+            Version::Go1_16 | Version::Go1_18 => None,
         };
         if text == 0 && version != Version::Go1_16 {
-            table.text = table.start_of_code(image)?;
+            table.text = match &module {
+                Some(module) => module.text,
+                None => table.start_of_code(image)?,
+            };
         }
+        table.inlined = module.and_then(|module| Inlined::find(image, module.inlined));
         Some(table)
     }
 
@@ -112,8 +152,13 @@ impl GoTable {
         (rest < PADDING).then(|| section.sh_addr.get(LE))
     }
 
-    pub fn find(&self, address: u64) -> Option<Frame> {
+    /// The frames at an address, the innermost first; empty where it is not known.
+    pub fn find(&self, address: u64) -> Vec<Frame> {
         self.fuel.fill(READS);
+        self.frames(address).unwrap_or_default()
+    }
+
+    fn frames(&self, address: u64) -> Option<Vec<Frame>> {
         let target = address.checked_sub(self.text)?;
         let (mut low, mut high) = (0, self.count);
         while low < high {
@@ -128,34 +173,86 @@ impl GoTable {
         if low == self.count && self.entry(self.count)?.0 <= target {
             return None;
         }
+        let function = self.function(record)?;
+        let name = self.text(
+            self.names,
+            self.u32(self.functions, function.record)?.into(),
+        )?;
+        let mut frames = Vec::new();
+        let mut at = target - start;
+        while let Some((name, start_line, called_at)) = self.inlined_call(&function, at)
+            && frames.len() + 1 < MAX_FRAMES
+        {
+            frames.push(self.frame(&function, name, start_line, at));
+            at = called_at;
+        }
+        frames.push(self.frame(&function, name, function.start_line, at));
+        Some(frames)
+    }
+
+    fn function(&self, record: u64) -> Option<Function> {
         let head = if self.version == Version::Go1_16 {
             8
         } else {
             4
         };
-        let field = |number: u64| self.u32(self.functions, record.checked_add(head + 4 * number)?);
-        let name = self.text(self.names, field(0)?.into())?;
-        let value = |number| self.value(field(number)?.into(), target - start);
-        // Behind the end of its code is padding, up to the next function.
-        let line = u32::try_from(value(5)?).ok();
-        let file = value(4).and_then(|file| {
-            let unit = u64::from(field(7)?);
-            let place = unit
-                .checked_add(u64::try_from(file).ok()?)?
-                .checked_mul(4)?;
-            self.text(self.files, self.u32(self.units, place)?.into())
-        });
+        let record = record.checked_add(head)?;
+        let field = |number: u64| self.u32(self.functions, record.checked_add(4 * number)?);
         let start_line = match self.version {
             Version::Go1_20 => field(8).unwrap_or(0),
             Version::Go1_16 | Version::Go1_18 => 0,
         };
-        Some(Frame {
+        // Behind the record, streams and data of each kind; the last of its bytes counts the data.
+        let calls = || {
+            self.inlined.as_ref()?;
+            let (streams, data) = (u64::from(field(6)?), field(9)? >> 24);
+            let is_there = streams > INLINED_STREAM && u64::from(data) > INLINED_DATA;
+            let stream = field(10 + INLINED_STREAM).filter(|_| is_there)?;
+            let calls = field(streams.checked_add(10 + INLINED_DATA)?);
+            Some((stream.into(), calls.filter(|&it| it != u32::MAX)?.into()))
+        };
+        Some(Function {
+            record,
+            start_line,
+            files: field(4)?.into(),
+            lines: field(5)?.into(),
+            unit: field(7)?.into(),
+            calls: calls(),
+        })
+    }
+
+    fn frame(&self, function: &Function, name: String, start_line: u32, at: u64) -> Frame {
+        // Behind the end of its code is padding, up to the next function.
+        let line = self.value(function.lines, at);
+        let line = line.and_then(|line| u32::try_from(line).ok());
+        let file = self.value(function.files, at).and_then(|file| {
+            let place = function.unit.checked_add(u64::try_from(file).ok()?)?;
+            let place = self.u32(self.units, place.checked_mul(4)?)?;
+            self.text(self.files, place.into())
+        });
+        Frame {
             name: name.into(),
             file: file.unwrap_or_default().into(),
             line: line.unwrap_or(0),
             column: 0,
             start_line,
-        })
+        }
+    }
+
+    /// The innermost inlined call there: its name, where it is declared, and an address with the line of
+    /// the call.
+    fn inlined_call(&self, function: &Function, at: u64) -> Option<(String, u32, u64)> {
+        let (stream, calls) = function.calls?;
+        let number = u64::try_from(self.value(stream, at)?).ok()?;
+        let inlined = self.inlined.as_ref()?;
+        let place = inlined.start.checked_add(calls)?;
+        let place = place.checked_add(number.checked_mul(CALL)?)?;
+        let mut call = inlined.section.view();
+        call.skip(usize::try_from(place).ok()?).ok()?;
+        let mut field = || call.read_u32().ok();
+        let (_kind, name, called_at, start_line) = (field()?, field()?, field()?, field()?);
+        let name = self.text(self.names, name.into())?;
+        Some((name, start_line, called_at.into()))
     }
 
     /// Start of a function, counted from the code, and offset of its record.
@@ -223,5 +320,23 @@ impl GoTable {
 
     pub fn forget_blocks(&self) {
         self.section.forget_blocks();
+        if let Some(inlined) = &self.inlined {
+            inlined.section.forget_blocks();
+        }
+    }
+}
+
+impl Inlined {
+    /// In the section that has this address.
+    fn find(image: &Image, address: u64) -> Option<Self> {
+        let mut sections = image.elf.sections.iter();
+        let found = sections.find(|it| {
+            let start = address.wrapping_sub(it.sh_addr.get(LE));
+            has_data(it) && it.sh_addr.get(LE) > 0 && start < it.sh_size.get(LE)
+        })?;
+        Some(Self {
+            section: image.section(found).ok()?,
+            start: address - found.sh_addr.get(LE),
+        })
     }
 }

@@ -1,0 +1,122 @@
+//! What Go's runtime knows of the program: the words of `runtime.moduledata`, which the linker filled in.
+//!
+//! The table of functions says neither where the code begins nor where it is told what is inlined. In
+//! position-independent programs the words stand in relocations, and are added to where it is loaded.
+
+use gimli::Reader;
+use object::elf::{Rela64, SHF_WRITE, SHT_RELA};
+use object::{LittleEndian, pod};
+use profcol_debuginfo::elf::{LE, SectionHeader, has_data};
+
+use crate::image::Image;
+
+/// Those of versions since 1.20: what is behind them differs.
+const WORDS: usize = 41;
+const TABLE: usize = 0;
+const NAMES: usize = 1;
+const TEXT: usize = 22;
+const INLINED: usize = 40;
+/// What is read at once.
+const PIECE: usize = 16 << 10;
+/// Data and relocations that are searched.
+const MOST: usize = 64 << 20;
+/// Places that look like it.
+const MAX_LIKE: usize = 8;
+
+pub struct Module {
+    /// Where the code begins.
+    pub text: u64,
+    /// Where functions say what is inlined in them.
+    pub inlined: u64,
+}
+
+impl Module {
+    /// Of the program with its table, and the names in it, at these addresses.
+    pub fn find(image: &Image, table: u64, names: u64) -> Option<Self> {
+        let words = written(image, table, names).or_else(|| relocated(image, table, names))?;
+        Some(Self {
+            text: words[TEXT],
+            inlined: words[INLINED],
+        })
+    }
+}
+
+type Words = [u64; WORDS];
+
+/// Newer versions have a section for it.
+fn written(image: &Image, table: u64, names: u64) -> Option<Words> {
+    let sections = image.elf.sections.iter().filter(|it| has_data(it));
+    let writable = sections.filter(|it| it.sh_flags.get(LE) & u64::from(SHF_WRITE) != 0);
+    let mut likely: Vec<&SectionHeader> = writable.collect();
+    likely.sort_by_key(|it| image.elf.name(it) != b".go.module");
+    let mut left = MOST;
+    for section in likely {
+        let section = image.section(section).ok()?;
+        let mut view = section.view();
+        while view.len() >= size_of::<Words>() && left > 0 {
+            let mut piece = vec![0; view.len().min(PIECE)];
+            left = left.saturating_sub(piece.len());
+            view.clone().read_slice(&mut piece).ok()?;
+            let (pieces, _) = piece.as_chunks::<8>();
+            let place = pieces.windows(2).position(|pair| {
+                matches!(pair, [first, second]
+                    if u64::from_le_bytes(*first) == table && u64::from_le_bytes(*second) == names)
+            });
+            if let Some(place) = place {
+                view.skip(place * 8).ok()?;
+                let mut words = [0; WORDS];
+                for word in &mut words {
+                    *word = view.read_u64().ok()?;
+                }
+                return Some(words);
+            }
+            // The second word may be behind the end of what was read.
+            view.skip(piece.len().saturating_sub(8).max(8)).ok()?;
+        }
+    }
+    None
+}
+
+fn relocated(image: &Image, table: u64, names: u64) -> Option<Words> {
+    let mut like: Vec<(u64, Words)> = Vec::new();
+    each_relocation(image, |at, value| {
+        if value == table && like.len() < MAX_LIKE {
+            like.push((at, [0; WORDS]));
+        }
+    })?;
+    each_relocation(image, |at, value| {
+        for (start, words) in &mut like {
+            let word = usize::try_from(at.wrapping_sub(*start) / 8).ok();
+            if let Some(word) = word.and_then(|it| words.get_mut(it)) {
+                *word = value;
+            }
+        }
+    })?;
+    let mut found = like.into_iter().map(|(_, words)| words);
+    found.find(|words| words[TABLE] == table && words[NAMES] == names)
+}
+
+/// Calls `note` with the place and the value of each.
+fn each_relocation(image: &Image, mut note: impl FnMut(u64, u64)) -> Option<()> {
+    type Relocation = Rela64<LittleEndian>;
+    let mut left = MOST;
+    let sections = image.elf.sections.iter();
+    for section in sections.filter(|it| it.sh_type.get(LE) == SHT_RELA && has_data(it)) {
+        let section = image.section(section).ok()?;
+        let mut view = section.view();
+        while view.len() >= size_of::<Relocation>() && left > 0 {
+            let count = view.len().min(PIECE) / size_of::<Relocation>();
+            let mut piece = vec![0; count * size_of::<Relocation>()];
+            left = left.saturating_sub(piece.len());
+            view.read_slice(&mut piece).ok()?;
+            let (relocations, _) = pod::slice_from_bytes::<Relocation>(&piece, count).ok()?;
+            for relocation in relocations {
+                note(
+                    relocation.r_offset.get(LE),
+                    relocation.r_addend.get(LE) as u64,
+                );
+            }
+        }
+    }
+    Some(())
+}
