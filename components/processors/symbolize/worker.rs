@@ -158,7 +158,7 @@ impl Library {
             Unresolved::TooMuchWork => Reason::TooMuchWork,
         })?;
         let frame = |found: profcol_symbols::Frame| {
-            let system_name: Arc<str> = found.name.into();
+            let system_name = found.name;
             let name = style.and_then(|style| demangle(&system_name, style));
             Frame {
                 name: name.map_or_else(|| Arc::clone(&system_name), Arc::from),

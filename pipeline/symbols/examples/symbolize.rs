@@ -14,14 +14,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = arguments.pop().ok_or("which file?")?;
     let mut symbols = Symbols::read(Rc::new(File::open(path)?), || None, 1 << 30)?;
     let mut output = BufWriter::new(std::io::stdout().lock());
-    for address in std::io::stdin().lock().lines() {
-        let address = u64::from_str_radix(address?.trim_start_matches("0x"), 16)?;
+    let mut input = std::io::stdin().lock();
+    let mut line = String::new();
+    while input.read_line(&mut line)? > 0 {
+        let address = u64::from_str_radix(line.trim_end().trim_start_matches("0x"), 16)?;
         for frame in symbols.find(address).unwrap_or_default() {
             let shown = match is_plain {
                 true => None,
                 false => demangle(&frame.name, Style::Full),
             };
-            let name = shown.unwrap_or(frame.name);
+            let name = shown.as_deref().unwrap_or(&frame.name);
             writeln!(
                 output,
                 "{name}\n{}:{}:{}",
@@ -29,6 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             )?;
         }
         writeln!(output)?;
+        line.clear();
     }
     Ok(())
 }

@@ -150,7 +150,7 @@ impl GoTable {
             Version::Go1_16 | Version::Go1_18 => 0,
         };
         Some(Frame {
-            name,
+            name: name.into(),
             file: file.unwrap_or_default().into(),
             line: line.unwrap_or(0),
             column: 0,

@@ -14,7 +14,7 @@ use crate::table::SymbolTable;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// As the linker sees it; empty where only the line is known.
-    pub name: String,
+    pub name: Arc<str>,
     pub file: Arc<str>,
     pub line: u32,
     pub column: u32,
@@ -127,8 +127,12 @@ impl Symbols {
             frames = vec![frame];
         }
         // Of two the one that begins later: the other's size may not be known.
-        let found = self.tables.iter().filter_map(|table| table.find(address));
-        let name = found.max_by_key(|(start, _)| *start).map(|(_, name)| name);
+        let found = self
+            .tables
+            .iter()
+            .filter_map(|table| Some((table.find(address)?, table)));
+        let nearest = found.max_by_key(|(row, _)| row.address);
+        let name = nearest.and_then(|(row, table)| table.name(row));
         match (frames.last_mut(), name) {
             // The linker's name says more than that of an entry, which may be without its scope.
             (Some(outermost), Some(name)) => outermost.name = name,
@@ -158,6 +162,7 @@ impl Symbols {
         self.forget_blocks();
         while self.weight() > limit {
             if !self.debug.as_mut().is_some_and(DebugInfo::forget_oldest) {
+                self.tables.iter().for_each(SymbolTable::forget_names);
                 return;
             }
         }

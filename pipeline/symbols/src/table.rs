@@ -1,6 +1,9 @@
 //! The symbol table, as far as it names code.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use gimli::Reader;
 use object::elf::{
@@ -27,12 +30,20 @@ const READS: u64 = 1 << 20;
 pub struct SymbolTable {
     rows: Vec<Row>,
     names: Rc<Section>,
+    known: RefCell<Known>,
     fuel: crate::view::Fuel,
 }
 
+/// Names that were read, by where they stand.
+#[derive(Default)]
+struct Known {
+    names: HashMap<u32, Arc<str>>,
+    weight: usize,
+}
+
 #[derive(Clone, Copy)]
-struct Row {
-    address: u64,
+pub struct Row {
+    pub address: u64,
     /// 0 where it is not known; at most this where it is larger.
     size: u32,
     name: u32,
@@ -54,27 +65,47 @@ impl SymbolTable {
             if !rows.is_empty() {
                 let names = image.section(names)?;
                 let fuel = image.fuel.clone();
-                return Ok(Some(Self { rows, names, fuel }));
+                return Ok(Some(Self {
+                    rows,
+                    names,
+                    known: RefCell::default(),
+                    fuel,
+                }));
             }
         }
         Ok(None)
     }
 
-    /// Start and name of the function with this address.
-    pub fn find(&self, address: u64) -> Option<(u64, String)> {
+    /// The function with this address.
+    pub fn find(&self, address: u64) -> Option<Row> {
         let after = self.rows.partition_point(|row| row.address <= address);
         let row = self.rows.get(after.checked_sub(1)?)?;
-        if row.size > 0 && address - row.address >= u64::from(row.size) {
-            return None;
+        let is_behind = row.size > 0 && address - row.address >= u64::from(row.size);
+        (!is_behind).then_some(*row)
+    }
+
+    pub fn name(&self, row: Row) -> Option<Arc<str>> {
+        let mut known = self.known.borrow_mut();
+        if let Some(name) = known.names.get(&row.name) {
+            return Some(Arc::clone(name));
         }
         self.fuel.fill(READS);
-        let name = self.names.view().text_at(row.name as usize);
-        name.filter(|name| !name.is_empty())
-            .map(|name| (row.address, name))
+        let name: Arc<str> = self.names.view().text_at(row.name as usize)?.into();
+        if name.is_empty() {
+            return None;
+        }
+        known.weight += size_of::<(u32, Arc<str>)>() + 2 * size_of::<usize>() + name.len();
+        known.names.insert(row.name, Arc::clone(&name));
+        Some(name)
     }
 
     pub fn weight(&self) -> usize {
-        self.rows.capacity() * size_of::<Row>() + self.names.weight()
+        let rows = self.rows.capacity() * size_of::<Row>();
+        rows + self.names.weight() + self.known.borrow().weight
+    }
+
+    pub fn forget_names(&self) {
+        self.known.take();
     }
 
     pub fn forget_blocks(&self) {

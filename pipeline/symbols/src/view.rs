@@ -14,8 +14,10 @@ use std::rc::Rc;
 use gimli::{Error, LittleEndian, Reader, ReaderOffsetId, Result};
 use profcol_debuginfo::Source;
 
-/// What is read of a file at once.
-const BLOCK: usize = 32 << 10;
+/// What is read of a file at once where nobody was before: names stand anywhere.
+const BLOCK: usize = 4 << 10;
+/// And up to this much where somebody goes along.
+const LONGEST_BLOCK: usize = 64 << 10;
 /// Blocks of one section that are held: who reads entries goes along one place and jumps to another.
 const HELD: usize = 4;
 /// No name or path is longer.
@@ -57,6 +59,16 @@ impl Fuel {
 struct Block {
     start: usize,
     bytes: Vec<u8>,
+}
+
+impl Block {
+    fn end(&self) -> usize {
+        self.start + self.bytes.len()
+    }
+
+    fn has(&self, at: usize) -> bool {
+        (self.start..self.end()).contains(&at)
+    }
 }
 
 pub struct Section {
@@ -140,12 +152,14 @@ impl Section {
         };
         let start = at / BLOCK * BLOCK;
         let mut held = self.held.borrow_mut();
-        if let Some(place) = held.iter().position(|block| block.start == start) {
+        if let Some(place) = held.iter().position(|block| block.has(at)) {
             let block = held.remove(place);
             held.push(Rc::clone(&block));
             return Some(block);
         }
-        let mut bytes = vec![0; length.checked_sub(start)?.min(BLOCK)];
+        let before = held.iter().find(|block| block.end() == start);
+        let size = before.map_or(BLOCK, |block| (block.bytes.len() * 2).min(LONGEST_BLOCK));
+        let mut bytes = vec![0; length.checked_sub(start)?.min(size)];
         let from = offset.checked_add(start as u64)?;
         source.read_at(&mut bytes, from).ok()?;
         let block = Rc::new(Block { start, bytes });
@@ -187,6 +201,26 @@ impl View {
         let mut view = self.clone();
         view.skip(offset).ok()?;
         view.read_null_terminated_slice().ok()?.text()
+    }
+
+    /// So many bytes, that far from the start. Each burns as much as a read.
+    pub fn bytes(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
+        let mut view = self.clone();
+        view.skip(offset).ok()?;
+        if length > view.len() {
+            return None;
+        }
+        self.section.fuel.burn(length as u64)?;
+        let mut bytes = vec![0; length];
+        match &self.section.content {
+            // Past the blocks: who reads that much seldom comes again.
+            Content::InFile { source, offset, .. } => {
+                let from = offset.checked_add(view.start as u64)?;
+                source.read_at(&mut bytes, from).ok()?;
+            }
+            Content::InMemory(_) => view.read_slice(&mut bytes).ok()?,
+        }
+        Some(bytes)
     }
 
     pub fn fuel(&self) -> &Fuel {

@@ -114,7 +114,7 @@ fn ours(file: &Path, addresses: &[u64]) -> Vec<Vec<Frame>> {
         .map(|&address| match symbols.find(address) {
             Ok(frames) => frames
                 .into_iter()
-                .map(|it| (it.name, it.file.to_string(), it.line, it.column))
+                .map(|it| (it.name.to_string(), it.file.to_string(), it.line, it.column))
                 .collect(),
             Err(_) => vec![frame("??", "??:0:0")],
         });

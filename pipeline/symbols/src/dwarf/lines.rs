@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use gimli::{AttributeValue, ColumnType, Dwarf, LineProgramHeader, Unit};
+use gimli::{
+    AttributeValue, ColumnType, DebugLine, DebugLineOffset, Dwarf, EndianSlice, Format,
+    LineProgramHeader, LittleEndian, Unit,
+};
 
 use crate::view::View;
 
 /// Rows of one unit: those of whole programs that were optimised when they were linked.
 const MAX_ROWS: usize = 4 << 20;
+/// Bytes of one unit's program: with less than eight for each row the rows end first.
+const MAX_PROGRAM: usize = 32 << 20;
 /// Files of one unit.
 const MAX_FILES: u64 = 1 << 16;
 
@@ -41,14 +46,20 @@ impl Lines {
     pub fn read(dwarf: &Dwarf<View>, unit: &Unit<View>) -> Self {
         let mut lines = Self::default();
         if let Some(program) = &unit.line_program {
-            lines.files = files(dwarf, unit, program.header());
-            let _damage = lines.gather(program.clone());
+            let header = program.header();
+            lines.files = files(dwarf, unit, header);
+            // It is run over from end to end: in one piece that is much faster than through blocks.
+            if let Some(bytes) = whole(dwarf, header) {
+                let _damage = lines.gather(&bytes, header.address_size());
+            }
         }
         lines.rows.shrink_to_fit();
         lines
     }
 
-    fn gather(&mut self, program: gimli::IncompleteLineProgram<View>) -> gimli::Result<()> {
+    fn gather(&mut self, program: &[u8], address_size: u8) -> gimli::Result<()> {
+        let program = DebugLine::from(EndianSlice::new(program, LittleEndian));
+        let program = program.program(DebugLineOffset(0), address_size, None, None)?;
         let mut rows = program.rows();
         // Sequences come in any order, and those of functions that the linker dropped with the others.
         let mut sequences: Vec<(u64, u64, std::ops::Range<usize>)> = Vec::new();
@@ -133,6 +144,17 @@ impl Lines {
         let files: usize = self.files.iter().map(|file| file.len() + 32).sum();
         self.rows.capacity() * size_of::<Row>() + files
     }
+}
+
+/// A program with its header, as it stands in the file.
+fn whole(dwarf: &Dwarf<View>, header: &LineProgramHeader<View>) -> Option<Vec<u8>> {
+    let length = match header.format() {
+        Format::Dwarf32 => 4,
+        Format::Dwarf64 => 12,
+    };
+    let length = header.unit_length().checked_add(length)?;
+    let section = gimli::Section::reader(&dwarf.debug_line);
+    section.bytes(header.offset().0, length.min(MAX_PROGRAM))
 }
 
 fn clamp(number: u64) -> u32 {

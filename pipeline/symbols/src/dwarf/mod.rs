@@ -123,7 +123,7 @@ impl DebugInfo {
         let lines = unit.lines(&self.dwarf);
         let mut place = lines.find(address).unwrap_or_default();
         for scope in scopes.at(address).take(MAX_FRAMES) {
-            let name = self.name(number, scope.entry);
+            let name = self.name(number, unit, scope.entry);
             let file = std::mem::take(&mut place.file);
             frames.push(Frame {
                 name: name.text,
@@ -139,8 +139,16 @@ impl DebugInfo {
         true
     }
 
-    fn name(&mut self, unit: u32, entry: usize) -> Name {
-        names::name(&self.dwarf, &self.index, &mut self.units, unit, entry)
+    fn name(&mut self, number: u32, unit: &Unit, entry: usize) -> Name {
+        if let Some(known) = unit.name(entry) {
+            return known;
+        }
+        let name = names::name(&self.dwarf, &self.index, &mut self.units, number, entry);
+        // What was given up would be taken for all there is.
+        if !self.is_exhausted() {
+            unit.note_name(entry, name.clone());
+        }
+        name
     }
 
     /// Whether so much had to be read for the last address that it was given up.

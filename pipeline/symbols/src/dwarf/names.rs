@@ -1,5 +1,7 @@
 //! The name of a function, which may stand at another entry than its code.
 
+use std::sync::Arc;
+
 use gimli::{AttributeValue, DebugInfoOffset, Dwarf, UnitOffset};
 
 use super::index::Index;
@@ -9,10 +11,10 @@ use crate::view::View;
 /// From an inlined call over its origin and its declaration to where it is declared takes three.
 const MAX_STEPS: usize = 16;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Name {
     /// As the linker sees it, where that is written; empty where there is none.
-    pub text: String,
+    pub text: Arc<str>,
     /// Where the function is declared.
     pub line: u32,
 }
@@ -42,10 +44,8 @@ pub fn name(
             break;
         };
         let text = |value| {
-            dwarf
-                .attr_string(unit, value)
-                .ok()
-                .and_then(|text| text.text())
+            let text = dwarf.attr_string(unit, value).ok()?.text()?;
+            Some(Arc::<str>::from(text))
         };
         let mut linkage = None;
         let mut plain = None;

@@ -9,6 +9,7 @@ use gimli::{Dwarf, Section as _};
 use super::functions::Functions;
 use super::index::Index;
 use super::lines::Lines;
+use super::names::Name;
 use super::scopes::Scopes;
 use crate::view::View;
 
@@ -29,9 +30,12 @@ pub struct Unit {
     pub unit: gimli::Unit<View>,
     functions: OnceCell<Functions>,
     lines: OnceCell<Lines>,
+    /// Of functions, by their entries.
     scopes: RefCell<HashMap<usize, Rc<Scopes>>>,
-    /// Without its tables.
-    weight: usize,
+    /// Of functions, and of calls that were inlined, by their entries.
+    names: RefCell<HashMap<usize, Name>>,
+    /// Without what was made once for all.
+    weight: Cell<usize>,
     asked: Cell<u64>,
 }
 
@@ -54,7 +58,8 @@ impl Units {
             functions: OnceCell::new(),
             lines: OnceCell::new(),
             scopes: RefCell::default(),
-            weight: size_of::<Unit>() + (reads * BYTES_PER_READ) as usize,
+            names: RefCell::default(),
+            weight: Cell::new(size_of::<Unit>() + (reads * BYTES_PER_READ) as usize),
             asked: Cell::new(self.clock),
         });
         self.held.insert(number, Rc::clone(&unit));
@@ -94,16 +99,31 @@ impl Unit {
             return Rc::clone(known);
         }
         let scopes = Rc::new(Scopes::read(dwarf, &self.unit, function));
+        self.grow(size_of::<(usize, Rc<Scopes>, Scopes)>() + scopes.weight());
         self.scopes
             .borrow_mut()
             .insert(function, Rc::clone(&scopes));
         scopes
     }
 
+    /// The name of this entry, if it was noted.
+    pub fn name(&self, entry: usize) -> Option<Name> {
+        self.names.borrow().get(&entry).cloned()
+    }
+
+    /// Reading a name again takes more than all the rest of a lookup.
+    pub fn note_name(&self, entry: usize, name: Name) {
+        self.grow(size_of::<(usize, Name)>() + 2 * size_of::<usize>() + name.text.len());
+        self.names.borrow_mut().insert(entry, name);
+    }
+
+    fn grow(&self, bytes: usize) {
+        self.weight.set(self.weight.get() + bytes);
+    }
+
     fn weight(&self) -> usize {
         let functions = self.functions.get().map_or(0, Functions::weight);
         let lines = self.lines.get().map_or(0, Lines::weight);
-        let scopes: usize = self.scopes.borrow().values().map(|it| it.weight()).sum();
-        self.weight + functions + lines + scopes
+        self.weight.get() + functions + lines
     }
 }
