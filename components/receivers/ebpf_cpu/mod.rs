@@ -26,9 +26,10 @@ use profcol_component::{
     StartError, Stop,
 };
 use profcol_ebpf_host::{
-    Executables as KnownExecutables, JitProcesses, KernelNames, Process, ProcessKey, Profiler,
-    Record, give_back_memory, number, since_boot, turn,
+    Executables as KnownExecutables, Process, ProcessKey, Profiler, Record, give_back_memory,
+    next_bpf_program, number, since_boot, turn,
 };
+use profcol_processes::{JitProcesses, KernelNames};
 
 use self::budget::{Budget, Meter};
 pub use self::config::EbpfCpuConfig;
@@ -44,6 +45,9 @@ use self::unwanted::Unwanted;
 /// How often the ring is emptied; a file that was never seen is worth doing it at once.
 const POLL: Duration = Duration::from_millis(100);
 
+/// Bytes of names of generated code, of all processes together.
+const GENERATED_NAMES: usize = 256 << 20;
+
 pub struct EbpfCpu {
     config: EbpfCpuConfig,
     metrics: Metrics,
@@ -57,7 +61,7 @@ struct Running {
     profiler: Profiler,
     kernel: KernelNames,
     processes: Processes,
-    jit: JitProcesses,
+    jit: JitProcesses<ProcessKey>,
     is_sidecar: bool,
     filter: Filter,
     budget: Budget,
@@ -101,7 +105,10 @@ impl Receiver for EbpfCpu {
         let on_opened = executables::teller(&self.executables);
         let started = tokio::task::spawn_blocking(move || {
             let profiler = Profiler::start(&settings, on_opened)?;
-            Ok((profiler, kernel_names()))
+            let kernel = kernel_names();
+            // What reading took stands beside what the loader took for the kernel's types.
+            give_back_memory();
+            Ok((profiler, kernel))
         });
         let (profiler, kernel) = started
             .await
@@ -121,7 +128,7 @@ impl Receiver for EbpfCpu {
             profiler,
             kernel,
             processes: Processes::new(self.config.max_processes as usize),
-            jit: JitProcesses::default(),
+            jit: JitProcesses::new(GENERATED_NAMES),
             is_sidecar: self.config.mode == Mode::Sidecar,
             filter,
             budget: Budget::new(self.config.cpu_budget, frequency),
@@ -159,7 +166,7 @@ impl Receiver for EbpfCpu {
 }
 
 fn kernel_names() -> KernelNames {
-    let names = match KernelNames::read() {
+    let names = match KernelNames::read(next_bpf_program) {
         Ok(names) => names,
         Err(error) => {
             tracing::warn!(%error, "The kernel's symbols cannot be read: its frames have no names.");
@@ -285,7 +292,7 @@ impl Running {
                     return;
                 }
                 if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
-                    jit.meet(sample.process);
+                    jit.meet(sample.process, sample.process.pid);
                 }
                 let repeat = (sample.turn != turn::NONE).then(|| sample.repeat());
                 config.attributes.strip(&mut sample);

@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profcol_ebpf_host::{
-    Clock, EndReason, Executable, Executables, Frame, GeneratedCode, JitNames, JitProcesses,
-    KernelNames, number,
-};
+use profcol_ebpf_host::{Clock, EndReason, Executable, Executables, Frame, ProcessKey, number};
+use profcol_processes::{GeneratedCode, JitNames, JitProcesses, KernelNames};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
     LocationRef, Mapping, MappingIdx, MappingRef, Model, Profile, Resource, ResourceProfiles,
@@ -25,7 +23,7 @@ pub struct Names<'a> {
     pub kernel: &'a KernelNames,
     pub processes: &'a Processes,
     pub attributes: &'a Attributes,
-    pub jit: &'a JitProcesses,
+    pub jit: &'a JitProcesses<ProcessKey>,
 }
 
 pub fn render(seen: &Interval, names: &Names<'_>, clock: Clock, frequency: u64) -> Model {

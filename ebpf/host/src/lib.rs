@@ -11,8 +11,7 @@
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
 //! * [`sideband`] tells the programs of mappings, where they cannot read the kernel's own tree.
-//! * [`btf`] finds the members of the kernel's structures; [`kernel_names`] names the kernel's
-//!   code, [`functions`] that of the vDSO, [`jit`] that which runtimes generate.
+//! * [`btf`] finds the members of the kernel's structures; [`functions`] names the code of the vDSO.
 //!
 //! Unsafe code is in [`sys`] alone.
 
@@ -28,10 +27,7 @@ mod files;
 mod finding;
 mod functions;
 mod identify;
-mod jit;
 mod jobs;
-mod kallsyms;
-mod kernel_names;
 mod memory;
 mod names;
 mod namespace;
@@ -53,8 +49,6 @@ mod tables;
 pub use clock::{Clock, Event};
 pub use executables::{Executable, Executables};
 pub use functions::Functions;
-pub use jit::{GeneratedCode, JitNames, JitProcesses};
-pub use kernel_names::{KernelFrame, KernelNames};
 pub use names::Names;
 pub use opener::{OnOpened, Opened};
 pub use profcol_ebpf_common::file::number;
@@ -65,5 +59,5 @@ pub use profcol_ebpf_common::repeat::{Repeat, turn};
 pub use profiler::{Counts, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
 pub use sideband::MappingCounts;
-pub use sys::{give_back_memory, own_cpu_time, since_boot};
+pub use sys::{give_back_memory, next_bpf_program, own_cpu_time, since_boot};
 pub use tables::TableCounts;

@@ -1,8 +1,6 @@
 //! The system calls that no library has, each behind a safe function.
 #![allow(unsafe_code, reason = "system calls")]
 
-use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -283,31 +281,6 @@ pub fn wait_for_any(files: &[RawFd], at_most: Duration) -> Vec<RawFd> {
     };
     let readable = waiting.iter().filter(|file| file.revents != 0);
     readable.map(|file| file.fd).collect()
-}
-
-/// Opens a file of another process for reading. Its path is followed as if `root` were the root of
-/// everything, so no link leads out of it, and what is no file does not make the caller wait.
-pub fn open_in_root(root: BorrowedFd<'_>, path: &str) -> io::Result<File> {
-    let path = CString::new(path)?;
-    // SAFETY: every field of the structure may be zero.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as u64;
-    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: both pointers outlive the call, which is told the structure's size.
-    let opened = unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            root.as_raw_fd(),
-            path.as_ptr(),
-            &raw const how,
-            size_of::<libc::open_how>(),
-        )
-    };
-    if opened < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel gave it to us just now.
-    Ok(unsafe { File::from_raw_fd(opened as i32) })
 }
 
 /// The number of the BPF program that was loaded next after that of this number; None where there is

@@ -44,8 +44,13 @@ impl Host {
         self.users.name(number)
     }
 
+    /// When it started, in milliseconds since 1970.
+    pub fn started(&self) -> Option<i64> {
+        self.started
+    }
+
     /// The milliseconds since 1970 of a time in ticks since the start of the host.
-    pub(crate) fn time_of(&self, ticks: u64) -> Option<i64> {
+    pub fn time_of(&self, ticks: u64) -> Option<i64> {
         let since = i64::try_from(ticks.checked_mul(1000 / TICKS)?).ok()?;
         self.started?.checked_add(since)
     }

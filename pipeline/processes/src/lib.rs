@@ -3,11 +3,16 @@
 //! The path of a cgroup names the container ([`container`]), the pod ([`pod_uid`]) and systemd's units ([`Units`]); `/proc`
 //! has the rest ([`Described`]), and the executable says who compiled it ([`Executable`]).
 //!
+//! Two kinds of code are named by this host alone, while it runs: the kernel's ([`KernelNames`]), and what runtimes
+//! generate ([`JitProcesses`]).
+//!
 //! A process may end between any two looks at it: what cannot be read is absent, never an error.
 
 mod container;
 mod executable;
+mod generated;
 mod host;
+mod kernel;
 mod pod;
 mod process;
 mod systemd;
@@ -15,7 +20,9 @@ mod toolchain;
 
 pub use container::{Container, container, is_container_id, parents_and_names};
 pub use executable::{Executable, FileId};
+pub use generated::{GeneratedCode, JitNames, JitProcesses};
 pub use host::{Host, Users};
+pub use kernel::{KernelFrame, KernelNames};
 pub use pod::pod_uid;
 pub use process::{
     Described, Wanted, arguments, cgroup_in, executable_path, milliseconds, pids, timestamp,

@@ -16,18 +16,17 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::hash::Hash;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use profcol_ebpf_common::record::ProcessKey;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 use self::jitdump::Jitdump;
 pub use self::names::{GeneratedCode, JitNames};
 use self::perf_map::PerfMap;
-use crate::sys;
 
 /// Processes whose names are kept; those that were not sampled for longest are forgotten first.
 const MOST_PROCESSES: usize = 128;
@@ -39,13 +38,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Bytes that are read in one round, of all files together; the rest is left to the next round.
 const ROUND: usize = 32 << 20;
 
-/// The processes that run generated code.
-#[derive(Default)]
-pub struct JitProcesses {
-    known: HashMap<ProcessKey, JitProcess>,
+/// The processes that run generated code, by what tells one from another that had its number before.
+pub struct JitProcesses<K> {
+    known: HashMap<K, JitProcess>,
+    /// Of all processes.
+    most_bytes: usize,
 }
 
 struct JitProcess {
+    pid: u32,
     sources: Vec<Source>,
     names: JitNames,
     used: Instant,
@@ -70,23 +71,39 @@ enum Unusable {
     Format,
 }
 
-impl JitProcesses {
+impl From<rustix::io::Errno> for Unusable {
+    fn from(error: rustix::io::Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl<K: Copy + Eq + Hash> JitProcesses<K> {
+    /// Keeps names of so many bytes, of one process no more than half of them.
+    pub fn new(most_bytes: usize) -> Self {
+        Self {
+            known: HashMap::new(),
+            most_bytes,
+        }
+    }
+
     /// A sample was in generated code of this process.
-    pub fn meet(&mut self, process: ProcessKey) {
+    pub fn meet(&mut self, process: K, pid: u32) {
         let now = Instant::now();
         if self.known.len() >= MOST_PROCESSES && !self.known.contains_key(&process) {
             self.forget_one();
         }
+        let most_bytes = self.most_bytes / 2;
         let known = self.known.entry(process).or_insert_with(|| JitProcess {
+            pid,
             sources: Vec::new(),
-            names: JitNames::default(),
+            names: JitNames::new(most_bytes),
             used: now,
             look: now,
             wait: FIRST_WAIT,
         });
         known.used = now;
         if known.sources.is_empty() && now >= known.look {
-            known.sources = find(process.pid);
+            known.sources = find(pid);
             known.look = now + known.wait;
             known.wait = (known.wait * 2).min(LONGEST_WAIT);
         }
@@ -95,27 +112,37 @@ impl JitProcesses {
     /// Reads what was added to the files of the processes that were met.
     pub fn refresh(&mut self) {
         let mut left = ROUND;
-        for (process, known) in &mut self.known {
-            known.refresh(process.pid, &mut left);
+        for known in self.known.values_mut() {
+            known.refresh(&mut left);
+        }
+        let mut bytes: usize = self.known.values().map(|known| known.names.bytes()).sum();
+        while bytes > self.most_bytes {
+            bytes -= self.forget_one();
         }
     }
 
-    pub fn names(&self, process: &ProcessKey) -> Option<&JitNames> {
+    pub fn names(&self, process: &K) -> Option<&JitNames> {
         let known = self.known.get(process)?;
         (!known.names.is_empty()).then_some(&known.names)
     }
 
-    fn forget_one(&mut self) {
+    /// Says how many bytes it gave up.
+    fn forget_one(&mut self) -> usize {
         let oldest = self.known.iter().min_by_key(|(_, known)| known.used);
-        if let Some((&process, _)) = oldest {
-            self.known.remove(&process);
-        }
+        let oldest = oldest.map(|(&process, _)| process);
+        let forgotten = oldest.and_then(|process| self.known.remove(&process));
+        forgotten.map_or(0, |forgotten| forgotten.names.bytes())
     }
 }
 
 impl JitProcess {
-    fn refresh(&mut self, pid: u32, left: &mut usize) {
-        let Self { sources, names, .. } = self;
+    fn refresh(&mut self, left: &mut usize) {
+        let Self {
+            pid,
+            sources,
+            names,
+            ..
+        } = self;
         for source in sources {
             let read = match source {
                 Source::PerfMap(map) => map.read_on(names, left),
@@ -183,10 +210,15 @@ impl Owner {
     }
 }
 
+/// No link leads out of the process's own root, and what is no file does not make the caller wait.
 fn open_perf_map(pid: u32, owner: &Owner) -> Result<File, Unusable> {
-    let root = File::open(format!("/proc/{pid}/root"))?;
+    let own = OFlags::PATH | OFlags::CLOEXEC;
+    let root = openat(CWD, format!("/proc/{pid}/root"), own, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let path = format!("tmp/perf-{}.map", owner.pid);
-    owner.check(sys::open_in_root(root.as_fd(), &path)?)
+    let found = openat2(root, path, flags, Mode::empty(), resolve)?;
+    owner.check(found.into())
 }
 
 fn open_jitdump(pid: u32, owner: &Owner) -> Result<Option<Jitdump>, Unusable> {

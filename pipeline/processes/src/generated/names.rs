@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Memory for the names of one process.
+/// Memory for the names of one process; what whoever holds them grants may be less.
 const MOST_BYTES: usize = 16 << 20;
 /// What an entry takes beside its name, about.
 const ENTRY: usize = 64;
@@ -14,10 +14,10 @@ const RECENT_FILES: usize = 8;
 
 /// What stands where in the memory of a process. Code that was written later takes the place of
 /// what it covers.
-#[derive(Default)]
 pub struct JitNames {
     by_start: BTreeMap<u64, Piece>,
     bytes: usize,
+    most_bytes: usize,
 }
 
 struct Piece {
@@ -107,6 +107,18 @@ fn cut(name: &str) -> &str {
 }
 
 impl JitNames {
+    pub(super) fn new(granted: usize) -> Self {
+        Self {
+            by_start: BTreeMap::new(),
+            bytes: 0,
+            most_bytes: granted.min(MOST_BYTES),
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub fn is_empty(&self) -> bool {
         self.by_start.is_empty()
     }
@@ -135,7 +147,7 @@ impl JitNames {
             name: cut(name).into(),
             lines,
         };
-        if self.bytes + piece.bytes() > MOST_BYTES {
+        if self.bytes + piece.bytes() > self.most_bytes {
             return false;
         }
         self.bytes += piece.bytes();
@@ -152,7 +164,8 @@ impl JitNames {
     }
 
     pub(super) fn forget_all(&mut self) {
-        *self = Self::default();
+        self.by_start.clear();
+        self.bytes = 0;
     }
 
     /// Forgets all pieces that reach into the range.

@@ -17,7 +17,7 @@ fn file_with(content: &[u8]) -> File {
 
 #[test]
 fn later_code_takes_the_place_of_what_it_covers() {
-    let mut names = JitNames::default();
+    let mut names = JitNames::new(usize::MAX);
     for (start, size, name) in [
         (0x100, 0x100, "a"),
         (0x200, 0x100, "b"),
@@ -50,7 +50,7 @@ fn later_code_takes_the_place_of_what_it_covers() {
 fn reads_on_where_a_perf_map_grows_and_anew_where_it_shrinks() {
     let mut file = file_with(b"1000 20 first\nrubbish\n0x2000 0x10 name with spaces\n3000 1");
     let mut map = PerfMap::new(file.try_clone().expect("one more descriptor"));
-    let mut names = JitNames::default();
+    let mut names = JitNames::new(usize::MAX);
     map.read_on(&mut names, &mut { ROUND }).expect("is read");
     let at = [0x1000, 0x1020, 0x200f, 0x3000];
     assert_eq!(
@@ -71,7 +71,7 @@ fn reads_on_where_a_perf_map_grows_and_anew_where_it_shrinks() {
 
 #[test]
 fn names_of_one_process_are_bounded() {
-    let mut names = JitNames::default();
+    let mut names = JitNames::new(usize::MAX);
     let long = "x".repeat(5000);
     let inserted = (1..100_000u64)
         .take_while(|&at| names.insert(at << 8, 16, &long, Lines::default()))
@@ -102,7 +102,7 @@ fn reads_a_jitdump_as_it_grows() {
     header.extend(&second[..20]);
     let mut file = file_with(&header);
     let mut dump = Jitdump::open(file.try_clone().expect("one more descriptor")).expect("is one");
-    let mut names = JitNames::default();
+    let mut names = JitNames::new(usize::MAX);
     dump.read_on(&mut names, &mut { ROUND }).expect("is read");
     let at = [0x5000, 0x50ff, 0x6000, 0x7000];
     assert_eq!(
@@ -161,7 +161,7 @@ fn knows_the_lines_of_code_that_a_jitdump_tells() {
         content.extend(record);
     }
     let mut dump = Jitdump::open(file_with(&content)).expect("is one");
-    let mut names = JitNames::default();
+    let mut names = JitNames::new(usize::MAX);
     dump.read_on(&mut names, &mut { ROUND }).expect("is read");
     let check = |address, name, file, line| {
         let expected = GeneratedCode { name, file, line };
@@ -188,7 +188,7 @@ fn damaged_lines_are_as_good_as_none() {
         content.extend(cut);
         content.extend(dump_record(0, &[0x5000, 0x100, 1], b"code\0"));
         let mut dump = Jitdump::open(file_with(&content)).expect("is one");
-        let mut names = JitNames::default();
+        let mut names = JitNames::new(usize::MAX);
         dump.read_on(&mut names, &mut { ROUND }).expect("is read");
         assert_eq!(found(&names, &[0x5000]), [Some("code")], "{length}");
     }

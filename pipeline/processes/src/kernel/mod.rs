@@ -4,6 +4,8 @@
 //! costs a small file and a system call; only then are the symbols read again, on a thread of their
 //! own, since there are more than a hundred thousand lines of them.
 
+mod kallsyms;
+
 use std::collections::HashMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,10 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder as Thread, JoinHandle};
 use std::time::{Duration, Instant};
 
-use profcol_ebpf_unwind::build_id;
+use object::LittleEndian;
+use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::NoteIterator;
 
-use crate::kallsyms::KernelSymbols;
-use crate::sys;
+use self::kallsyms::KernelSymbols;
 
 /// Where an address has no name although nothing is known to have changed, the symbols are read
 /// again no more often than this.
@@ -27,8 +30,13 @@ const MOST_PROGRAMS: usize = 1 << 16;
 /// The file of the kernel itself.
 const KERNEL: &str = "vmlinux";
 
+/// The number of the BPF program that was loaded next after that of this number; `None` where there is none, or
+/// who asks may not know.
+pub type NextProgram = fn(u32) -> Option<u32>;
+
 pub struct KernelNames {
     known: Known,
+    next_program: NextProgram,
     reading: Option<JoinHandle<io::Result<Known>>>,
     read_at: Instant,
     /// An address had no name.
@@ -68,18 +76,20 @@ struct State {
 }
 
 impl KernelNames {
-    pub fn read() -> io::Result<Self> {
-        Ok(Self::new(Known::read(State::now(0))?))
+    pub fn read(next_program: NextProgram) -> io::Result<Self> {
+        let known = Known::read(State::now(0, next_program))?;
+        Ok(Self::new(known, next_program))
     }
 
     /// For who may not read them.
     pub fn none() -> Self {
-        Self::new(Known::default())
+        Self::new(Known::default(), |_| None)
     }
 
-    fn new(known: Known) -> Self {
+    fn new(known: Known, next_program: NextProgram) -> Self {
         Self {
             known,
+            next_program,
             reading: None,
             read_at: Instant::now(),
             missed: AtomicBool::new(false),
@@ -97,6 +107,19 @@ impl KernelNames {
             self.missed.store(true, Ordering::Relaxed);
         }
         found
+    }
+
+    /// The address at this boot of a place in the kernel or in one of its modules, by the build id of the file.
+    pub fn address_of(&self, build_id: &str, offset: u64) -> Option<u64> {
+        let is_it = |known: &Option<String>| known.as_deref() == Some(build_id);
+        let start = match is_it(&self.known.build_id) {
+            true => self.known.symbols.text_start(),
+            false => {
+                let mut modules = self.known.modules.values();
+                modules.find(|it| is_it(&it.build_id)).map(|it| it.start)
+            }
+        };
+        start?.checked_add(offset)
     }
 
     /// Looks whether something changed; what is read then is there some time later.
@@ -119,7 +142,7 @@ impl KernelNames {
         if self.reading.is_some() || self.are_hidden() {
             return;
         }
-        let state = State::now(self.known.state.last_program);
+        let state = State::now(self.known.state.last_program, self.next_program);
         let missed = self.missed.load(Ordering::Relaxed) && self.read_at.elapsed() >= PAUSE;
         if state == self.known.state && !missed {
             return;
@@ -139,12 +162,10 @@ impl Known {
         let notes = fs::read("/sys/kernel/notes").unwrap_or_default();
         let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
         let symbols = KernelSymbols::read()?;
-        // What reading took stands beside what the loader took for the kernel's types.
-        sys::give_back_memory();
         Ok(Self {
             state,
             symbols,
-            build_id: build_id(&notes).map(|id| crate::opener::hex(&id)),
+            build_id: build_id(&notes),
             modules: modules.lines().filter_map(parse_module).collect(),
         })
     }
@@ -186,16 +207,28 @@ fn parse_module(line: &str) -> Option<(String, Module)> {
     let notes = fs::read(format!("/sys/module/{name}/notes/.note.gnu.build-id"));
     let module = Module {
         start,
-        build_id: build_id(&notes.unwrap_or_default()).map(|id| crate::opener::hex(&id)),
+        build_id: build_id(&notes.unwrap_or_default()),
     };
     (start != 0).then(|| (name.to_owned(), module))
 }
 
+/// In hex, as it stands in notes of the kernel, which are aligned to four bytes.
+fn build_id(notes: &[u8]) -> Option<String> {
+    let mut notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LittleEndian, 4, notes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == ELF_NOTE_GNU && note.n_type(LittleEndian) == NT_GNU_BUILD_ID {
+            let id = note.desc().iter();
+            return Some(id.map(|byte| format!("{byte:02x}")).collect());
+        }
+    }
+    None
+}
+
 impl State {
     /// Numbers of BPF programs only go up, so it is enough to look behind the last one.
-    fn now(mut last_program: u32) -> Self {
+    fn now(mut last_program: u32, next_program: NextProgram) -> Self {
         for _ in 0..MOST_PROGRAMS {
-            match sys::next_bpf_program(last_program) {
+            match next_program(last_program) {
                 Some(next) if next > last_program => last_program = next,
                 _ => break,
             }
@@ -226,12 +259,13 @@ mod tests {
             start: 0xffffffffc0000000,
             build_id: Some("ab".into()),
         };
-        let names = KernelNames::new(Known {
+        let known = Known {
             symbols: KernelSymbols::parse(text.as_bytes()).expect("reads from memory"),
             build_id: Some("cd".into()),
             modules: HashMap::from([("module".to_owned(), module)]),
             ..Known::default()
-        });
+        };
+        let names = KernelNames::new(known, |_| None);
         let check = |address, function, file, build_id, offset| {
             let expected = KernelFrame {
                 function,
