@@ -64,30 +64,24 @@ impl Runtimes {
         std::fs::write(&file, script).expect("written");
         self.run_like_a_host("outer", &[], &["/bin/sh", &file]);
         self.until("the inner dockerd answers", |it| {
-            docker(&it.inner_docker_socket(), &["version"]).is_ok()
+            it.inner_docker(&["version"]).is_ok()
         });
         let archive = self.at("root.tar");
-        docker(&self.inner_docker_socket(), &["import", &archive, "shop:3"]).expect("imported");
+        self.inner_docker(&["import", &archive, "shop:3"])
+            .expect("imported");
     }
 
     /// A container of the inner Docker, called `inner`.
     pub fn run_in_nested_docker(&self) -> u32 {
-        let socket = self.inner_docker_socket();
-        let arguments = [
-            "run",
-            "-d",
-            "--network",
-            "none",
-            "--name",
-            "inner",
-            "shop:3",
-        ];
-        docker(&socket, &[&arguments[..], &BUSY].concat()).expect("runs");
-        let inside = number(docker(
-            &socket,
-            &["inspect", "--format", "{{.State.Pid}}", "inner"],
-        ));
-        self.outside(inside)
+        let arguments = ["run", "-d", "--network", "none", "--name", "inner"];
+        self.inner_docker(&[&arguments[..], &["shop:3"], &BUSY].concat())
+            .expect("runs");
+        let inside = self.inner_docker(&["inspect", "--format", "{{.State.Pid}}", "inner"]);
+        self.outside(number(inside))
+    }
+
+    pub fn inner_docker(&self, arguments: &[&str]) -> Result<String, String> {
+        docker(&self.inner_docker_socket(), arguments)
     }
 
     /// A container of a pod, by the containerd of the inner Docker.
@@ -157,7 +151,7 @@ impl Runtimes {
     }
 
     pub fn remove_inner(&self) {
-        let _ = docker(&self.inner_docker_socket(), &["rm", "--force", "inner"]);
+        let _ = self.inner_docker(&["rm", "--force", "inner"]);
         let _ = self.inner_ctr(&["tasks", "kill", "--signal", "9", IN_POD]);
         let _ = self.inner_ctr(&["tasks", "rm", "--force", IN_POD]);
     }

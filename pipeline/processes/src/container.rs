@@ -196,6 +196,17 @@ mod tests {
             ("/lxc.payload.web/init.scope", "web", "lxc"),
             ("/lxc.payload.web/docker/A", "A", "docker"),
             ("/lxc.payload/web", "web", "lxc"),
+            ("/kubepods/burstable/pod11-22/crio-A", "A", "cri-o"),
+            (
+                "/kubepods.slice/kubepods-pod1.slice/crio-conmon-A.scope",
+                "",
+                "",
+            ),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/user.slice/docker-A.scope",
+                "A",
+                "docker",
+            ),
             ("/lxc.monitor.web", "", ""),
             ("/lxc.payload.", "", ""),
             ("/user.slice/user-1000.slice/session-3.scope", "", ""),
