@@ -73,31 +73,31 @@ impl OnHost {
             goes_on: &self.goes_on,
         }
     }
-
-    fn opened(&self, found: Separate) -> Rc<dyn Source> {
-        Rc::new(found.file)
-    }
 }
 
 impl Companions for OnHost {
     fn separate(&self, executable: &dyn Source) -> Option<Rc<dyn Source>> {
         let found = separate(executable, &self.places())?;
         self.debug_file.replace(Some(found.path.clone()));
-        Some(self.opened(found))
+        Some(opened(found))
     }
 
     fn common(&self, link: &CommonLink) -> Option<Rc<dyn Source>> {
         let debug_file = self.debug_file.borrow();
         let from = debug_file.as_deref().unwrap_or(&self.executable);
-        common(link, from, &self.places()).map(|found| self.opened(found))
+        common(link, from, &self.places()).map(opened)
     }
 
     fn package(&self) -> Option<Rc<dyn Source>> {
         let debug_file = self.debug_file.borrow();
-        package(debug_file.as_deref(), &self.places()).map(|found| self.opened(found))
+        package(debug_file.as_deref(), &self.places()).map(opened)
     }
 
     fn split(&self, compiled_in: &Path, name: &Path) -> Option<Rc<dyn Source>> {
-        split(compiled_in, name, &self.places()).map(|found| self.opened(found))
+        split(compiled_in, name, &self.places()).map(opened)
     }
+}
+
+fn opened(found: Separate) -> Rc<dyn Source> {
+    Rc::new(found.file)
 }
