@@ -38,7 +38,16 @@ pub const AARCH64: Machine = Machine {
 };
 
 /// Seconds; some ten times what it takes.
-const PATIENCE: &str = "300";
+const PATIENCE: &str = "600";
+
+/// What a whole system has that nobody reads there.
+const SURPLUS: [&str; 5] = [
+    "./usr/share/doc",
+    "./usr/share/locale",
+    "./usr/share/man",
+    "./var/cache",
+    "./var/lib/apt",
+];
 
 pub struct Guest {
     machine: Machine,
@@ -47,7 +56,7 @@ pub struct Guest {
 
 /// What a run left behind.
 pub struct Run {
-    console: String,
+    pub console: String,
     pub profiles: PathBuf,
     /// Holds the profiles.
     _folder: tempfile::TempDir,
@@ -56,14 +65,33 @@ pub struct Run {
 impl Guest {
     /// `script` is what it does, `config` what profcol is started with.
     pub fn new(machine: Machine, busybox: &Path, script: &str, config: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let disk = folder.path().join("disk");
+        let guest = Self::empty(machine);
         for name in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
-            fs::create_dir_all(disk.join(name)).unwrap();
+            fs::create_dir_all(guest.disk().join(name)).unwrap();
         }
-        write_program(&disk.join("init"), script);
-        fs::write(disk.join("etc/profcol.yaml"), config).unwrap();
-        fs::copy(busybox, disk.join("bin/busybox")).unwrap();
+        guest.write_program("init", script);
+        guest.write("etc/profcol.yaml", config);
+        guest.add(busybox, Path::new("/bin/busybox"));
+        guest
+    }
+
+    /// A whole system out of an archive, that its systemd runs.
+    pub fn with_system(machine: Machine, archive: &Path) -> Self {
+        let guest = Self::empty(machine);
+        fs::create_dir(guest.disk()).unwrap();
+        let surplus = SURPLUS.map(|folder| format!("--exclude={folder}/*"));
+        run(Command::new("tar")
+            .arg("--extract")
+            .args(surplus)
+            .arg("--file")
+            .arg(archive)
+            .current_dir(guest.disk()));
+        guest.link("init", "lib/systemd/systemd");
+        guest
+    }
+
+    fn empty(machine: Machine) -> Self {
+        let folder = tempfile::tempdir().unwrap();
         Self { machine, folder }
     }
 
@@ -73,17 +101,16 @@ impl Guest {
 
     /// Puts a file in, at `place`.
     pub fn add(&self, file: &Path, place: &Path) {
-        let copy = self.disk().join(place.strip_prefix("/").unwrap());
-        fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::copy(file, copy).unwrap();
+        let place = place.strip_prefix("/").unwrap();
+        fs::copy(file, self.place(place.to_str().unwrap())).unwrap();
     }
 
     /// Puts a program in, without what only debuggers read.
-    pub fn add_program(&self, program: &Path, name: &str) {
+    pub fn add_program(&self, program: &Path, place: &str) {
         run(Command::new(self.machine.objcopy)
             .arg("--strip-debug")
             .arg(program)
-            .arg(self.disk().join("bin").join(name)));
+            .arg(self.place(place)));
     }
 
     /// Puts in the libraries that a program of this machine asks for.
@@ -99,7 +126,25 @@ impl Guest {
     }
 
     pub fn write(&self, place: &str, text: &str) {
-        fs::write(self.disk().join(place), text).unwrap();
+        fs::write(self.place(place), text).unwrap();
+    }
+
+    pub fn write_program(&self, place: &str, text: &str) {
+        let mut file = fs::File::create(self.place(place)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o755))
+            .unwrap();
+    }
+
+    pub fn link(&self, place: &str, to: &str) {
+        std::os::unix::fs::symlink(to, self.place(place)).unwrap();
+    }
+
+    /// In a folder that is there.
+    fn place(&self, place: &str) -> PathBuf {
+        let place = self.disk().join(place);
+        fs::create_dir_all(place.parent().unwrap()).unwrap();
+        place
     }
 
     /// `environment` is that of all programs there.
@@ -115,7 +160,7 @@ impl Guest {
         qemu.arg(PATIENCE)
             .args(self.machine.qemu)
             .args(["-accel", "tcg,thread=multi", "-smp", "2"])
-            .args(["-m", "1G", "-no-reboot", "-nodefaults", "-display", "none"])
+            .args(["-m", "2G", "-no-reboot", "-nodefaults", "-display", "none"])
             .args(["-serial", &format!("file:{}", console.display())])
             .args([
                 "-chardev",
@@ -161,13 +206,6 @@ impl Run {
         );
         lines.join("\n")
     }
-}
-
-fn write_program(path: &Path, text: &str) {
-    let mut file = fs::File::create(path).unwrap();
-    file.write_all(text.as_bytes()).unwrap();
-    file.set_permissions(fs::Permissions::from_mode(0o755))
-        .unwrap();
 }
 
 pub fn run(command: &mut Command) {

@@ -22,6 +22,7 @@ use profcol_profile::Attributes;
 
 pub use self::config::ProcessConfig;
 use self::library::{Asked, Known, Library};
+use crate::shared::beside::beside;
 use crate::shared::lookup::{PID, find, text_of};
 
 pub struct ProcessProcessor {
@@ -85,16 +86,11 @@ impl ProcessProcessor {
 
     async fn read(&self, unknown: HashSet<Asked>) {
         let library = Arc::clone(&self.library);
-        let read = tokio::task::spawn_blocking(move || {
+        let read = beside(move || {
             let read = unknown.iter().map(|asked| library.read(asked));
             read.collect::<Vec<_>>()
-        });
-        let read = match read.await {
-            Ok(read) => read,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime is shutting down.
-            Err(_) => Vec::new(),
-        };
+        })
+        .await;
         for known in read {
             match known {
                 Some(known) => {

@@ -1,6 +1,7 @@
 //! What several processors need.
 
 pub(crate) mod actions;
+pub(crate) mod beside;
 pub(crate) mod generations;
 pub(crate) mod left;
 pub(crate) mod lists;

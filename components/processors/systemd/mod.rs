@@ -1,38 +1,46 @@
-//! Says to which of systemd's units a process belongs, by the path of its cgroup, and on which machine.
+//! Says to which of systemd's units a process belongs, by the path of its cgroup, and what systemd tells of that unit.
+//!
+//! The run of the unit that a process belongs to is read from systemd's files. Descriptions, and runs that ended, are
+//! asked for beside the batches: no batch waits for them unless it is to.
 
+mod asker;
+mod bus;
+mod config;
+mod dbus;
+mod directory;
+mod runs;
 #[cfg(test)]
 mod tests;
 
-use std::sync::OnceLock;
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, Processor, Stability, StartError,
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
+    Stability, StartError, Stop,
 };
-use profcol_config::Config;
-use profcol_processes::{Host, Units};
+use profcol_processes::{Host, Units, milliseconds};
 use profcol_profile::{Attributes, Value};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
+use self::asker::{Asker, now};
+pub use self::config::SystemdConfig;
+use self::directory::Directory;
+use self::runs::{Member, Process, Runs};
+use crate::shared::beside::beside;
 use crate::shared::local::is_of;
-use crate::shared::lookup::{CGROUP, add_missing, text_of};
+use crate::shared::lookup::{CGROUP, PID, add_missing, find, text_of};
+use crate::shared::patience::Patience;
 
 pub struct SystemdProcessor {
     config: SystemdConfig,
     /// From the start on.
     host: OnceLock<Host>,
+    runs: Runs,
+    directory: Arc<Directory>,
+    patience: Patience,
+    failed: IntCounter,
 }
-
-/// Says to which of systemd's units a process belongs.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
-#[serde(default)]
-pub struct SystemdConfig {
-    /// Take profiles that do not say which host they come from for this host's, whose machine id they get.
-    pub assume_local: bool,
-}
-
-impl Config for SystemdConfig {}
 
 impl Factory for SystemdProcessor {
     const NAME: &'static str = "systemd";
@@ -40,11 +48,115 @@ impl Factory for SystemdProcessor {
     type Component = dyn Processor;
     const STABILITY: Stability = Stability::Alpha;
 
-    fn build(config: &SystemdConfig, _: &BuildContext) -> Result<Box<dyn Processor>, BuildError> {
-        Ok(Box::new(SystemdProcessor {
+    fn build(
+        config: &SystemdConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Processor>, BuildError> {
+        Ok(Box::new(SystemdProcessor::new(config, context)))
+    }
+}
+
+impl SystemdProcessor {
+    fn new(config: &SystemdConfig, context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
+        let dropped = counter(
+            "profcol_systemd_dropped",
+            "Units that systemd was not asked for, since too many others had to be.",
+        );
+        Self {
             config: config.clone(),
             host: OnceLock::new(),
-        }))
+            runs: Runs::default(),
+            directory: Arc::new(Directory::new(dropped)),
+            patience: Patience::new(config.wait_for.into(), &context.meter, &id),
+            failed: counter(
+                "profcol_systemd_failed",
+                "How many times systemd could not be asked.",
+            ),
+        }
+    }
+
+    /// This host, where it runs the process.
+    fn host_of(&self, attributes: &Attributes) -> Option<&Host> {
+        let is_here = |host: &&Host| is_of(host, attributes).unwrap_or(self.config.assume_local);
+        self.host.get().filter(is_here)
+    }
+
+    /// Of which unit of this host's systemd it is. Above those of another one, in a container, stands the container.
+    fn member(&self, attributes: &Attributes) -> Option<Member> {
+        let cgroup = text_of(attributes, CGROUP)?;
+        let units = Units::of(&cgroup);
+        let unit = units.unit.filter(|_| units.is_outermost)?;
+        self.host_of(attributes)?;
+        let pid = find(attributes, PID).and_then(Value::as_int);
+        let pid = pid.and_then(|pid| u32::try_from(pid).ok());
+        let created = text_of(attributes, "process.creation.time");
+        let created = created.and_then(|text| milliseconds(&text));
+        Some(Member {
+            unit: unit.to_owned(),
+            process: pid
+                .zip(created)
+                .map(|(pid, created)| Process { pid, created }),
+        })
+    }
+
+    /// Each member of a unit in the batch.
+    fn look_at_members(&self, batch: &Batch, mut look: impl FnMut(Member)) {
+        batch.profiles.look_at_resources(|resource| {
+            if let Some(member) = self.member(&resource.attributes) {
+                look(member);
+            }
+        });
+    }
+
+    /// Reads the runs that are not known yet.
+    async fn read_runs(&self, batch: &Batch) {
+        let mut strangers = HashSet::new();
+        self.look_at_members(batch, |member| {
+            if member.process.is_some() && !self.directory.has_run(&member) {
+                strangers.insert(member);
+            }
+        });
+        if strangers.is_empty() {
+            return;
+        }
+        let (runs, directory) = (self.runs.clone(), Arc::clone(&self.directory));
+        beside(move || {
+            for member in strangers {
+                if let Some(id) = runs.of(&member, now()) {
+                    directory.add_run(member, id);
+                }
+            }
+        })
+        .await;
+    }
+
+    /// What systemd is to be asked because of a batch.
+    fn questions(&self, batch: &Batch) -> Vec<String> {
+        let mut questions = HashSet::new();
+        if self.config.dbus.enabled {
+            self.look_at_members(batch, |member| {
+                questions.extend(self.directory.question(&member));
+            });
+        }
+        questions.into_iter().collect()
+    }
+
+    fn fill(&self, attributes: &mut Attributes) -> bool {
+        let is_changed = add(attributes, self.host_of(attributes));
+        let Some(member) = self.member(attributes) else {
+            return is_changed;
+        };
+        let found = self.directory.find(&member);
+        let found = [
+            (
+                "systemd.unit_description",
+                found.description.map(Value::Str),
+            ),
+            ("systemd.invocation_id", found.run.map(Value::Str)),
+        ];
+        add_missing(attributes, found) | is_changed
     }
 }
 
@@ -56,15 +168,26 @@ impl Processor for SystemdProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        batch.profiles.update_resources(|resource| {
-            let attributes = &mut resource.attributes;
-            let host = self
-                .host
-                .get()
-                .filter(|host| is_of(host, attributes).unwrap_or(self.config.assume_local));
-            add(attributes, host)
-        });
+        self.read_runs(&batch).await;
+        let questions = || self.questions(&batch);
+        self.patience.ask(self.directory.news(), questions).await;
+        batch
+            .profiles
+            .update_resources(|resource| self.fill(&mut resource.attributes));
         next.consume(batch).await
+    }
+
+    async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
+        if self.config.dbus.enabled {
+            let asker = Asker {
+                config: &self.config.dbus,
+                directory: &self.directory,
+                failed: &self.failed,
+            };
+            asker.run(self.patience.questions(), &stop).await;
+        }
+        stop.cancelled().await;
+        Ok(())
     }
 }
 

@@ -18,6 +18,8 @@ pub struct Units<'a> {
     pub owner: Option<u32>,
     /// The scope of a container or virtual machine, as it is registered: `machine-web.scope`.
     pub machine: Option<&'a str>,
+    /// Nothing stands above them in the path: they are those of the systemd that all of it belongs to.
+    pub is_outermost: bool,
 }
 
 /// systemd has no longer names.
@@ -70,6 +72,7 @@ impl<'a> Units<'a> {
             session,
             owner: owners.filter_map(|owner| owner.parse().ok()).last(),
             machine: unit.filter(is_machine),
+            is_outermost: start == Some(0),
         }
     }
 }
@@ -268,7 +271,26 @@ mod tests {
                 },
             ),
         ] {
-            assert_eq!(Units::of(path), expected, "{path}");
+            let found = Units {
+                is_outermost: false,
+                ..Units::of(path)
+            };
+            assert_eq!(found, expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn knows_whose_units_they_are() {
+        for (path, is_outermost) in [
+            ("/system.slice/cron.service", true),
+            ("/init.scope", true),
+            // Of a systemd in a container, or of one above this cgroup namespace.
+            ("/docker/0123/system.slice/cron.service", false),
+            ("/lxc.payload.web/system.slice/cron.service", false),
+            ("/../../system.slice/cron.service", false),
+            ("/kubepods/pod1", false),
+        ] {
+            assert_eq!(Units::of(path).is_outermost, is_outermost, "{path}");
         }
     }
 }

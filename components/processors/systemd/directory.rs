@@ -1,0 +1,136 @@
+//! What is known of units and of their processes, within bounds.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use profcol_component::IntCounter;
+use tokio::sync::watch;
+
+use super::runs::{Member, Run};
+use crate::shared::generations::Generations;
+
+/// So many units are known, and so many processes.
+const UNITS: usize = 4096;
+const MEMBERS: usize = 16_384;
+/// So many units wait for being asked for.
+const WANTED: usize = 1024;
+
+/// What systemd told of a unit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    pub description: Option<Arc<str>>,
+    /// The last one.
+    pub run: Option<Run>,
+    /// When, in milliseconds since 1970.
+    pub at: i64,
+}
+
+pub(super) struct Directory {
+    known: Mutex<Known>,
+    /// Changes with each answer.
+    news: watch::Sender<()>,
+    dropped: IntCounter,
+}
+
+struct Known {
+    units: Generations<String, Arc<Told>>,
+    runs: Generations<Member, Arc<str>>,
+    wanted: HashSet<String>,
+}
+
+/// What can be said of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    pub description: Option<Arc<str>>,
+    /// The id of the unit's run.
+    pub run: Option<Arc<str>>,
+}
+
+impl Directory {
+    pub fn new(dropped: IntCounter) -> Self {
+        Self {
+            known: Mutex::new(Known {
+                units: Generations::new(UNITS),
+                runs: Generations::new(MEMBERS),
+                wanted: HashSet::new(),
+            }),
+            news: watch::Sender::new(()),
+            dropped,
+        }
+    }
+
+    pub fn news(&self) -> watch::Receiver<()> {
+        self.news.subscribe()
+    }
+
+    pub fn find(&self, member: &Member) -> Found {
+        let mut known = self.known();
+        let told = known.units.get(&member.unit);
+        Found {
+            run: known.run(member, told.as_deref()),
+            description: told.and_then(|told| told.description.clone()),
+        }
+    }
+
+    pub fn has_run(&self, member: &Member) -> bool {
+        self.known().runs.get(member).is_some()
+    }
+
+    pub fn add_run(&self, member: Member, id: Arc<str>) {
+        self.known().runs.insert(member, id, 1);
+    }
+
+    /// Notes the unit as wanted where systemd may know more than was told, and says how that question goes.
+    pub fn question(&self, member: &Member) -> Option<String> {
+        let mut known = self.known();
+        let unit = &member.unit;
+        let question = match known.units.get(unit) {
+            None => unit.clone(),
+            Some(told) => {
+                // It was asked before there was this process, which may be of a later run.
+                let process = member.process.filter(|it| it.created > told.at)?;
+                let run = known.run(member, Some(&told));
+                if run.is_some() && run == told.run.as_ref().map(|run| Arc::clone(&run.id)) {
+                    return None;
+                }
+                format!("{unit} {} {}", process.pid, process.created)
+            }
+        };
+        if known.wanted.len() < WANTED {
+            known.wanted.insert(unit.clone());
+        } else if !known.wanted.contains(unit) {
+            self.dropped.inc();
+        }
+        Some(question)
+    }
+
+    pub fn take_wanted(&self) -> HashSet<String> {
+        std::mem::take(&mut self.known().wanted)
+    }
+
+    pub fn learn(&self, unit: String, told: Told) {
+        let mut known = self.known();
+        // It may have been noted again while it was asked for.
+        known.wanted.remove(&unit);
+        known.units.insert(unit, Arc::new(told), 1);
+        drop(known);
+        self.news.send_replace(());
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// The one that was found before, or else the last one that systemd told of.
+    fn run(&mut self, member: &Member, told: Option<&Told>) -> Option<Arc<str>> {
+        if let Some(id) = self.runs.get(member) {
+            return Some(id);
+        }
+        let process = member.process?;
+        let last = told?.run.as_ref().filter(|run| run.has(process.created))?;
+        self.runs.insert(member.clone(), Arc::clone(&last.id), 1);
+        Some(Arc::clone(&last.id))
+    }
+}
