@@ -136,6 +136,15 @@ impl Guest {
             .unwrap();
     }
 
+    /// Puts in each file of a folder, as it may be used.
+    pub fn add_folder(&self, folder: &Path, place: &str) {
+        for file in fs::read_dir(folder).unwrap() {
+            let file = file.unwrap().path();
+            let name = file.file_name().unwrap().to_str().unwrap();
+            fs::copy(&file, self.place(&format!("{place}/{name}"))).unwrap();
+        }
+    }
+
     pub fn link(&self, place: &str, to: &str) {
         std::os::unix::fs::symlink(to, self.place(place)).unwrap();
     }
