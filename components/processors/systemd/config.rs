@@ -13,7 +13,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 pub struct SystemdConfig {
     /// Take profiles that do not say which host they come from for this host's, whose units and machine id they get.
     pub assume_local: bool,
-    /// How systemd is asked for descriptions of units, and for invocations that ended.
+    /// How systemd is asked for descriptions of units, and for runs of theirs that ended.
     pub dbus: DbusConfig,
     /// How long a batch may wait for what systemd is asked for, up to `1m`; `0s` does not.
     pub wait_for: Duration,
