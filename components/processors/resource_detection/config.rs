@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::switches::Switches;
-use super::{azure, container, docker, ec2, gcp, system};
+use super::{azure, docker, ec2, gcp, own_container, system};
 
 /// Adds what this host, its environment and its cloud tell of it.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -218,7 +218,7 @@ impl ResourceDetectionConfig {
             (
                 "container",
                 &self.container.resource_attributes,
-                container::ATTRIBUTES,
+                own_container::ATTRIBUTES,
             ),
             ("ec2", &self.ec2.resource_attributes, ec2::ATTRIBUTES),
             ("gcp", &self.gcp.resource_attributes, gcp::ATTRIBUTES),

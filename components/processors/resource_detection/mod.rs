@@ -5,13 +5,13 @@
 
 mod azure;
 mod config;
-mod container;
 mod docker;
 mod ec2;
 mod env;
 mod gcp;
 mod metadata;
 mod network;
+mod own_container;
 mod switches;
 mod system;
 #[cfg(test)]
@@ -149,11 +149,11 @@ impl ResourceDetectionProcessor {
                 Ok(found)
             }
             Detector::Docker => {
-                let own = container::Own::find().map(|own| own.id);
+                let own = own_container::Own::find().map(|own| own.id);
                 let switches = &config.docker.resource_attributes;
                 docker::detect(switches, &self.places.docker, own.as_deref()).await
             }
-            Detector::Container => Ok(container::detect(&config.container.resource_attributes)),
+            Detector::Container => Ok(own_container::detect(&config.container.resource_attributes)),
             Detector::Ec2 => ec2::detect(&config.ec2, &self.places.ec2).await,
             Detector::Gcp => gcp::detect(&config.gcp, &self.places.gcp).await,
             Detector::Azure => azure::detect(&config.azure, &self.places.azure).await,

@@ -291,7 +291,7 @@ fn the_own_container_is_told_by_cgroups_or_mounts() {
         ("", "", false, None),
     ] {
         let (cgroup, mounts) = (cgroup.replace("ID", &id), mounts.replace("ID", &id));
-        let found = container::Own::of(&cgroup, &mounts, is_pod);
+        let found = own_container::Own::of(&cgroup, &mounts, is_pod);
         let found = found.map(|own| {
             assert_eq!(own.id, id);
             own.runtime
