@@ -5,6 +5,7 @@ pub(crate) mod generations;
 pub(crate) mod left;
 pub(crate) mod lists;
 pub(crate) mod local;
+pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod patience;
 pub(crate) mod resource_attributes;

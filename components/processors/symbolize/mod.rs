@@ -43,10 +43,11 @@ pub use self::config::SymbolizeConfig;
 use self::config::Targets;
 use self::debuginfod::Debuginfod;
 use self::files::Files;
-use self::names::{Frame, Names, Wait, lock};
+use self::names::{Frame, Names, Wait};
 use self::pace::Stopping;
 use self::telemetry::{Reason, Telemetry};
 use self::worker::{Job, Worker};
+use crate::shared::locks::lock;
 
 /// Executables that may wait for each worker.
 const MAX_JOBS: usize = 256;
