@@ -4,16 +4,17 @@
 //! it ended, since its last profiles come then.
 
 use std::fs::File;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use profcol_processes::{Executable, FileId, Host, Wanted, milliseconds, runtime, timestamp};
+use profcol_processes::{Executable, FileId, Host, Wanted, runtime, timestamp};
 use profcol_profile::{KeyValue, Value, attributes_size};
 
 use super::service::{self, VARIABLES};
-use super::{Attributes, Described, PID, ProcessConfig, find, text_of};
+use super::{Attributes, Described, ProcessConfig};
 use crate::shared::generations::Generations;
-use crate::shared::local::is_of;
+use crate::shared::local::LocalProcess;
+use crate::shared::locks::lock;
 use crate::shared::lookup::add_missing;
 
 /// About how much memory is spent on processes: some thousands of them.
@@ -22,16 +23,6 @@ const BYTES: usize = 16 << 20;
 const EXECUTABLES: usize = 4096;
 /// After that a process is looked at again: an exec made it something else.
 const FRESH: Duration = Duration::from_secs(60);
-/// Two sources tell of one start as far apart as that, in milliseconds.
-const SAME_START: i64 = 1000;
-
-/// A process that a profile speaks of, surely one of this host's.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Asked {
-    pid: u32,
-    /// When it was created, in milliseconds, where the profile says it.
-    created: Option<i64>,
-}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
@@ -52,34 +43,6 @@ pub(super) struct Library {
     variables: Vec<String>,
     processes: Mutex<Generations<u32, (Instant, Arc<Known>)>>,
     executables: Mutex<Generations<FileId, Arc<Executable>>>,
-}
-
-// === impl Asked ===
-
-impl Asked {
-    pub fn running(pid: u32) -> Self {
-        Self { pid, created: None }
-    }
-
-    /// `None` where the resource is no process, or may be another host's: the host that it names has
-    /// to be this one. Where it names none, the time of the process's creation has to be given, and
-    /// [`Library::read`] compares it, unless all are assumed to be local.
-    pub fn of(attributes: &Attributes, host: Option<&Host>, assume_local: bool) -> Option<Self> {
-        let pid = u32::try_from(find(attributes, PID)?.as_int()?).ok()?;
-        let host = host?;
-        let created = text_of(attributes, "process.creation.time");
-        let created = created.and_then(|text| milliseconds(&text));
-        let is_local = is_of(host, attributes).unwrap_or_else(|| assume_local || created.is_some());
-        is_local.then_some(Self { pid, created })
-    }
-
-    fn is_about(&self, known: &Known) -> bool {
-        match (self.created, known.created) {
-            (Some(asked), Some(known)) => asked.abs_diff(known) <= SAME_START.unsigned_abs(),
-            (Some(_), None) => false,
-            (None, _) => true,
-        }
-    }
 }
 
 // === impl Known ===
@@ -121,9 +84,9 @@ impl Library {
     }
 
     /// What is known, and need not be read again.
-    pub fn find(&self, asked: &Asked) -> Option<Arc<Known>> {
+    pub fn find(&self, asked: &LocalProcess) -> Option<Arc<Known>> {
         let (read, known) = lock(&self.processes).get(&asked.pid)?;
-        if !asked.is_about(&known) {
+        if !asked.may_be_from(known.created) {
             return None;
         }
         if read.elapsed() < FRESH && asked.created.is_some() {
@@ -137,10 +100,10 @@ impl Library {
     }
 
     /// `None` where it has ended, or its number is another process's now.
-    pub fn read(&self, asked: &Asked) -> Option<Arc<Known>> {
+    pub fn read(&self, asked: &LocalProcess) -> Option<Arc<Known>> {
         let described = Described::read(asked.pid, &self.wanted)?;
         let known = Arc::new(self.known(&described));
-        if !asked.is_about(&known) {
+        if !asked.may_be_from(known.created) {
             return None;
         }
         let service = known.service.as_ref().map_or(0, String::len);
@@ -237,8 +200,4 @@ impl Library {
         });
         found.chain(variables).collect()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! Adds what this host knows of the processes that were profiled.
 //!
-//! Only of processes that are surely this host's: see [`Asked`]. What is read of a process serves all of
+//! Only of processes that are surely this host's: see [`LocalProcess`]. What is read of a process serves all of
 //! its batches; the files are read beside the threads that move batches.
 
 mod config;
@@ -21,9 +21,10 @@ use profcol_processes::{Described, Host};
 use profcol_profile::Attributes;
 
 pub use self::config::ProcessConfig;
-use self::library::{Asked, Known, Library};
+use self::library::{Known, Library};
 use crate::shared::beside::beside;
-use crate::shared::lookup::{PID, find, text_of};
+use crate::shared::local::LocalProcess;
+use crate::shared::lookup::PID;
 
 pub struct ProcessProcessor {
     config: ProcessConfig,
@@ -67,7 +68,7 @@ impl ProcessProcessor {
     }
 
     /// What has to be asked of the processes of a batch; each once.
-    fn unknown(&self, batch: &Batch) -> HashSet<Asked> {
+    fn unknown(&self, batch: &Batch) -> HashSet<LocalProcess> {
         let mut unknown = HashSet::new();
         batch.profiles.look_at_resources(|resource| {
             let asked = self.asked(&resource.attributes);
@@ -80,11 +81,11 @@ impl ProcessProcessor {
         unknown
     }
 
-    fn asked(&self, attributes: &Attributes) -> Option<Asked> {
-        Asked::of(attributes, self.library.host(), self.config.assume_local)
+    fn asked(&self, attributes: &Attributes) -> Option<LocalProcess> {
+        LocalProcess::of(attributes, self.library.host()?, self.config.assume_local)
     }
 
-    async fn read(&self, unknown: HashSet<Asked>) {
+    async fn read(&self, unknown: HashSet<LocalProcess>) {
         let library = Arc::clone(&self.library);
         let read = beside(move || {
             let read = unknown.iter().map(|asked| library.read(asked));
@@ -141,7 +142,7 @@ impl Processor for ProcessProcessor {
 pub fn describe(config: &ProcessConfig, pid: u32) -> Option<Attributes> {
     let library = Library::new(config);
     library.learn_host(Host::read());
-    let known = library.read(&Asked::running(pid))?;
+    let known = library.read(&LocalProcess::running(pid))?;
     let mut attributes = Attributes::new();
     crate::shared::lookup::add_missing(&mut attributes, [(PID, Some(i64::from(pid).into()))]);
     known.fill(&mut attributes);

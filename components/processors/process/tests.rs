@@ -4,6 +4,7 @@ use profcol_component::testkit::{batch, context, load};
 use profcol_profile::{KeyValue, Value};
 
 use super::*;
+use crate::shared::lookup::find;
 use crate::shared::testkit::Keep;
 
 async fn started(options: &str) -> ProcessProcessor {

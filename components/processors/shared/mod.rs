@@ -7,6 +7,7 @@ pub(crate) mod image;
 pub(crate) mod left;
 pub(crate) mod lists;
 pub(crate) mod local;
+pub(crate) mod locks;
 pub(crate) mod lookup;
 pub(crate) mod patience;
 pub(crate) mod resource_attributes;

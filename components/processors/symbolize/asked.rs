@@ -8,7 +8,12 @@ use profcol_profile::{
     AttributeIdx, Dictionary, LocationIdx, LocationRef, MappingIdx, MappingRef, Model, StackIdx,
 };
 
+use super::config::Targets;
+use super::host::HostPlace;
 use crate::shared::lookup::{PID, find};
+
+/// Above it is the kernel, on each architecture.
+const KERNEL: u64 = 1 << 63;
 
 /// Processes that are tried for a file.
 const MAX_PROCESSES: usize = 4;
@@ -37,21 +42,36 @@ pub(super) enum Place {
 pub(super) struct Asked {
     pub modules: Vec<Module>,
     pub locations: HashMap<LocationIdx, (usize, Place)>,
+    /// Those in the kernel or in generated code.
+    pub on_host: HashMap<LocationIdx, HostPlace>,
     /// Locations of whose executable no build id is known.
     pub anonymous: usize,
 }
 
 impl Asked {
-    pub fn of(dictionary: &Dictionary) -> Self {
+    pub fn of(dictionary: &Dictionary, targets: Targets) -> Self {
         let mut asked = Self::default();
         let mut known: HashMap<MappingIdx, Option<usize>> = HashMap::new();
         let mut by_id: HashMap<Arc<str>, usize> = HashMap::new();
         for (number, row) in dictionary.locations.iter().enumerate().skip(1) {
             let index = row.location.mapping;
-            if !row.lines.is_empty() || !index.is_set() || !is_native(dictionary, &row) {
+            let kind = Kind::of(dictionary, &row);
+            if !row.lines.is_empty() || kind == Kind::Other {
                 continue;
             }
             let mapping = dictionary.mappings.get(index);
+            if kind != Kind::Native {
+                let place = HostPlace::of(dictionary, kind, row.location.address, &mapping);
+                if let Some(place) = place
+                    && (kind == Kind::Kernel || targets.has_generated())
+                {
+                    asked.on_host.insert(LocationIdx::new(number as u32), place);
+                }
+                continue;
+            }
+            if !targets.has_native() {
+                continue;
+            }
             let module = *known.entry(index).or_insert_with(|| {
                 let build_id = build_id(dictionary, &mapping)?;
                 let place = by_id.entry(Arc::clone(&build_id));
@@ -118,10 +138,61 @@ impl Place {
     }
 }
 
-/// Interpreted and kernel code has no place in an executable of its process.
-fn is_native(dictionary: &Dictionary, row: &LocationRef<'_>) -> bool {
-    let kind = text_of(dictionary, row.attributes, "profile.frame.type");
-    kind.is_none_or(|kind| matches!(&*kind, "native" | "go"))
+/// What kind of code is at a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// In an executable.
+    Native,
+    Kernel,
+    Generated,
+    /// Code that is interpreted has no address.
+    Other,
+}
+
+impl Kind {
+    fn of(dictionary: &Dictionary, row: &LocationRef<'_>) -> Self {
+        let kind = text_of(dictionary, row.attributes, "profile.frame.type");
+        let address = row.location.address;
+        match kind.as_deref() {
+            Some("kernel") => return Self::Kernel,
+            None if address >= KERNEL => return Self::Kernel,
+            None | Some("native" | "go") => {}
+            Some(_) => return Self::Other,
+        }
+        let mapping = dictionary.mappings.get(row.location.mapping);
+        let name = dictionary.strings.get(mapping.mapping.filename);
+        match build_id(dictionary, &mapping) {
+            Some(_) => Self::Native,
+            None if is_file(name) => Self::Native,
+            None if address > 0 => Self::Generated,
+            None => Self::Other,
+        }
+    }
+}
+
+/// Runtimes also write code to memory that has the name of a file.
+fn is_file(name: &str) -> bool {
+    let is_memory = name.starts_with("//") || name.starts_with("/memfd:") || name == "/dev/zero";
+    name.starts_with('/') && !is_memory
+}
+
+impl HostPlace {
+    fn of(
+        dictionary: &Dictionary,
+        kind: Kind,
+        address: u64,
+        mapping: &MappingRef<'_>,
+    ) -> Option<Self> {
+        if kind == Kind::Generated {
+            return Some(Self::Generated(address));
+        }
+        let build_id = build_id(dictionary, mapping);
+        match build_id {
+            build_id if address >= KERNEL => Some(Self::Kernel(address, build_id)),
+            Some(build_id) => Some(Self::KernelFile(build_id, address)),
+            None => None,
+        }
+    }
 }
 
 fn build_id(dictionary: &Dictionary, mapping: &MappingRef<'_>) -> Option<Arc<str>> {

@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::debuginfod::is_url;
 
-/// Names native code: functions, inlined ones included, with their files and lines.
+/// Names code: functions, inlined ones included, with their files and lines.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct SymbolizeConfig {
-    /// `all` names all that has an executable; `none` lets everything pass as it came, for places that name
-    /// code themselves. Kernel and generated code has been named by the receiver.
+    /// What is named, if the receiver did not: `kernel`: this host's kernel; `interpreted`: that, and code that
+    /// runtimes generated, for places that name native code themselves; `all`: native code too; `none`: nothing.
     pub targets: Targets,
+    /// Take profiles that do not say which host they come from for this host's: by that the kernel and generated code
+    /// are named.
+    pub assume_local: bool,
     /// `short`: C++ and D without parameters and return types, Rust without hashes; `full`: with them; `none`: as the
     /// linker sees it.
     pub demangle: Demangle,
@@ -65,7 +68,19 @@ impl Default for DebuginfodConfig {
 #[serde(rename_all = "snake_case")]
 pub enum Targets {
     All,
+    Kernel,
+    Interpreted,
     None,
+}
+
+impl Targets {
+    pub fn has_native(self) -> bool {
+        self == Self::All
+    }
+
+    pub fn has_generated(self) -> bool {
+        matches!(self, Self::All | Self::Interpreted)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
@@ -80,6 +95,7 @@ impl Default for SymbolizeConfig {
     fn default() -> Self {
         Self {
             targets: Targets::All,
+            assume_local: false,
             demangle: Demangle::Short,
             timeout: Duration::from_secs(2),
             workers: 1,

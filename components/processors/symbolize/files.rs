@@ -11,8 +11,8 @@ use profcol_symbols::OnHost;
 
 use super::asked::Module;
 use super::debuginfod::{Debuginfod, Fetched, Wanted, What};
-use super::names::lock;
 use super::pace::Stopping;
+use crate::shared::locks::lock;
 use crate::values::hex;
 
 /// Executables that a receiver handed over, and places to look for others.

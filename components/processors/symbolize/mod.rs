@@ -1,4 +1,4 @@
-//! Names native code, off the threads that move batches.
+//! Names code, off the threads that move batches.
 //!
 //! ```text
 //! batch ─► locations without lines ─► known? ─► lines added ─► next
@@ -8,13 +8,14 @@
 //! ```
 //!
 //! Cost is by distinct location, not by sample, and each is looked up once. A batch in which there is
-//! nothing to name passes as it came.
+//! nothing to name passes as it came. What is in no executable is named by [`HostNames`].
 
 mod asked;
 mod companions;
 mod config;
 mod debuginfod;
 mod files;
+mod host;
 mod names;
 mod pace;
 mod telemetry;
@@ -32,11 +33,12 @@ use std::thread::Builder as Thread;
 use async_trait::async_trait;
 use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, Processor, RunError, Stability,
-    Stop,
+    StartError, Stop,
 };
-use profcol_profile::{LocationIdx, Profiles};
+use profcol_profile::{LocationIdx, Model, Profiles};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use self::asked::{Asked, Place};
@@ -44,10 +46,12 @@ pub use self::config::SymbolizeConfig;
 use self::config::Targets;
 use self::debuginfod::Debuginfod;
 use self::files::Files;
-use self::names::{Frame, Names, Wait, lock};
+use self::host::HostNames;
+use self::names::{Frame, Names, Wait};
 use self::pace::Stopping;
 use self::telemetry::{Reason, Telemetry};
 use self::worker::{Job, Worker};
+use crate::shared::locks::lock;
 
 /// Executables that may wait for each worker.
 const MAX_JOBS: usize = 256;
@@ -55,6 +59,7 @@ const MAX_JOBS: usize = 256;
 pub struct SymbolizeProcessor {
     config: SymbolizeConfig,
     names: Arc<Names>,
+    host_names: Arc<HostNames>,
     files: Arc<Files>,
     telemetry: Arc<Telemetry>,
     stopping: Arc<Stopping>,
@@ -87,8 +92,8 @@ impl SymbolizeProcessor {
         let telemetry = Arc::new(Telemetry::new(context));
         let most = config.max_open as usize;
         let dropped = telemetry.dropped_files.clone();
-        let is_on = config.targets == Targets::All;
-        let offered = is_on.then(|| context.executables.subscribe(most, dropped.clone()));
+        let is_native = config.targets.has_native();
+        let offered = is_native.then(|| context.executables.subscribe(most, dropped.clone()));
         let directories = config.debug_directories.iter().map(PathBuf::from);
         let stopping = Arc::<Stopping>::default();
         let debuginfod = config.debuginfod.as_ref().map(|debuginfod| {
@@ -110,6 +115,10 @@ impl SymbolizeProcessor {
         Ok(Self {
             config: config.clone(),
             names: Arc::new(names),
+            host_names: Arc::new(HostNames::new(
+                config.assume_local,
+                generated_memory(config),
+            )),
             files: Arc::new(files),
             telemetry,
             stopping,
@@ -120,7 +129,8 @@ impl SymbolizeProcessor {
     }
 
     fn worker(&self, jobs: Receiver<Job>) -> Worker {
-        let tables = self.config.max_memory as usize - names_memory(&self.config);
+        let names = names_memory(&self.config) + generated_memory(&self.config);
+        let tables = self.config.max_memory as usize - names;
         Worker {
             jobs,
             names: Arc::clone(&self.names),
@@ -136,10 +146,10 @@ impl SymbolizeProcessor {
     /// What can be said in time of each location without a name.
     async fn find(&self, profiles: &Profiles) -> Found {
         let model = profiles.model();
-        let mut asked = Asked::of(&model.dictionary);
+        let mut asked = Asked::of(&model.dictionary, self.config.targets);
         self.telemetry
             .count_unresolved(Reason::NoBuildId, asked.anonymous);
-        let mut found = Found::new();
+        let mut found = self.find_on_host(model, &mut asked).await;
         let mut unknown = HashSet::new();
         for (&location, &(module, place)) in &asked.locations {
             let Some(module) = asked.modules.get(module) else {
@@ -181,6 +191,21 @@ impl SymbolizeProcessor {
             found.insert(location, answer.unwrap_or(Err(reason)));
         }
         found
+    }
+
+    async fn find_on_host(&self, model: &Model, asked: &mut Asked) -> Found {
+        let places = std::mem::take(&mut asked.on_host);
+        if places.is_empty() {
+            return Found::new();
+        }
+        let questions = self.host_names.questions(model, places);
+        let host_names = Arc::clone(&self.host_names);
+        match spawn_blocking(move || host_names.answer(questions)).await {
+            Ok(answers) => answers.into_iter().collect(),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down.
+            Err(_) => Found::new(),
+        }
     }
 
     /// Asks the workers; false where one of them has no room.
@@ -243,13 +268,22 @@ impl Drop for End {
     }
 }
 
-/// A quarter is for names, the rest for tables.
+/// A quarter is for names, an eighth for those of generated code, the rest for tables.
 fn names_memory(config: &SymbolizeConfig) -> usize {
     config.max_memory as usize / 4
 }
 
+fn generated_memory(config: &SymbolizeConfig) -> usize {
+    config.max_memory as usize / 8
+}
+
 #[async_trait]
 impl Processor for SymbolizeProcessor {
+    async fn start(&self) -> Result<(), StartError> {
+        self.host_names.learn_host();
+        Ok(())
+    }
+
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         if self.config.targets == Targets::None {
             return next.consume(batch).await;
@@ -304,9 +338,8 @@ impl Processor for SymbolizeProcessor {
         if let Some(debuginfod) = &self.debuginfod {
             debuginfod.close();
         }
-        let joined = tokio::task::spawn_blocking(move || {
-            threads.into_iter().all(|thread| thread.join().is_ok())
-        });
+        let joined =
+            spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
         match joined.await {
             Ok(true) => Ok(()),
             Ok(false) => Err(RunError("a thread of its own panicked".into())),

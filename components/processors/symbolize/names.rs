@@ -1,7 +1,7 @@
 //! Names that were found, within a bound.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use profcol_component::IntCounter;
 use profcol_profile::NamedLine;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::asked::Place;
 use super::telemetry::Reason;
 use crate::shared::generations::Generations;
+use crate::shared::locks::lock;
 
 /// A place in an executable, by its build id.
 pub(super) type Key = (Arc<str>, Place);
@@ -111,8 +112,4 @@ impl Wait {
     pub fn take(&self) -> HashMap<Key, Answer> {
         std::mem::take(&mut lock(&self.state).answers)
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::names::lock;
+use crate::shared::locks::lock;
 
 /// What is worked at a stretch.
 const STRETCH: Duration = Duration::from_millis(10);

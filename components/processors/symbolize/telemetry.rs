@@ -9,6 +9,8 @@ pub(super) enum Reason {
     NoFile,
     /// The profile does not say which executable it is.
     NoBuildId,
+    /// Only the host on which it was could name it, at the same boot.
+    NotLocal,
     /// The executable says nothing of its code, and no debug file was found.
     NoNames,
     /// It is damaged, or of a kind that is not known.
@@ -23,9 +25,10 @@ pub(super) enum Reason {
     Timeout,
 }
 
-const REASONS: [(Reason, &str); 8] = [
+const REASONS: [(Reason, &str); 9] = [
     (Reason::NoFile, "no_file"),
     (Reason::NoBuildId, "no_build_id"),
+    (Reason::NotLocal, "not_local"),
     (Reason::NoNames, "no_names"),
     (Reason::Refused, "refused"),
     (Reason::NotFound, "not_found"),

@@ -22,8 +22,8 @@ use tokio::runtime::Handle;
 
 use self::cache::Cache;
 use super::config::DebuginfodConfig;
-use super::names::lock;
 use super::telemetry::{Fetch, Telemetry};
+use crate::shared::locks::lock;
 
 const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
 /// Files that may wait to be asked for.

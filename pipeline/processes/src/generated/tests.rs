@@ -79,6 +79,32 @@ fn names_of_one_process_are_bounded() {
     assert!((10_000..20_000).contains(&inserted), "{inserted}");
 }
 
+#[test]
+fn of_all_processes_those_that_ran_last_keep_their_names() {
+    let most_bytes = 1 << 16;
+    let mut processes = JitProcesses::new(most_bytes);
+    let start = Instant::now();
+    for pid in 0..8u32 {
+        let lines = (0..200).map(|line| format!("{:x} 10 name of {pid}\n", (line + 1) * 0x10));
+        let map = file_with(lines.collect::<String>().as_bytes());
+        let process = JitProcess {
+            pid,
+            sources: vec![Source::PerfMap(PerfMap::new(map))],
+            names: JitNames::new(most_bytes / 2),
+            used: start + Duration::from_secs(pid.into()),
+            look: start,
+            wait: FIRST_WAIT,
+        };
+        processes.known.insert(pid, process);
+    }
+    processes.refresh();
+    let held: usize = processes.known.values().map(|it| it.names.bytes()).sum();
+    assert!(held <= most_bytes, "{held}");
+    assert!(processes.names(&0).is_none());
+    let last = processes.names(&7).expect("it fits");
+    assert_eq!(found(last, &[0x10]), [Some("name of 7")]);
+}
+
 fn dump_record(kind: u32, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
     let length = 16 + 16 + numbers.len() * 8 + rest.len();
     let mut record = kind.to_le_bytes().to_vec();

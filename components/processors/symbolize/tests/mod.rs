@@ -1,5 +1,7 @@
 //! Code of this very program is named, wherever its file comes from.
 
+mod host;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -237,7 +239,7 @@ fn assert_named(profiles: &Profiles) {
     assert_eq!(name, "profcol_processors::symbolize::tests::landmark");
     assert!(system_name.starts_with("_"), "{system_name}");
     assert!(
-        file.ends_with("components/processors/symbolize/tests.rs"),
+        file.ends_with("components/processors/symbolize/tests/mod.rs"),
         "{file}"
     );
     assert!(line > 0);
@@ -245,7 +247,7 @@ fn assert_named(profiles: &Profiles) {
 
 #[tokio::test]
 async fn a_file_that_was_handed_over_names_its_code() {
-    let (rig, own) = (Rig::new("{}"), Own::read());
+    let (rig, own) = (Rig::new("timeout: 1m"), Own::read());
     rig.context.executables.offer(&own.offered());
     let gone = own.profile(Path::new("/gone"), &own.build_id, "native");
     assert_named(&rig.pass(gone.clone()).await);
@@ -407,7 +409,7 @@ fn options_that_make_no_sense_are_refused() {
         ("max_cpu: 0", "must be above 0 and at most 1"),
         ("max_cpu: 1.5", "must be above 0 and at most 1"),
         ("debug_directories: [debug]", "is not an absolute path"),
-        ("targets: kernel", "kernel"),
+        ("targets: native", "native"),
         ("debuginfod: {urls: [example.com]}", "urls::0"),
         (
             "debuginfod: {cache_directory: cache}",
