@@ -273,9 +273,9 @@ impl Companions for Itself {
 fn seeds_are_read_and_damage_to_them_does_no_harm() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/symbols");
     for (seed, inlined) in [
-        ("split-4.so", "inner"),
-        ("split-5.so", "inner"),
-        ("package-5.so", "inner"),
+        ("split-4.so", "deep"),
+        ("split-5.so", "deep"),
+        ("package-5.so", "deep"),
         ("go.so", "main.inner"),
     ] {
         let whole = std::fs::read(seeds.join(seed)).unwrap();

@@ -183,10 +183,10 @@ impl GoTable {
         while let Some((name, start_line, called_at)) = self.inlined_call(&function, at)
             && frames.len() + 1 < MAX_FRAMES
         {
-            frames.push(self.frame(&function, name, start_line, at));
+            frames.push(self.frame(&function, name, start_line, at)?);
             at = called_at;
         }
-        frames.push(self.frame(&function, name, function.start_line, at));
+        frames.push(self.frame(&function, name, function.start_line, at)?);
         Some(frames)
     }
 
@@ -221,22 +221,21 @@ impl GoTable {
         })
     }
 
-    fn frame(&self, function: &Function, name: String, start_line: u32, at: u64) -> Frame {
+    fn frame(&self, function: &Function, name: String, start_line: u32, at: u64) -> Option<Frame> {
         // Behind the end of its code is padding, up to the next function.
-        let line = self.value(function.lines, at);
-        let line = line.and_then(|line| u32::try_from(line).ok());
+        let line = u32::try_from(self.value(function.lines, at)?).ok();
         let file = self.value(function.files, at).and_then(|file| {
             let place = function.unit.checked_add(u64::try_from(file).ok()?)?;
             let place = self.u32(self.units, place.checked_mul(4)?)?;
             self.text(self.files, place.into())
         });
-        Frame {
+        Some(Frame {
             name: name.into(),
             file: file.unwrap_or_default().into(),
             line: line.unwrap_or(0),
             column: 0,
             start_line,
-        }
+        })
     }
 
     /// The innermost inlined call there: its name, where it is declared, and an address with the line of
