@@ -38,7 +38,7 @@ pub const AARCH64: Machine = Machine {
 };
 
 /// Seconds; some ten times what it takes.
-const PATIENCE: &str = "600";
+const PATIENCE: &str = "900";
 
 /// What a whole system has that nobody reads there.
 const SURPLUS: [&str; 5] = [

@@ -65,8 +65,9 @@ const X86_64: Machines = Machines {
     ],
 };
 
-/// What a system needs beyond the least for systemd to run it, with a bus, users that log in, and what the test calls.
-const SYSTEM: &str = "systemd,systemd-sysv,dbus,libpam-systemd,busybox-static";
+/// What a system needs beyond the least for systemd to run it, with a bus that knows the users that systemd makes up, users
+/// that log in, and what the test calls.
+const SYSTEM: &str = "systemd,systemd-sysv,dbus,libpam-systemd,libnss-systemd,busybox-static";
 
 const AARCH64: Machines = Machines {
     what: "the tests on aarch64",

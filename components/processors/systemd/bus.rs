@@ -37,6 +37,11 @@ pub(super) enum BusError {
     Io(#[from] std::io::Error),
     #[error("it refuses us: {0:?}")]
     Refused(String),
+    #[error(
+        "it hangs up at once, as a bus does that does not know our user: where systemd makes one up (`DynamicUser`) it \
+         takes libnss-systemd; {0}"
+    )]
+    HungUp(std::io::Error),
     #[error("what it sends cannot be read: {0}")]
     Malformed(#[from] Malformed),
     #[error("it answers with {0}")]
@@ -58,7 +63,11 @@ impl Bus {
                 member: "Hello",
                 argument: None,
             })
-            .await?;
+            .await
+            .map_err(|error| match error {
+                BusError::Io(error) => BusError::HungUp(error),
+                other => other,
+            })?;
         }
         Ok(bus)
     }
