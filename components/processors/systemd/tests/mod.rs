@@ -221,10 +221,10 @@ async fn runs_are_those_that_systemd_notes() {
     let began = now();
     // Left over by the run before.
     assert_eq!(told(UNIT, began - 1000).await, None);
-    assert_eq!(told(UNIT, began + 1).await.as_deref(), Some(FIRST));
+    assert_eq!(told(UNIT, began).await.as_deref(), Some(FIRST));
     tokio::time::sleep(Duration::from_millis(100)).await;
     note(running.folder.path(), UNIT, SECOND);
-    assert_eq!(told(UNIT, began + 1).await.as_deref(), Some(FIRST));
+    assert_eq!(told(UNIT, began).await.as_deref(), Some(FIRST));
     assert_eq!(told(UNIT, now()).await.as_deref(), Some(SECOND));
     // Whoever was created before the second run, and was never seen in the first, may be of either.
     assert_eq!(told(UNIT, began + 2).await, None);
@@ -245,7 +245,7 @@ async fn runs_are_those_that_systemd_notes() {
 async fn only_units_of_this_hosts_systemd_are_looked_for() {
     let running = Running::start(&format!("{{{ALONE}}}"));
     note(running.folder.path(), UNIT, FIRST);
-    let created = timestamp(now() + 1).unwrap();
+    let created = timestamp(now()).unwrap();
     let (own, created) = (("host.name", "this"), ("process.creation.time", &*created));
     let cgroup = path(UNIT);
     let found = Some(FIRST.to_owned());
