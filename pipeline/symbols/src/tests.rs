@@ -290,7 +290,7 @@ fn seeds_are_read_and_damage_to_them_does_no_harm() {
         };
         let found = find(whole.clone()).unwrap();
         let has_it =
-            |frames: &Vec<Frame>| matches!(&frames[..], [inner, _] if inner.name == inlined);
+            |frames: &Vec<Frame>| matches!(&frames[..], [inner, _] if *inner.name == *inlined);
         assert!(found.iter().any(has_it), "{seed}: {found:?}");
         for at in (0..whole.len()).step_by(whole.len() / 200) {
             let mut damaged = whole.clone();
