@@ -16,7 +16,8 @@ pub struct ContainerConfig {
     pub sockets: SocketsConfig,
     /// Which labels to add as `container.label.<key>`: regular expressions for whole keys.
     pub labels: Vec<String>,
-    /// How long a batch may wait for the name of a container that is not known yet, up to `1m`; `0s` does not.
+    /// How long a batch may wait for the name of a container that is not known yet, up to `1m`; `0s` does not. Keep it below the
+    /// interval at which batches come, or they pile up.
     pub wait_for: Duration,
 }
 

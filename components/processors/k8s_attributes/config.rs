@@ -45,7 +45,8 @@ pub struct K8sAttributesConfig {
     pub wait_for_metadata: bool,
     /// How long a start may wait for it.
     pub wait_for_metadata_timeout: Duration,
-    /// How long a batch may wait for a pod or container that is not known yet, up to `1m`; `0s` does not.
+    /// How long a batch may wait for a pod or container that is not known yet, up to `1m`; `0s` does not. Keep it below the
+    /// interval at which batches come, or they pile up.
     pub wait_for: Duration,
     /// Pods that are remembered at most; those beyond are counted and not known.
     pub max_pods: u32,

@@ -15,7 +15,8 @@ pub struct SystemdConfig {
     pub assume_local: bool,
     /// How systemd is asked for descriptions of units, and for runs of theirs that ended.
     pub dbus: DbusConfig,
-    /// How long a batch may wait for what systemd is asked for, up to `1m`; `0s` does not.
+    /// How long a batch may wait for what systemd is asked for, up to `1m`; `0s` does not. Keep it below the
+    /// interval at which batches come, or they pile up.
     pub wait_for: Duration,
 }
 
