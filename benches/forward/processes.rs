@@ -4,9 +4,11 @@ use std::process::{Child, Command};
 
 use anyhow::{Context, Result};
 use bytes::Bytes;
+use profcol_processes::{Described, Host, Wanted, timestamp};
 use profcol_profile::{KeyValue, Profiles, Resource, Validation};
 
 const PID: &str = "process.pid";
+const CREATED: &str = "process.creation.time";
 
 /// They sleep, and end with this.
 pub struct Processes(Vec<Child>);
@@ -26,12 +28,23 @@ impl Processes {
         if self.0.is_empty() {
             return Ok(bodies);
         }
-        let mut turn = self.0.iter().cycle();
+        let host = Host::read();
+        let attributes = self.0.iter().map(|process| {
+            let pid = process.id();
+            let described = Described::read(pid, &Wanted::default());
+            let created = described.and_then(|it| timestamp(it.created(&host)?));
+            Some([
+                KeyValue::new(PID, i64::from(pid)),
+                KeyValue::new(CREATED, &*created?),
+            ])
+        });
+        let attributes: Option<Vec<_>> = attributes.collect();
+        let attributes = attributes.context("a process that was started is gone")?;
+        let mut turn = attributes.iter().cycle();
         let mut replace = |resource: &mut Resource| {
-            let attributes = &mut resource.attributes;
-            attributes.retain(|attribute| &*attribute.key != PID);
-            let pid = turn.next().map(|process| i64::from(process.id()));
-            attributes.extend(pid.map(|pid| KeyValue::new(PID, pid)));
+            let own = &mut resource.attributes;
+            own.retain(|attribute| ![PID, CREATED].contains(&&*attribute.key));
+            own.extend(turn.next().into_iter().flatten().cloned());
             true
         };
         let bodies = bodies.into_iter().map(|body| {
