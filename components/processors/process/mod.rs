@@ -18,7 +18,7 @@ use profcol_component::{
     StartError,
 };
 use profcol_processes::{Described, Host};
-use profcol_profile::Attributes;
+use profcol_profile::{Attributes, Profiles};
 
 pub use self::config::ProcessConfig;
 use self::library::{Known, Library};
@@ -32,6 +32,18 @@ pub struct ProcessProcessor {
     read: IntCounter,
     refused: IntCounter,
     gone: IntCounter,
+}
+
+/// A process that a resource speaks of, with what was known of it when its batch came.
+struct Subject {
+    asked: LocalProcess,
+    known: Option<Arc<Known>>,
+}
+
+impl Subject {
+    fn unknown(&self) -> Option<LocalProcess> {
+        self.known.is_none().then(|| self.asked.clone())
+    }
 }
 
 impl Factory for ProcessProcessor {
@@ -67,18 +79,17 @@ impl ProcessProcessor {
         }
     }
 
-    /// What has to be asked of the processes of a batch; each once.
-    fn unknown(&self, batch: &Batch) -> HashSet<LocalProcess> {
-        let mut unknown = HashSet::new();
-        batch.profiles.look_at_resources(|resource| {
+    /// The process of each resource, in their order.
+    fn subjects(&self, profiles: &Profiles) -> Vec<Option<Subject>> {
+        let mut subjects = Vec::new();
+        profiles.look_at_resources(|resource| {
             let asked = self.asked(&resource.attributes);
-            if let Some(asked) = asked.filter(|asked| !unknown.contains(asked))
-                && self.library.find(&asked).is_none()
-            {
-                unknown.insert(asked);
-            }
+            subjects.push(asked.map(|asked| Subject {
+                known: self.library.find(&asked),
+                asked,
+            }));
         });
-        unknown
+        subjects
     }
 
     fn asked(&self, attributes: &Attributes) -> Option<LocalProcess> {
@@ -103,11 +114,8 @@ impl ProcessProcessor {
         }
     }
 
-    fn fill(&self, attributes: &mut Attributes) -> bool {
-        let known = self
-            .asked(attributes)
-            .and_then(|asked| self.library.find(&asked));
-        let Some(known) = known else {
+    fn fill(&self, attributes: &mut Attributes, Subject { asked, known }: Subject) -> bool {
+        let Some(known) = known.or_else(|| self.library.find(&asked)) else {
             return false;
         };
         let added = known.fill(attributes);
@@ -127,13 +135,20 @@ impl Processor for ProcessProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let unknown = self.unknown(&batch);
+        let subjects = self.subjects(&batch.profiles);
+        let unknown: HashSet<LocalProcess> = subjects
+            .iter()
+            .flatten()
+            .filter_map(Subject::unknown)
+            .collect();
         if !unknown.is_empty() {
             self.read(unknown).await;
         }
-        batch
-            .profiles
-            .update_resources(|resource| self.fill(&mut resource.attributes));
+        let mut subjects = subjects.into_iter();
+        batch.profiles.update_resources(|resource| {
+            let subject = subjects.next().flatten();
+            subject.is_some_and(|it| self.fill(&mut resource.attributes, it))
+        });
         next.consume(batch).await
     }
 }

@@ -17,7 +17,7 @@ mod system;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,6 +31,7 @@ use tokio::time::timeout;
 
 use self::config::Detector;
 pub use self::config::ResourceDetectionConfig;
+use crate::shared::locks::lock;
 use crate::shared::lookup::find;
 
 /// Who did not answer is asked again after a second, two, four: some four minutes in all.
@@ -105,7 +106,7 @@ impl ResourceDetectionProcessor {
             (detector, answer.unwrap_or_else(|_| late()))
         });
         let answers = join_all(asked).await;
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = lock(&self.found);
         let mut has_failed = false;
         for ((detector, answer), known) in answers.into_iter().zip(&mut found.by_detector) {
             let detector = detector.name();
@@ -177,12 +178,12 @@ impl ResourceDetectionProcessor {
     }
 
     fn merged(&self) -> Arc<Attributes> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = lock(&self.found);
         Arc::clone(&found.merged)
     }
 
     fn has_unanswered(&self) -> bool {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = lock(&self.found);
         found.by_detector.iter().any(Option::is_none)
     }
 }

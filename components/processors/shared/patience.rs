@@ -3,7 +3,7 @@
 //! What is not known is waited for from when it was first asked for, and asked for again after a
 //! minute at the earliest: what nobody knows does not hold up every batch.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use profcol_component::{IntCounter, Meter};
@@ -11,6 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::generations::Generations;
+use super::locks::lock;
 
 /// What was asked for in vain is asked for again after this.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -94,7 +95,7 @@ impl Patience {
     /// Until when to wait for all of them; none where nothing is unknown.
     fn note(&self, keys: &[String]) -> Option<Instant> {
         let now = Instant::now();
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         let mut is_new = false;
         let times = keys.iter().map(|key| {
             let known = asked.get(key).filter(|time| *time + AGAIN > now);

@@ -1,13 +1,14 @@
 //! What is known of units and of their processes, within bounds.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use profcol_component::IntCounter;
 use tokio::sync::watch;
 
 use super::runs::{Member, Run};
 use crate::shared::generations::Generations;
+use crate::shared::locks::lock;
 
 /// So many units are known, and so many processes.
 const UNITS: usize = 4096;
@@ -64,7 +65,7 @@ impl Directory {
     }
 
     pub fn find(&self, member: &Member) -> Found {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let told = known.units.get(&member.unit);
         Found {
             run: known.run(member, told.as_deref()),
@@ -73,16 +74,16 @@ impl Directory {
     }
 
     pub fn has_run(&self, member: &Member) -> bool {
-        self.known().runs.get(member).is_some()
+        lock(&self.known).runs.get(member).is_some()
     }
 
     pub fn add_run(&self, member: Member, id: Arc<str>) {
-        self.known().runs.insert(member, id, 1);
+        lock(&self.known).runs.insert(member, id, 1);
     }
 
     /// Notes the unit as wanted where systemd may know more than was told, and says how that question goes.
     pub fn question(&self, member: &Member) -> Option<String> {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         let unit = &member.unit;
         let question = match known.units.get(unit) {
             None => unit.clone(),
@@ -105,20 +106,16 @@ impl Directory {
     }
 
     pub fn take_wanted(&self) -> HashSet<String> {
-        std::mem::take(&mut self.known().wanted)
+        std::mem::take(&mut lock(&self.known).wanted)
     }
 
     pub fn learn(&self, unit: String, told: Told) {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         // It may have been noted again while it was asked for.
         known.wanted.remove(&unit);
         known.units.insert(unit, Arc::new(told), 1);
         drop(known);
         self.news.send_replace(());
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

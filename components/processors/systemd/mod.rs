@@ -20,16 +20,16 @@ use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
     Stability, StartError, Stop,
 };
-use profcol_processes::{Host, Units, milliseconds};
-use profcol_profile::{Attributes, Value};
+use profcol_processes::{Host, Units};
+use profcol_profile::{Attributes, Profiles, Value};
 
 use self::asker::{Asker, now};
 pub use self::config::SystemdConfig;
 use self::directory::Directory;
 use self::runs::{Member, Process, Runs};
 use crate::shared::beside::beside;
-use crate::shared::local::is_of;
-use crate::shared::lookup::{CGROUP, PID, add_missing, find, text_of};
+use crate::shared::local::{LocalProcess, is_of};
+use crate::shared::lookup::{CGROUP, add_missing, text_of};
 use crate::shared::patience::Patience;
 
 pub struct SystemdProcessor {
@@ -88,36 +88,31 @@ impl SystemdProcessor {
         let cgroup = text_of(attributes, CGROUP)?;
         let units = Units::of(&cgroup);
         let unit = units.unit.filter(|_| units.is_outermost)?;
-        self.host_of(attributes)?;
-        let pid = find(attributes, PID).and_then(Value::as_int);
-        let pid = pid.and_then(|pid| u32::try_from(pid).ok());
-        let created = text_of(attributes, "process.creation.time");
-        let created = created.and_then(|text| milliseconds(&text));
+        let host = self.host_of(attributes)?;
+        let process = LocalProcess::of(attributes, host, self.config.assume_local);
+        let process = process.and_then(|LocalProcess { pid, created }| {
+            let created = created?;
+            Some(Process { pid, created })
+        });
         Some(Member {
             unit: unit.to_owned(),
-            process: pid
-                .zip(created)
-                .map(|(pid, created)| Process { pid, created }),
+            process,
         })
     }
 
-    /// Each member of a unit in the batch.
-    fn look_at_members(&self, batch: &Batch, mut look: impl FnMut(Member)) {
-        batch.profiles.look_at_resources(|resource| {
-            if let Some(member) = self.member(&resource.attributes) {
-                look(member);
-            }
-        });
+    /// Of each resource, in their order.
+    fn members(&self, profiles: &Profiles) -> Vec<Option<Member>> {
+        let mut members = Vec::new();
+        profiles.look_at_resources(|resource| members.push(self.member(&resource.attributes)));
+        members
     }
 
     /// Reads the runs that are not known yet.
-    async fn read_runs(&self, batch: &Batch) {
-        let mut strangers = HashSet::new();
-        self.look_at_members(batch, |member| {
-            if member.process.is_some() && !self.directory.has_run(&member) {
-                strangers.insert(member);
-            }
-        });
+    async fn read_runs(&self, members: &[Option<Member>]) {
+        let members = members.iter().flatten();
+        let is_stranger =
+            |member: &&Member| member.process.is_some() && !self.directory.has_run(member);
+        let strangers: HashSet<Member> = members.filter(is_stranger).cloned().collect();
         if strangers.is_empty() {
             return;
         }
@@ -133,22 +128,22 @@ impl SystemdProcessor {
     }
 
     /// What systemd is to be asked because of a batch.
-    fn questions(&self, batch: &Batch) -> Vec<String> {
-        let mut questions = HashSet::new();
-        if self.config.dbus.enabled {
-            self.look_at_members(batch, |member| {
-                questions.extend(self.directory.question(&member));
-            });
+    fn questions(&self, members: &[Option<Member>]) -> Vec<String> {
+        if !self.config.dbus.enabled {
+            return Vec::new();
         }
+        let members = members.iter().flatten();
+        let questions = members.filter_map(|member| self.directory.question(member));
+        let questions: HashSet<String> = questions.collect();
         questions.into_iter().collect()
     }
 
-    fn fill(&self, attributes: &mut Attributes) -> bool {
+    fn fill(&self, attributes: &mut Attributes, member: Option<&Member>) -> bool {
         let is_changed = add(attributes, self.host_of(attributes));
-        let Some(member) = self.member(attributes) else {
+        let Some(member) = member else {
             return is_changed;
         };
-        let found = self.directory.find(&member);
+        let found = self.directory.find(member);
         let found = [
             (
                 "systemd.unit_description",
@@ -168,12 +163,15 @@ impl Processor for SystemdProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        self.read_runs(&batch).await;
-        let questions = || self.questions(&batch);
+        let members = self.members(&batch.profiles);
+        self.read_runs(&members).await;
+        let questions = || self.questions(&members);
         self.patience.ask(self.directory.news(), questions).await;
-        batch
-            .profiles
-            .update_resources(|resource| self.fill(&mut resource.attributes));
+        let mut members = members.iter();
+        batch.profiles.update_resources(|resource| {
+            let member = members.next().and_then(Option::as_ref);
+            self.fill(&mut resource.attributes, member)
+        });
         next.consume(batch).await
     }
 

@@ -12,6 +12,7 @@ use self::server::{Manner, Server, Shown, note};
 use super::directory::Told;
 use super::runs::Run;
 use super::*;
+use crate::shared::lookup::PID;
 use crate::shared::testkit::Keep;
 
 #[test]
