@@ -199,9 +199,13 @@ fn open_regular(path: &Path) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
 }
 
+/// What is mounted nowhere seems to be at the root, as runc's copy of itself does: it has no path.
 fn display_path(path: &Path) -> String {
     let path = path.to_string_lossy();
-    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
+    match path.strip_suffix(" (deleted)").unwrap_or(&path) {
+        "/" => String::new(),
+        path => path.to_owned(),
+    }
 }
 
 /// The kernel maps the same page of code into every process.

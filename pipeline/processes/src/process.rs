@@ -10,6 +10,8 @@ use crate::Host;
 
 /// Command lines and environments are cut there.
 const LONGEST: u64 = 128 << 10;
+/// What a program seems to be that was mounted by itself when that mount was taken away, as runc's copy of itself is.
+const ROOT: &str = "/";
 /// So many bytes of arguments are kept.
 const ARGUMENTS: usize = 4096;
 
@@ -90,7 +92,7 @@ impl Described {
         let stat = Stat::parse(&files.text("stat")?)?;
         let status = files.text("status").unwrap_or_default();
         let cgroup = files.text("cgroup");
-        let path = files.link("exe");
+        let path = files.link("exe").filter(|path| path != ROOT);
         let arguments = match wanted.arguments {
             true => arguments(&files.bytes("cmdline").unwrap_or_default()),
             false => Vec::new(),
@@ -206,7 +208,7 @@ impl Files {
 /// The path of a process's executable, in its mount namespace.
 pub fn executable_path(pid: u32) -> Option<String> {
     let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    Some(without_mark(&path))
+    Some(without_mark(&path)).filter(|path| path != ROOT)
 }
 
 /// Files that are gone are marked.
@@ -328,6 +330,17 @@ mod tests {
             let broken = process(&[("stat", broken.as_bytes())], &everything);
             assert_eq!(broken, None);
         }
+    }
+
+    #[test]
+    fn a_program_whose_mount_was_taken_away_has_no_path() {
+        let proc = tempfile::tempdir().expect("a temporary folder");
+        let folder = proc.path().join("7");
+        fs::create_dir(&folder).expect("made");
+        fs::write(folder.join(STAT.0), STAT.1).expect("written");
+        std::os::unix::fs::symlink("/", folder.join("exe")).expect("linked");
+        let found = Described::read_in(proc.path(), 7, &Wanted::default()).expect("is a process");
+        assert_eq!((found.path.as_deref(), found.name()), (None, "a) b"));
     }
 
     #[test]

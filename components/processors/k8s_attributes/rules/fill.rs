@@ -125,7 +125,8 @@ impl Rules {
     }
 }
 
-/// By its id, by its name, or the only one.
+/// By its id or by its name; the only one where nothing is said of which it is. An id that nobody reported may as well
+/// be that of the pod's sandbox.
 fn choose<'a>(
     pod: &'a Pod,
     id: Option<&Arc<str>>,
@@ -142,8 +143,8 @@ fn choose<'a>(
     }
     let container = match text_of(attributes, "k8s.container.name") {
         Some(name) => pod.containers.iter().find(|it| it.name == name)?,
-        None => match &*pod.containers {
-            [only] => only,
+        None => match (id, &*pod.containers) {
+            (None, [only]) => only,
             _ => return None,
         },
     };

@@ -441,6 +441,27 @@ fn described(asked: &Asked) -> String {
 }
 
 #[tokio::test]
+async fn the_only_container_is_not_taken_for_the_sandbox() {
+    let server = Server::start(recorded::answer).await;
+    let options = server.options("wait_for_metadata: true");
+    let running = Running::start(&options).await;
+    let mut alone = pod("st-0");
+    for list in ["containers", "initContainers"] {
+        let list = alone["spec"][list].as_array_mut().unwrap();
+        list.retain(|it| it["name"] == "main");
+    }
+    let change = directory::Change::Put(serde_json::from_value(alone).unwrap());
+    running.processor.directory.change_pods(change);
+    let uid = uid("st-0");
+    let by_uid = running.filled(&[("k8s.pod.uid", &uid)]).await;
+    assert_eq!(shown(&by_uid, "k8s.container.name"), "main");
+    let sandbox = format!("/kubepods/besteffort/pod{uid}/{}", "9".repeat(64));
+    let found = running.filled(&[(CGROUP, &sandbox)]).await;
+    assert_eq!(shown(&found, "k8s.pod.name"), "st-0");
+    assert_eq!(shown(&found, "k8s.container.name"), "");
+}
+
+#[tokio::test]
 async fn follows_pods_that_come_change_and_go() {
     let mut young = pod("st-0");
     young["metadata"]["name"] = "young".into();
