@@ -71,6 +71,8 @@ pub(super) enum Found {
     Unknown,
     Known {
         is_changed: bool,
+        /// Whether its container is known, too.
+        is_whole: bool,
     },
 }
 
@@ -141,9 +143,13 @@ impl Directory {
             .inspect(|_| has_key = true)
             .find_map(|key| known.pod(&key));
         match pod {
-            Some(pod) => Found::Known {
-                is_changed: self.rules.fill(&known, pod, attributes),
-            },
+            Some(pod) => {
+                let container = container_of(attributes);
+                Found::Known {
+                    is_whole: container.as_ref().is_none_or(|id| pod.has_run(id)),
+                    is_changed: self.rules.fill(&known, pod, container.as_ref(), attributes),
+                }
+            }
             None if has_key => Found::Unknown,
             None => Found::NoKey,
         }

@@ -248,7 +248,7 @@ impl Processor for K8sAttributes {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let (mut found, mut unknown) = (0, 0);
+        let (mut found, mut unknown, mut is_whole) = (0, 0, true);
         let peer = batch.peer;
         if self.config.passthrough {
             let note = |resource: &mut Resource| {
@@ -263,18 +263,23 @@ impl Processor for K8sAttributes {
         }
         batch.profiles.update_resources(|resource| {
             match self.directory.fill(&mut resource.attributes, peer) {
-                Found::Known { is_changed } => {
+                Found::Known {
+                    is_changed,
+                    is_whole: is_this_whole,
+                } => {
                     found += 1;
+                    is_whole &= is_this_whole;
                     is_changed
                 }
                 Found::Unknown => {
                     unknown += 1;
+                    is_whole = false;
                     false
                 }
                 Found::NoKey => false,
             }
         });
-        if unknown > 0 {
+        if !is_whole {
             self.questions.notify_one();
         }
         self.found.inc_by(found);

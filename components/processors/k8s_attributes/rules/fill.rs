@@ -5,7 +5,6 @@ use std::sync::Arc;
 use profcol_profile::{Attributes, KeyValue, Value};
 
 use super::{OF_THE_CLUSTER, Rules};
-use crate::k8s_attributes::association::container_of;
 use crate::k8s_attributes::directory::Known;
 use crate::k8s_attributes::field::Field;
 use crate::k8s_attributes::records::{Container, Kind, Pod, Run};
@@ -13,15 +12,20 @@ use crate::shared::lookup::{add_missing, text_of};
 
 impl Rules {
     /// Adds to a resource of this pod what is missing; says whether there was something to add.
-    pub fn fill(&self, known: &Known, pod: &Pod, attributes: &mut Attributes) -> bool {
-        let container = container_of(attributes);
+    pub fn fill(
+        &self,
+        known: &Known,
+        pod: &Pod,
+        container: Option<&Arc<str>>,
+        attributes: &mut Attributes,
+    ) -> bool {
         let before = attributes.len();
         add_all(&pod.attributes, attributes);
         self.fill_from_controllers(known, pod, attributes);
         if let Some(service) = &pod.service {
             self.add_one(Field::ServiceName, service, attributes);
         }
-        self.fill_from_container(pod, container.as_ref(), attributes);
+        self.fill_from_container(pod, container, attributes);
         if let Some(namespace) = known.other(Kind::Namespace, &pod.namespace) {
             add_all(&namespace.attributes, attributes);
         }

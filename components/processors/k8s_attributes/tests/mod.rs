@@ -376,6 +376,20 @@ async fn asks_a_kubelet_when_a_pod_is_not_known() {
         running.learns(("container.id", &id), "k8s.pod.name").await,
         "st-0"
     );
+    // Of a pod that is known, a container that is not.
+    let mut restarted = pod("st-0");
+    let id = "5".repeat(64);
+    restarted["status"]["containerStatuses"][0]["containerID"] =
+        format!("containerd://{id}").into();
+    let name = restarted["status"]["containerStatuses"][0]["name"].clone();
+    served.lock().unwrap()[1] = restarted.to_string();
+    let cgroup = format!("/kubepods/pod{}/{id}", uid("st-0"));
+    assert_eq!(
+        running
+            .learns((CGROUP, &cgroup), "k8s.container.name")
+            .await,
+        name.as_str().unwrap()
+    );
 }
 
 #[tokio::test]
