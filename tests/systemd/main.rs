@@ -103,6 +103,7 @@ fn tells_units_and_runs_under_a_real_systemd() {
     assert!(!ran.0.contains("@missed"), "{}", ran.0);
     check_service(&ran);
     check_attributes(&ran, &host.at(PROFILES));
+    check_command(&ran);
 }
 
 /// What the script told.
@@ -210,6 +211,22 @@ fn check_attributes(ran: &Ran, profiles: &Path) {
         ("user_slice", "work.slice"),
     ];
     check("mine", 1, &[&user[..], &mine].concat());
+}
+
+/// `profcol processes` says the same.
+fn check_command(ran: &Ran) {
+    let shown = ran.told("shown");
+    let shown: HashMap<i64, HashMap<String, serde_json::Value>> =
+        serde_json::from_str(&shown).unwrap();
+    let runs = runs(ran);
+    let (pid, shown) = shown.into_iter().next().unwrap();
+    for (key, expected) in [
+        ("systemd.unit", "demo.service"),
+        ("systemd.unit_description", "Sells things"),
+        ("systemd.invocation_id", &*runs[&("demo".to_owned(), pid)]),
+    ] {
+        assert_eq!(shown[key], expected, "{key}");
+    }
 }
 
 /// Of each program and process the id of its run.

@@ -23,7 +23,8 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let folder = workspace.target.join("systemd");
-    fs::create_dir_all(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("failed to create {}", folder.display()))?;
     let system = folder.join("system.tar");
     if let Err(error) = install(&system) {
         report.skip(WHAT, &format!("no system with systemd: {error:#}"));
