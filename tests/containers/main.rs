@@ -1,5 +1,6 @@
-//! Real runtimes, started here, run containers, and profcol says whose a process in them is: Docker, containerd (a pod over its interface for Kubernetes, too), Podman,
-//! LXC, Docker in Docker, and a pod as `kind` runs it. profcol itself is in a container, too.
+//! Real runtimes, started here, run containers, and profcol says whose a process in them is: Docker, containerd, a pod of its
+//! by the interface of Kubernetes, Podman, LXC, Docker in Docker, and a pod as `kind` runs it. profcol itself is in a
+//! container, too.
 //!
 //! Needs root, `containerd`, `runc`, `dockerd`, the client `docker`, `podman`, `lxc`, the right to load BPF programs, and a
 //! busybox that needs no libraries.
