@@ -56,7 +56,7 @@ pub enum Command {
     /// List feature gates, of which there are none: all that profcol can do is on
     Featuregate { id: Option<String> },
     /// List what is known of each process on this host, as the processors would say it; with
-    /// `--config`, by the sockets and labels of its processor `container`
+    /// `--config`, by the options of its processors `container` and `systemd`
     Processes {
         /// Only this one
         #[arg(long)]

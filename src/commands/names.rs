@@ -3,11 +3,10 @@
 use profcol_component::{AnyConfig, Factory};
 use profcol_engine::Document;
 use profcol_labels::{Labels, Rows};
-use profcol_processes::Host;
-use profcol_processors::container::{ContainerConfig, Containers};
+use profcol_processors::container::{self, ContainerConfig};
 use profcol_processors::process::{self, ProcessConfig};
 use profcol_processors::relabel::{RelabelConfig, RelabelProcessor};
-use profcol_processors::systemd;
+use profcol_processors::systemd::{self, SystemdConfig};
 use profcol_profile::{Attributes, KeyValue};
 use serde_json::{Map, Value, json};
 
@@ -21,19 +20,17 @@ pub fn processes(
     pid: Option<u32>,
     format: Format,
 ) -> Result<(), Failure> {
-    let containers = match configuration.uris.is_empty() {
-        true => ask(&usual_containers())?,
-        false => ask_as_configured(&load::load(configuration)?.document)?,
+    let asked = match configuration.uris.is_empty() {
+        true => Asked::usual(),
+        false => Asked::as_configured(&load::load(configuration)?.document),
     };
     let pids = match pid {
         Some(pid) => vec![pid],
         None => profcol_processes::pids(),
     };
-    let host = Host::read();
-    let described = pids.into_iter().filter_map(|pid| {
-        let attributes = attributes_of(pid, &containers, &host)?.into_iter();
-        let shown = attributes.map(|it| (it.key.to_string(), shown(&it)));
-        Some((pid.to_string(), Value::Object(shown.collect())))
+    let described = asked.describe(&pids)?.into_iter().map(|(pid, attributes)| {
+        let shown = attributes.iter().map(|it| (it.key.to_string(), shown(it)));
+        (pid.to_string(), Value::Object(shown.collect()))
     });
     let described: Map<String, Value> = described.collect();
     if let (Some(pid), true) = (pid, described.is_empty()) {
@@ -47,8 +44,8 @@ pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result
     let document = load::load(configuration)?.document;
     let attributes = match (test.pid, &test.labels) {
         (Some(pid), _) => {
-            let containers = ask_as_configured(&document)?;
-            attributes_of(pid, &containers, &Host::read()).ok_or_else(|| no_process(pid))?
+            let found = Asked::as_configured(&document).describe(&[pid])?.pop();
+            found.ok_or_else(|| no_process(pid))?.1
         }
         (None, labels) => labels
             .iter()
@@ -130,41 +127,62 @@ fn difference(before: &Owned, after: &Owned) -> String {
     }
 }
 
-/// Whom the first processor of that kind asks; without one, whom it would ask.
-fn ask_as_configured(document: &Document) -> Result<Containers, Failure> {
-    let mut processors = document.processors.iter();
-    let config = processors.find_map(|declared| {
-        let config: &dyn AnyConfig = &*declared.config;
-        config.as_any().downcast_ref::<ContainerConfig>()
-    });
-    config.map_or_else(|| ask(&usual_containers()), ask)
+/// Who is asked for processes.
+struct Asked {
+    containers: ContainerConfig,
+    systemd: SystemdConfig,
 }
 
-/// All labels are shown: nobody else sees them.
-fn usual_containers() -> ContainerConfig {
-    ContainerConfig {
-        labels: vec![".*".to_owned()],
-        ..ContainerConfig::default()
+impl Asked {
+    /// All labels are shown: nobody else sees them.
+    fn usual() -> Self {
+        Self {
+            containers: ContainerConfig {
+                labels: vec![".*".to_owned()],
+                ..ContainerConfig::default()
+            },
+            systemd: SystemdConfig::default(),
+        }
+    }
+
+    /// Whom the first processor of each kind asks; without one, whom it would ask.
+    fn as_configured(document: &Document) -> Self {
+        let usual = Self::usual();
+        Self {
+            containers: first(document).unwrap_or(usual.containers),
+            systemd: first(document).unwrap_or(usual.systemd),
+        }
+    }
+
+    /// Those of them that can be seen here.
+    fn describe(&self, pids: &[u32]) -> Result<Vec<(u32, Attributes)>, Failure> {
+        let config = ProcessConfig {
+            command_args: true,
+            ..ProcessConfig::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::Runtime(format!("failed to start: {error}")))?;
+        let found = pids
+            .iter()
+            .filter_map(|&pid| Some((pid, process::describe(&config, pid)?)));
+        let (pids, mut processes): (Vec<u32>, Vec<Attributes>) = found.unzip();
+        runtime.block_on(async {
+            container::describe(&self.containers, &mut processes).await;
+            systemd::describe(&self.systemd, &mut processes).await;
+        });
+        Ok(pids.into_iter().zip(processes).collect())
     }
 }
 
-fn ask(config: &ContainerConfig) -> Result<Containers, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Runtime(format!("failed to start: {error}")))?;
-    Ok(runtime.block_on(Containers::ask(config)))
-}
-
-fn attributes_of(pid: u32, containers: &Containers, host: &Host) -> Option<Attributes> {
-    let config = ProcessConfig {
-        command_args: true,
-        ..ProcessConfig::default()
-    };
-    let mut attributes = process::describe(&config, pid)?;
-    containers.add(&mut attributes);
-    systemd::add(&mut attributes, Some(host));
-    Some(attributes)
+/// The configuration of the first processor that has such.
+fn first<C: Clone + 'static>(document: &Document) -> Option<C> {
+    let mut processors = document.processors.iter();
+    processors.find_map(|declared| {
+        let config: &dyn AnyConfig = &*declared.config;
+        config.as_any().downcast_ref().cloned()
+    })
 }
 
 fn shown(attribute: &KeyValue) -> Value {

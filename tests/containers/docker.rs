@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::pods::IMAGE;
 use crate::runtimes::{BUSY, Runtimes, number, output};
 
 /// What nothing here needs, and would change the host.
@@ -16,10 +17,12 @@ impl Runtimes {
     pub fn start_containerd(&mut self) {
         let (root, state) = (self.at("containerd"), self.at("containerd-state"));
         let socket = self.containerd_socket();
-        // The plug-in for Kubernetes wants a network, and nothing here needs it.
+        // Not every kernel's overlay is good for a folder of ours.
         let config = format!(
-            "version = 2\nroot = {root:?}\nstate = {state:?}\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n\
-             [grpc]\naddress = {socket:?}\n[ttrpc]\naddress = \"{socket}.ttrpc\"\n"
+            "version = 2\nroot = {root:?}\nstate = {state:?}\n\
+             [grpc]\naddress = {socket:?}\n[ttrpc]\naddress = \"{socket}.ttrpc\"\n\
+             [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = \"{IMAGE}\"\nrestrict_oom_score_adj = true\n\
+             [plugins.\"io.containerd.grpc.v1.cri\".containerd]\nsnapshotter = \"native\"\n"
         );
         let file = self.at("containerd.toml");
         std::fs::write(&file, config).expect("written");
@@ -58,10 +61,15 @@ impl Runtimes {
         let root = self.at("root");
         let arguments = ["run", "--rootfs", "-d", "--label", "tier=db", &root, "demo"];
         self.ctr(&[&arguments[..], &BUSY].concat()).expect("runs");
-        let tasks = self.ctr(&["tasks", "ls"]).expect("it runs");
+        self.pid_in_containerd(&[], "demo")
+    }
+
+    pub fn pid_in_containerd(&self, options: &[&str], id: &str) -> u32 {
+        let tasks = self.ctr(&[options, &["tasks", "ls"]].concat());
+        let tasks = tasks.expect("it runs");
         let task = tasks
             .lines()
-            .find(|line| line.starts_with("demo"))
+            .find(|line| line.starts_with(id))
             .expect("it is listed");
         let pid = task.split_whitespace().nth(1).expect("a column");
         pid.parse().expect("a number")

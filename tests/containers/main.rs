@@ -1,5 +1,6 @@
-//! Real runtimes, started here, run containers, and profcol says whose a process in them is: Docker, containerd, Podman,
-//! LXC, Docker in Docker, and a pod as `kind` runs it. profcol itself is in a container, too.
+//! Real runtimes, started here, run containers, and profcol says whose a process in them is: Docker, containerd, a pod of its
+//! by the interface of Kubernetes, Podman, LXC, Docker in Docker, and a pod as `kind` runs it. profcol itself is in a
+//! container, too.
 //!
 //! Needs root, `containerd`, `runc`, `dockerd`, the client `docker`, `podman`, `lxc`, the right to load BPF programs, and a
 //! busybox that needs no libraries.
@@ -7,6 +8,7 @@
 mod docker;
 mod nested;
 mod others;
+mod pods;
 mod runtimes;
 #[path = "../support/mod.rs"]
 mod support;
@@ -74,7 +76,7 @@ async fn real_runtimes_tell_whose_a_process_is() {
     runtimes.start_docker();
     runtimes.start_podmans_service();
     runtimes.start_nested();
-    let expected = containers(&runtimes);
+    let expected = containers(&runtimes).await;
     for expected in &expected {
         shown_by_the_command(&runtimes, expected);
     }
@@ -83,10 +85,14 @@ async fn real_runtimes_tell_whose_a_process_is() {
 }
 
 /// One in each runtime.
-fn containers(runtimes: &Runtimes) -> Vec<Expected> {
+async fn containers(runtimes: &Runtimes) -> Vec<Expected> {
     let inner = runtimes.run_in_nested_docker();
     let id = runtimes.inner_docker(&["inspect", "--format", "{{.Id}}", "inner"]);
     let id = id.expect("it runs");
+    let in_pod = runtimes.run_in_pod().await;
+    // Of those who are asked for it only the interface of Kubernetes tells this.
+    let image = runtimes.docker(&["inspect", "--format", "{{.Id}}", "shop:5"]);
+    let image = image.expect("it is there");
     vec![
         Expected::new(
             runtimes.run_in_docker("web"),
@@ -146,6 +152,20 @@ fn containers(runtimes: &Runtimes) -> Vec<Expected> {
                 ("k8s.pod.name", "cart-0"),
             ],
         ),
+        Expected::new(
+            in_pod,
+            &[
+                ("container.name", "checkout"),
+                ("container.runtime.name", "containerd"),
+                ("container.image.name", "docker.io/library/shop"),
+                ("container.image.tags", "5"),
+                ("container.image.id", image.trim()),
+                ("k8s.namespace.name", "shop"),
+                ("k8s.pod.name", "checkout-0"),
+                ("k8s.pod.uid", pods::POD_UID),
+                ("k8s.container.name", "checkout"),
+            ],
+        ),
     ]
 }
 
@@ -180,12 +200,13 @@ fn shown_by_the_command(runtimes: &Runtimes, expected: &Expected) {
 
 fn options(runtimes: &Runtimes, more: &str) -> String {
     format!(
-        "{{sockets: {{docker: [{}, {}, {}], containerd: [{}, {}], cri: []}}, labels: ['.*'], {more}}}",
+        "{{sockets: {{docker: [{}, {}, {}], containerd: [{}, {}], cri: [{}]}}, labels: ['.*'], {more}}}",
         runtimes.docker_socket(),
         runtimes.podman_socket(),
         runtimes.inner_docker_socket(),
         runtimes.containerd_socket(),
         runtimes.inner_containerd_socket(),
+        runtimes.containerd_socket(),
     )
 }
 

@@ -109,6 +109,7 @@ impl Runtimes {
 impl Drop for Runtimes {
     fn drop(&mut self) {
         self.remove_inner();
+        self.remove_pods();
         let _ = self.docker(&["rm", "--force", "web", "late", "outer", "profcol"]);
         let _ = self.ctr(&["tasks", "kill", "--signal", "9", "demo"]);
         let _ = self.ctr(&["tasks", "rm", "--force", "demo"]);

@@ -95,7 +95,7 @@ fn check(version: &str, tables: &str) {
     let folder = kernels.join("aarch64");
     let script = include_str!("init-aarch64");
     let guest = Guest::new(AARCH64, &folder.join("busybox"), script, CONFIG);
-    guest.add_program(Path::new(&profcol), "bin/profcol");
+    guest.add_program(Path::new(&profcol), "profcol");
     for library in ["ld-linux-aarch64.so.1", "libc.so.6"] {
         let file = Path::new(LIBRARIES).join(library);
         guest.add(&file, &Path::new("/lib").join(library));

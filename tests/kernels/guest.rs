@@ -38,16 +38,7 @@ pub const AARCH64: Machine = Machine {
 };
 
 /// Seconds; some ten times what it takes.
-const PATIENCE: &str = "900";
-
-/// What a whole system has that nobody reads there.
-const SURPLUS: [&str; 5] = [
-    "./usr/share/doc",
-    "./usr/share/locale",
-    "./usr/share/man",
-    "./var/cache",
-    "./var/lib/apt",
-];
+const PATIENCE: &str = "300";
 
 pub struct Guest {
     machine: Machine,
@@ -56,7 +47,7 @@ pub struct Guest {
 
 /// What a run left behind.
 pub struct Run {
-    pub console: String,
+    console: String,
     pub profiles: PathBuf,
     /// Holds the profiles.
     _folder: tempfile::TempDir,
@@ -65,33 +56,14 @@ pub struct Run {
 impl Guest {
     /// `script` is what it does, `config` what profcol is started with.
     pub fn new(machine: Machine, busybox: &Path, script: &str, config: &str) -> Self {
-        let guest = Self::empty(machine);
-        for name in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
-            fs::create_dir_all(guest.disk().join(name)).unwrap();
-        }
-        guest.write_program("init", script);
-        guest.write("etc/profcol.yaml", config);
-        guest.add(busybox, Path::new("/bin/busybox"));
-        guest
-    }
-
-    /// A whole system out of an archive, that its systemd runs.
-    pub fn with_system(machine: Machine, archive: &Path) -> Self {
-        let guest = Self::empty(machine);
-        fs::create_dir(guest.disk()).unwrap();
-        let surplus = SURPLUS.map(|folder| format!("--exclude={folder}/*"));
-        run(Command::new("tar")
-            .arg("--extract")
-            .args(surplus)
-            .arg("--file")
-            .arg(archive)
-            .current_dir(guest.disk()));
-        guest.link("init", "lib/systemd/systemd");
-        guest
-    }
-
-    fn empty(machine: Machine) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        for name in ["bin", "dev", "etc", "proc", "sys", "tmp"] {
+            fs::create_dir_all(disk.join(name)).unwrap();
+        }
+        write_program(&disk.join("init"), script);
+        fs::write(disk.join("etc/profcol.yaml"), config).unwrap();
+        fs::copy(busybox, disk.join("bin/busybox")).unwrap();
         Self { machine, folder }
     }
 
@@ -101,16 +73,17 @@ impl Guest {
 
     /// Puts a file in, at `place`.
     pub fn add(&self, file: &Path, place: &Path) {
-        let place = place.strip_prefix("/").unwrap();
-        fs::copy(file, self.place(place.to_str().unwrap())).unwrap();
+        let copy = self.disk().join(place.strip_prefix("/").unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(file, copy).unwrap();
     }
 
     /// Puts a program in, without what only debuggers read.
-    pub fn add_program(&self, program: &Path, place: &str) {
+    pub fn add_program(&self, program: &Path, name: &str) {
         run(Command::new(self.machine.objcopy)
             .arg("--strip-debug")
             .arg(program)
-            .arg(self.place(place)));
+            .arg(self.disk().join("bin").join(name)));
     }
 
     /// Puts in the libraries that a program of this machine asks for.
@@ -126,34 +99,7 @@ impl Guest {
     }
 
     pub fn write(&self, place: &str, text: &str) {
-        fs::write(self.place(place), text).unwrap();
-    }
-
-    pub fn write_program(&self, place: &str, text: &str) {
-        let mut file = fs::File::create(self.place(place)).unwrap();
-        file.write_all(text.as_bytes()).unwrap();
-        file.set_permissions(fs::Permissions::from_mode(0o755))
-            .unwrap();
-    }
-
-    /// Puts in each file of a folder, as it may be used.
-    pub fn add_folder(&self, folder: &Path, place: &str) {
-        for file in fs::read_dir(folder).unwrap() {
-            let file = file.unwrap().path();
-            let name = file.file_name().unwrap().to_str().unwrap();
-            fs::copy(&file, self.place(&format!("{place}/{name}"))).unwrap();
-        }
-    }
-
-    pub fn link(&self, place: &str, to: &str) {
-        std::os::unix::fs::symlink(to, self.place(place)).unwrap();
-    }
-
-    /// In a folder that is there.
-    fn place(&self, place: &str) -> PathBuf {
-        let place = self.disk().join(place);
-        fs::create_dir_all(place.parent().unwrap()).unwrap();
-        place
+        fs::write(self.disk().join(place), text).unwrap();
     }
 
     /// `environment` is that of all programs there.
@@ -169,7 +115,7 @@ impl Guest {
         qemu.arg(PATIENCE)
             .args(self.machine.qemu)
             .args(["-accel", "tcg,thread=multi", "-smp", "2"])
-            .args(["-m", "2G", "-no-reboot", "-nodefaults", "-display", "none"])
+            .args(["-m", "1G", "-no-reboot", "-nodefaults", "-display", "none"])
             .args(["-serial", &format!("file:{}", console.display())])
             .args([
                 "-chardev",
@@ -215,6 +161,13 @@ impl Run {
         );
         lines.join("\n")
     }
+}
+
+fn write_program(path: &Path, text: &str) {
+    let mut file = fs::File::create(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o755))
+        .unwrap();
 }
 
 pub fn run(command: &mut Command) {

@@ -21,7 +21,6 @@ mod profile;
 mod programs;
 #[path = "../support/mod.rs"]
 mod support;
-mod systemd;
 #[allow(dead_code, reason = "each test uses its part")]
 #[path = "../ebpf/toolchain.rs"]
 mod toolchain;
@@ -107,7 +106,7 @@ fn check(version: &str, tables: &str, mappings: &str, environment: &str) {
         (&chain, "chain"),
         (&chain, "late"),
     ] {
-        guest.add_program(program, &format!("bin/{name}"));
+        guest.add_program(program, name);
         guest.add_libraries(program);
     }
     let ran = guest.boot(&kernels.join(version).join("vmlinuz"), environment);

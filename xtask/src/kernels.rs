@@ -1,7 +1,7 @@
 //! `cargo xtask kernels`: profcol on Debian's kernels, each in a machine of its own (`tests/kernels`).
 //!
 //! Only the kernel's image is taken out of a package; nothing is installed. What was fetched is kept in
-//! `target/kernels` until the distribution has a newer one. So is a small system with systemd, which one of them runs.
+//! `target/kernels` until the distribution has a newer one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -61,13 +61,8 @@ const X86_64: Machines = Machines {
         ("cpio", "cpio"),
         ("setpriv", "util-linux"),
         ("objcopy", "binutils"),
-        ("mmdebstrap", "mmdebstrap"),
     ],
 };
-
-/// What a system needs beyond the least for systemd to run it, with a bus that knows the users that systemd makes up, users
-/// that log in, and what the test calls.
-const SYSTEM: &str = "systemd,systemd-sysv,dbus,libpam-systemd,libnss-systemd,busybox-static";
 
 const AARCH64: Machines = Machines {
     what: "the tests on aarch64",
@@ -92,10 +87,6 @@ const AARCH64: Machines = Machines {
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let folder = workspace.target.join("kernels");
     if !X86_64.get(&folder, report) {
-        return Ok(());
-    }
-    if let Err(error) = install(&folder.join("systemd.tar")) {
-        report.skip(X86_64.what, &format!("no system with systemd: {error:#}"));
         return Ok(());
     }
     let arguments = [
@@ -188,32 +179,8 @@ fn fetch(path: &Path, file: &Packaged) -> Result<()> {
     fs::write(&stamp, newest).with_context(|| format!("failed to write {}", stamp.display()))
 }
 
-/// Puts a system of this machine's release at `path`, so that what was linked here runs there.
-fn install(path: &Path) -> Result<()> {
-    let policy = process::output(Command::new("apt-cache").args(["policy", "systemd"]))?;
-    let newest = policy
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Candidate: "))
-        .context("apt knows no systemd")?;
-    let stamp = path.with_extension("package");
-    let is_new = format!("{SYSTEM} {newest}");
-    if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == is_new) {
-        return Ok(());
-    }
-    let (release, archive) = archive()?;
-    process::run(
-        Command::new("mmdebstrap")
-            .args(["--quiet", "--variant=minbase"])
-            .arg(format!("--include={SYSTEM}"))
-            .arg(release)
-            .arg(path)
-            .arg(archive),
-    )?;
-    fs::write(&stamp, is_new).with_context(|| format!("failed to write {}", stamp.display()))
-}
-
 /// The release of Debian that this machine has, and where it has it from.
-fn archive() -> Result<(String, String)> {
+pub fn archive() -> Result<(String, String)> {
     let fields = "$(ORIGIN) $(RELEASE) $(REPO_URI)";
     let known =
         process::output(Command::new("apt-get").args(["indextargets", "--format", fields]))?;

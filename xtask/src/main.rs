@@ -23,6 +23,7 @@ mod peers;
 mod process;
 mod report;
 mod siblings;
+mod systemd;
 mod test;
 mod workspace;
 
@@ -46,6 +47,7 @@ usage: cargo xtask <command>
   cross      a build for aarch64-unknown-linux-gnu
   bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
   kernels    profile a program on other kernels under qemu (kept in target/kernels)
+  systemd    profile a host that a real systemd runs, as root (kept in target/systemd)
   kubernetes-test   run the tests beside a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
   bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
   gen        rewrite every generated file
@@ -95,6 +97,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("bench", [subject, options @ ..]) => bench::run(&workspace, subject, options)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
         ("kernels", []) => kernels::run(&workspace, &mut report)?,
+        ("systemd", []) => systemd::run(&workspace, &mut report)?,
         ("kubernetes-test", []) => kubernetes::run(&workspace, &mut report)?,
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,

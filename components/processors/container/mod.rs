@@ -166,28 +166,20 @@ fn add(attributes: &mut Attributes, directory: &Directory) -> bool {
     add_missing(attributes, told) | is_changed
 }
 
-/// What the runtimes tell now, for those who ask once.
-pub struct Containers(Directory);
-
-impl Containers {
-    /// Asks all of them; who does not answer is left out.
-    pub async fn ask(config: &ContainerConfig) -> Self {
-        let sockets = Socket::all(&config.sockets);
-        let wanted = Wanted::new(&config.labels);
-        let answers = sockets.iter().map(async |socket| {
-            let answer = async { socket.open()?.list(&wanted).await };
-            timeout(ONCE, answer).await.ok()?.ok()
-        });
-        let dropped = Meter::default().counter("dropped", "Nobody sees it.", &[]);
-        let directory = Directory::new(sockets.len(), dropped);
-        for (source, answer) in join_all(answers).await.into_iter().enumerate() {
-            directory.replace(source, answer.unwrap_or_default());
-        }
-        Self(directory)
+/// Adds to processes of this host what is missing, for those who ask once: a runtime that does not answer soon is left out.
+pub async fn describe(config: &ContainerConfig, processes: &mut [Attributes]) {
+    let sockets = Socket::all(&config.sockets);
+    let wanted = Wanted::new(&config.labels);
+    let answers = sockets.iter().map(async |socket| {
+        let answer = async { socket.open()?.list(&wanted).await };
+        timeout(ONCE, answer).await.ok()?.ok()
+    });
+    let dropped = Meter::default().counter("dropped", "Nobody sees it.", &[]);
+    let directory = Directory::new(sockets.len(), dropped);
+    for (source, answer) in join_all(answers).await.into_iter().enumerate() {
+        directory.replace(source, answer.unwrap_or_default());
     }
-
-    /// Adds what is missing.
-    pub fn add(&self, attributes: &mut Attributes) {
-        add(attributes, &self.0);
+    for attributes in processes {
+        add(attributes, &directory);
     }
 }

@@ -17,37 +17,27 @@ use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::shared::testkit::{Keep, batch_of, resource_after};
+use crate::shared::testkit::{Keep, Running, batch_of, resource_after};
 
 const ID: &str = "a0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
 const OTHER: &str = "b0f18d14a93a68b4ae1f73909e5a0f6de7742724ce99cb200292d8ff12549494";
 
-/// The processor as the engine runs it.
-struct Running {
-    processor: Arc<ContainerProcessor>,
-    stop: Stop,
-    tasks: JoinSet<Result<(), RunError>>,
-}
+struct Asking(Running<ContainerProcessor>);
 
-impl Running {
+impl Asking {
     fn start(options: &str) -> Self {
         let config = load(options).unwrap();
-        let processor = Arc::new(ContainerProcessor::new(&config, &context("container")));
-        let stop = Stop::new();
-        let mut tasks = JoinSet::new();
-        let next = Arc::new(Keep::default());
-        tasks.spawn(Arc::clone(&processor).run(next, stop.clone()));
-        Self {
-            processor,
-            stop,
-            tasks,
-        }
+        let processor = ContainerProcessor::new(&config, &context("container"));
+        Self(Running::start(
+            Arc::new(processor),
+            Arc::new(Keep::default()),
+        ))
     }
 
     /// What a process of this cgroup has afterwards, but for the cgroup.
     async fn filled(&self, cgroup: &str) -> Vec<(String, String)> {
         let batch = batch_of(vec![KeyValue::new(CGROUP, cgroup)]);
-        let attributes = resource_after(&*self.processor, batch).await;
+        let attributes = resource_after(&*self.0.processor, batch).await;
         let text = |value| profcol_labels::text(value).unwrap_or_default().into_owned();
         let shown = attributes.iter().skip(1);
         shown
@@ -62,9 +52,8 @@ impl Running {
         }
     }
 
-    async fn stop(mut self) {
-        self.stop.cancel();
-        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+    async fn stop(self) {
+        self.0.stop().await;
     }
 }
 
@@ -228,7 +217,7 @@ async fn docker_tells_names_images_and_the_labels_that_were_asked_for() {
     docker.says(&[(ID, "web")]);
     docker.start();
     let options = options("docker", &docker.socket(), "labels: [team], wait_for: 1m");
-    let running = Running::start(&options);
+    let running = Asking::start(&options);
     let found = running.filled(&docker_path(ID)).await;
     let expected = [
         ("container.id", ID),
@@ -241,7 +230,7 @@ async fn docker_tells_names_images_and_the_labels_that_were_asked_for() {
     ];
     let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
     assert_eq!(found, expected);
-    assert_eq!(running.processor.failed.get(), 0);
+    assert_eq!(running.0.processor.failed.get(), 0);
     running.stop().await;
 }
 
@@ -257,7 +246,7 @@ async fn check_changes(is_late: bool) {
     docker.is_late = is_late;
     docker.says(&[(ID, "web")]);
     docker.start();
-    let running = Running::start(&options("docker", &docker.socket(), ""));
+    let running = Asking::start(&options("docker", &docker.socket(), ""));
     running
         .until(&docker_path(ID), "container.name", "web")
         .await;
@@ -288,7 +277,7 @@ async fn check_changes(is_late: bool) {
 #[tokio::test]
 async fn a_runtime_that_is_absent_goes_away_and_comes_back_is_asked_again() {
     let mut docker = Docker::new();
-    let running = Running::start(&options("docker", &docker.socket(), ""));
+    let running = Asking::start(&options("docker", &docker.socket(), ""));
     let found = running.filled(&docker_path(ID)).await;
     assert_eq!(found.len(), 2, "by the path alone: {found:?}");
     docker.says(&[(ID, "web")]);
@@ -326,7 +315,7 @@ async fn no_batch_is_held_up_by_a_runtime_that_hangs_or_talks_rubbish() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let listener = UnixListener::bind(&socket).unwrap();
-        let running = Running::start(&options(kind, &socket, "wait_for: 200ms"));
+        let running = Asking::start(&options(kind, &socket, "wait_for: 200ms"));
         // Nobody accepts.
         let found = running.filled(&docker_path(ID)).await;
         assert_eq!(found.len(), 2, "{kind}: {found:?}");
@@ -339,7 +328,7 @@ async fn no_batch_is_held_up_by_a_runtime_that_hangs_or_talks_rubbish() {
         ] {
             let mut talking = JoinSet::new();
             let listener = &listener;
-            let running = Running::start(&options(kind, &socket, ""));
+            let running = Asking::start(&options(kind, &socket, ""));
             let talk = async {
                 loop {
                     let (mut socket, _) = listener.accept().await.unwrap();
@@ -351,7 +340,7 @@ async fn no_batch_is_held_up_by_a_runtime_that_hangs_or_talks_rubbish() {
             let ask = async {
                 let found = running.filled(&docker_path(ID)).await;
                 assert_eq!(found.len(), 2, "{kind}, {rubbish:?}: {found:?}");
-                while running.processor.failed.get() == 0 {
+                while running.0.processor.failed.get() == 0 {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             };
@@ -366,13 +355,13 @@ async fn nobody_is_asked_where_there_are_no_containers() {
     let mut docker = Docker::new();
     docker.start();
     let options = options("docker", &docker.socket(), "wait_for: 1m");
-    let running = Running::start(&options);
+    let running = Asking::start(&options);
     let found = running.filled("/system.slice/ssh.service").await;
     assert_eq!(found, []);
     let found = running.filled("/lxc.payload.web").await;
     assert!(has(&found, "container.name", "web"), "{found:?}");
     running.stop().await;
-    let off = Running::start("{sockets: {enabled: false}, wait_for: 1m}");
+    let off = Asking::start("{sockets: {enabled: false}, wait_for: 1m}");
     let found = off.filled(&docker_path(ID)).await;
     assert_eq!(found.len(), 2, "{found:?}");
     off.stop().await;
@@ -447,7 +436,7 @@ async fn runtimes_of_kubernetes_tell_the_pod_with_or_without_events() {
         let mut serving = JoinSet::new();
         serving.spawn(server.serve(Cri { has_events }, std::future::pending()));
         let options = options("cri", &socket, "labels: [app], wait_for: 1m");
-        let running = Running::start(&options);
+        let running = Asking::start(&options);
         let path = format!("/kubepods.slice/kubepods-pod1.slice/crio-{ID}.scope");
         let found = running.filled(&path).await;
         let expected = [

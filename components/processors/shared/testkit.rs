@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use profcol_component::testkit::batch;
-use profcol_component::{Answer, Batch, Consumer, Outcome, Processor};
+use profcol_component::{Answer, Batch, Consumer, Outcome, Processor, RunError, Stop};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Attributes, Dictionary, Interner, KeyValue, Model, Profile,
     Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, Validation, Value,
 };
+use tokio::task::JoinSet;
 
 /// Keeps what it is given.
 #[derive(Default)]
@@ -30,6 +31,30 @@ impl Consumer for Keep {
         self.0.lock().unwrap().push(batch.profiles);
         batch.finalizers.settle(Outcome::Delivered);
         Ok(())
+    }
+}
+
+/// A processor that runs beside the test, as the engine has it run, until it is stopped or dropped.
+pub(crate) struct Running<P: ?Sized> {
+    pub processor: Arc<P>,
+    stop: Stop,
+    tasks: JoinSet<Result<(), RunError>>,
+}
+
+impl<P: Processor + ?Sized> Running<P> {
+    pub fn start(processor: Arc<P>, next: Arc<dyn Consumer>) -> Self {
+        let (stop, mut tasks) = (Stop::new(), JoinSet::new());
+        tasks.spawn(Arc::clone(&processor).run(next, stop.clone()));
+        Self {
+            processor,
+            stop,
+            tasks,
+        }
+    }
+
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
     }
 }
 

@@ -72,7 +72,7 @@ impl Asker<'_> {
 
     /// For all that is wanted, over a connection that lives no longer than this takes: a bus that goes away meanwhile
     /// takes nothing with it. What is not answered is wanted again with the next batch that has it.
-    async fn ask(&self) -> Result<(), BusError> {
+    pub async fn ask(&self) -> Result<(), BusError> {
         let mut bus = None;
         for unit in self.directory.take_wanted() {
             let bus = match &mut bus {

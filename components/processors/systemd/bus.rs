@@ -38,8 +38,8 @@ pub(super) enum BusError {
     #[error("it refuses us: {0:?}")]
     Refused(String),
     #[error(
-        "it hangs up at once, as a bus does that does not know our user: where systemd makes one up (`DynamicUser`) it \
-         takes libnss-systemd; {0}"
+        "it hangs up at once, as a bus does that does not know our user, such as one that systemd makes up \
+         (`DynamicUser`): give the service a user of its own (`User`, by sysusers.d); {0}"
     )]
     HungUp(std::io::Error),
     #[error("what it sends cannot be read: {0}")]

@@ -9,35 +9,34 @@ mod config;
 mod dbus;
 mod directory;
 mod runs;
+mod teller;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
-    Stability, StartError, Stop,
+    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Meter, Processor,
+    RunError, Stability, StartError, Stop,
 };
-use profcol_processes::{Host, Units};
-use profcol_profile::{Attributes, Profiles, Value};
+use profcol_processes::Host;
+use profcol_profile::Attributes;
+use tokio::time::timeout;
 
-use self::asker::{Asker, now};
+use self::asker::Asker;
+use self::config::DbusConfig;
 pub use self::config::SystemdConfig;
-use self::directory::Directory;
-use self::runs::{Member, Process, Runs};
-use crate::shared::beside::beside;
-use crate::shared::local::{LocalProcess, is_of};
-use crate::shared::lookup::{CGROUP, add_missing, text_of};
+use self::teller::Teller;
 use crate::shared::patience::Patience;
 
+/// How long systemd is asked for those who ask once.
+const ONCE: Duration = Duration::from_secs(2);
+
 pub struct SystemdProcessor {
-    config: SystemdConfig,
-    /// From the start on.
-    host: OnceLock<Host>,
-    runs: Runs,
-    directory: Arc<Directory>,
+    config: DbusConfig,
+    teller: Teller,
     patience: Patience,
     failed: IntCounter,
 }
@@ -65,10 +64,8 @@ impl SystemdProcessor {
             "Units that systemd was not asked for, since too many others had to be.",
         );
         Self {
-            config: config.clone(),
-            host: OnceLock::new(),
-            runs: Runs::default(),
-            directory: Arc::new(Directory::new(dropped)),
+            config: config.dbus.clone(),
+            teller: Teller::new(config.assume_local, dropped),
             patience: Patience::new(config.wait_for.into(), &context.meter, &id),
             failed: counter(
                 "profcol_systemd_failed",
@@ -76,110 +73,39 @@ impl SystemdProcessor {
             ),
         }
     }
-
-    /// This host, where it runs the process.
-    fn host_of(&self, attributes: &Attributes) -> Option<&Host> {
-        let is_here = |host: &&Host| is_of(host, attributes).unwrap_or(self.config.assume_local);
-        self.host.get().filter(is_here)
-    }
-
-    /// Of which unit of this host's systemd it is. Above those of another one, in a container, stands the container.
-    fn member(&self, attributes: &Attributes) -> Option<Member> {
-        let cgroup = text_of(attributes, CGROUP)?;
-        let units = Units::of(&cgroup);
-        let unit = units.unit.filter(|_| units.is_outermost)?;
-        let host = self.host_of(attributes)?;
-        let process = LocalProcess::of(attributes, host, self.config.assume_local);
-        let process = process.and_then(|LocalProcess { pid, created }| {
-            let created = created?;
-            Some(Process { pid, created })
-        });
-        Some(Member {
-            unit: unit.to_owned(),
-            process,
-        })
-    }
-
-    /// Of each resource, in their order.
-    fn members(&self, profiles: &Profiles) -> Vec<Option<Member>> {
-        let mut members = Vec::new();
-        profiles.look_at_resources(|resource| members.push(self.member(&resource.attributes)));
-        members
-    }
-
-    /// Reads the runs that are not known yet.
-    async fn read_runs(&self, members: &[Option<Member>]) {
-        let members = members.iter().flatten();
-        let is_stranger =
-            |member: &&Member| member.process.is_some() && !self.directory.has_run(member);
-        let strangers: HashSet<Member> = members.filter(is_stranger).cloned().collect();
-        if strangers.is_empty() {
-            return;
-        }
-        let (runs, directory) = (self.runs.clone(), Arc::clone(&self.directory));
-        beside(move || {
-            for member in strangers {
-                if let Some(id) = runs.of(&member, now()) {
-                    directory.add_run(member, id);
-                }
-            }
-        })
-        .await;
-    }
-
-    /// What systemd is to be asked because of a batch.
-    fn questions(&self, members: &[Option<Member>]) -> Vec<String> {
-        if !self.config.dbus.enabled {
-            return Vec::new();
-        }
-        let members = members.iter().flatten();
-        let questions = members.filter_map(|member| self.directory.question(member));
-        let questions: HashSet<String> = questions.collect();
-        questions.into_iter().collect()
-    }
-
-    fn fill(&self, attributes: &mut Attributes, member: Option<&Member>) -> bool {
-        let is_changed = add(attributes, self.host_of(attributes));
-        let Some(member) = member else {
-            return is_changed;
-        };
-        let found = self.directory.find(member);
-        let found = [
-            (
-                "systemd.unit_description",
-                found.description.map(Value::Str),
-            ),
-            ("systemd.invocation_id", found.run.map(Value::Str)),
-        ];
-        add_missing(attributes, found) | is_changed
-    }
 }
 
 #[async_trait]
 impl Processor for SystemdProcessor {
     async fn start(&self) -> Result<(), StartError> {
-        self.host.get_or_init(Host::read);
+        self.teller.learn_host(Host::read);
         Ok(())
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let members = self.members(&batch.profiles);
-        self.read_runs(&members).await;
-        let questions = || self.questions(&members);
-        self.patience.ask(self.directory.news(), questions).await;
+        let teller = &self.teller;
+        let mut members = Vec::new();
+        let profiles = &batch.profiles;
+        profiles.look_at_resources(|resource| members.push(teller.member(&resource.attributes)));
+        teller.read_runs(&members).await;
+        let questions = || match self.config.enabled {
+            true => teller.questions(&members),
+            false => Vec::new(),
+        };
+        self.patience.ask(teller.directory.news(), questions).await;
         let mut members = members.iter();
         batch.profiles.update_resources(|resource| {
             let member = members.next().and_then(Option::as_ref);
-            self.fill(&mut resource.attributes, member)
+            teller.fill(&mut resource.attributes, member)
         });
         next.consume(batch).await
     }
 
     async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
-        if self.config.dbus.enabled {
+        if self.config.enabled {
             let asker = Asker {
-                config: &self.config.dbus,
-                directory: &self.directory,
+                config: &self.config,
+                directory: &self.teller.directory,
                 failed: &self.failed,
             };
             asker.run(self.patience.questions(), &stop).await;
@@ -189,26 +115,24 @@ impl Processor for SystemdProcessor {
     }
 }
 
-/// Adds what is missing; says whether there was something to add. `host` is the one that runs the
-/// process, where that is this one.
-pub fn add(attributes: &mut Attributes, host: Option<&Host>) -> bool {
-    let Some(cgroup) = text_of(attributes, CGROUP) else {
-        return false;
-    };
-    let units = Units::of(&cgroup);
-    let text = |text: Option<&str>| text.map(Value::from);
-    let found = [
-        ("systemd.unit", text(units.unit)),
-        ("systemd.slice", text(units.slice)),
-        ("systemd.user_unit", text(units.user_unit)),
-        ("systemd.user_slice", text(units.user_slice)),
-        ("systemd.session", text(units.session)),
-        (
-            "systemd.owner_uid",
-            units.owner.map(|owner| i64::from(owner).into()),
-        ),
-        ("systemd.machine", text(units.machine)),
-        ("systemd.machine_id", text(host.and_then(Host::machine_id))),
-    ];
-    add_missing(attributes, found)
+/// Adds to processes of this host what is missing, for those who ask once: what systemd does not tell soon is left out.
+pub async fn describe(config: &SystemdConfig, processes: &mut [Attributes]) {
+    let unseen = || Meter::default().counter("unseen", "Nobody sees it.", &[]);
+    let teller = Teller::new(true, unseen());
+    teller.learn_host(Host::read);
+    let members: Vec<_> = processes.iter().map(|it| teller.member(it)).collect();
+    teller.read_runs(&members).await;
+    if config.dbus.enabled {
+        teller.questions(&members);
+        let asker = Asker {
+            config: &config.dbus,
+            directory: &teller.directory,
+            failed: &unseen(),
+        };
+        // What was told until then is known.
+        let _ = timeout(ONCE, asker.ask()).await;
+    }
+    for (attributes, member) in processes.iter_mut().zip(&members) {
+        teller.fill(attributes, member.as_ref());
+    }
 }

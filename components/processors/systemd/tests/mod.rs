@@ -1,19 +1,20 @@
 mod messages;
 mod server;
 
-use std::time::Duration;
+use std::sync::OnceLock;
 
 use profcol_component::testkit::{batch, context, load};
 use profcol_processes::timestamp;
 use profcol_profile::KeyValue;
-use tokio::task::JoinSet;
 
 use self::server::{Manner, Server, Shown, note};
+use super::asker::now;
 use super::directory::Told;
-use super::runs::Run;
+use super::runs::{Member, Process, Run, Runs};
+use super::teller::add;
 use super::*;
-use crate::shared::lookup::PID;
-use crate::shared::testkit::Keep;
+use crate::shared::lookup::{CGROUP, PID, text_of};
+use crate::shared::testkit::{Keep, Running};
 
 #[test]
 fn adds_what_the_path_tells_and_leaves_what_is_there() {
@@ -77,7 +78,7 @@ async fn machines_are_told_where_the_host_is_this_one() {
             ..SystemdConfig::default()
         };
         let mut processor = SystemdProcessor::new(&config, &context("systemd"));
-        processor.host = OnceLock::from(host.clone());
+        processor.teller.host = OnceLock::from(host.clone());
         let mut batch = batch(1);
         batch.profiles.update_resources(|resource| {
             let attributes = attributes.iter();
@@ -107,33 +108,24 @@ const UNIT: &str = "shop@1.service";
 const FIRST: &str = "0123456789abcdef0123456789abcdef";
 const SECOND: &str = "fedcba9876543210fedcba9876543210";
 
-/// The processor as the engine runs it, on a host whose systemd notes its runs in a folder.
-struct Running {
-    processor: Arc<SystemdProcessor>,
+/// It runs on a host whose systemd notes its runs in a folder.
+struct Hosted {
+    running: Running<SystemdProcessor>,
     folder: tempfile::TempDir,
-    stop: Stop,
-    tasks: JoinSet<Result<(), RunError>>,
 }
 
-impl Running {
+impl Hosted {
     fn start(options: &str) -> Self {
         let config = load(options).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let mut processor = SystemdProcessor::new(&config, &context("systemd"));
         let mut host = Host::default();
         host.name = "this".to_owned();
-        processor.host = OnceLock::from(host);
-        processor.runs = Runs(folder.path().to_owned());
-        let processor = Arc::new(processor);
-        let stop = Stop::new();
-        let mut tasks = JoinSet::new();
-        let next = Arc::new(Keep::default());
-        tasks.spawn(Arc::clone(&processor).run(next, stop.clone()));
+        processor.teller.host = OnceLock::from(host);
+        processor.teller.runs = Runs(folder.path().to_owned());
         Self {
-            processor,
+            running: Running::start(Arc::new(processor), Arc::new(Keep::default())),
             folder,
-            stop,
-            tasks,
         }
     }
 
@@ -159,7 +151,7 @@ impl Running {
             true
         });
         let keep = Keep::default();
-        self.processor.process(batch, &keep).await.unwrap();
+        self.running.processor.process(batch, &keep).await.unwrap();
         let left = keep.into_inner().remove(0);
         let resource = left.model().resources[0].resource.clone().unwrap();
         let text = |key| text_of(&resource.attributes, key).map(|text| text.to_string());
@@ -180,9 +172,12 @@ impl Running {
         panic!("not described");
     }
 
-    async fn stop(mut self) {
-        self.stop.cancel();
-        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+    fn failed(&self) -> u64 {
+        self.running.processor.failed.get()
+    }
+
+    async fn stop(self) {
+        self.running.stop().await;
     }
 }
 
@@ -215,37 +210,37 @@ const ALONE: &str = "dbus: {enabled: false}";
 
 #[tokio::test]
 async fn runs_are_those_that_systemd_notes() {
-    let running = Running::start(&format!("{{{ALONE}}}"));
-    let told = async |unit: &str, created| running.told(&path(unit), created).await.1;
+    let hosted = Hosted::start(&format!("{{{ALONE}}}"));
+    let told = async |unit: &str, created| hosted.told(&path(unit), created).await.1;
     assert_eq!(told(UNIT, now()).await, None);
-    note(running.folder.path(), UNIT, FIRST);
+    note(hosted.folder.path(), UNIT, FIRST);
     let began = now();
     // Left over by the run before.
     assert_eq!(told(UNIT, began - 1000).await, None);
     assert_eq!(told(UNIT, began).await.as_deref(), Some(FIRST));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    note(running.folder.path(), UNIT, SECOND);
+    note(hosted.folder.path(), UNIT, SECOND);
     assert_eq!(told(UNIT, began).await.as_deref(), Some(FIRST));
     assert_eq!(told(UNIT, now()).await.as_deref(), Some(SECOND));
     // Whoever was created before the second run, and was never seen in the first, may be of either.
     assert_eq!(told(UNIT, began + 2).await, None);
     for rubbish in ["", "0123", "../../etc/passwd", &"x".repeat(32)] {
         if !rubbish.is_empty() {
-            note(running.folder.path(), "odd.service", rubbish);
+            note(hosted.folder.path(), "odd.service", rubbish);
         }
         assert_eq!(told("odd.service", now()).await, None, "{rubbish}");
     }
     // Nobody in a scope that is not there.
-    note(running.folder.path(), "session-3.scope", FIRST);
+    note(hosted.folder.path(), "session-3.scope", FIRST);
     assert_eq!(told("session-3.scope", began - 1000).await, None);
     assert_eq!(told("session-3.scope", now()).await.as_deref(), Some(FIRST));
-    running.stop().await;
+    hosted.stop().await;
 }
 
 #[tokio::test]
 async fn only_units_of_this_hosts_systemd_are_looked_for() {
-    let running = Running::start(&format!("{{{ALONE}}}"));
-    note(running.folder.path(), UNIT, FIRST);
+    let hosted = Hosted::start(&format!("{{{ALONE}}}"));
+    note(hosted.folder.path(), UNIT, FIRST);
     let created = timestamp(now()).unwrap();
     let (own, created) = (("host.name", "this"), ("process.creation.time", &*created));
     let cgroup = path(UNIT);
@@ -266,9 +261,9 @@ async fn only_units_of_this_hosts_systemd_are_looked_for() {
         (vec![own, (CGROUP, &*cgroup)], &None),
         (vec![own, created, (CGROUP, "/system.slice")], &None),
     ] {
-        assert_eq!(&running.filled(&texts).await.1, expected, "{texts:?}");
+        assert_eq!(&hosted.filled(&texts).await.1, expected, "{texts:?}");
     }
-    running.stop().await;
+    hosted.stop().await;
 }
 
 #[tokio::test]
@@ -277,18 +272,18 @@ async fn systemd_describes_units_and_knows_runs_that_ended() {
         let mut server = Server::new();
         let began = now() - 10_000;
         server.start(is_big, unit(FIRST, began, began + 5000));
-        let running = Running::start(&server.options(""));
+        let hosted = Hosted::start(&server.options(""));
         assert_eq!(
-            running.told(&path(UNIT), began).await,
+            hosted.told(&path(UNIT), began).await,
             (None, None),
             "it is not waited for"
         );
-        let told = running.until_described(began + 2000).await;
+        let told = hosted.until_described(began + 2000).await;
         assert_eq!(told, ("Sells things".to_owned(), Some(FIRST.to_owned())));
         // Of the run before, and of one after it, of which it is asked at most once.
-        assert_eq!(running.until_described(began - 2000).await.1, None);
-        assert_eq!(running.until_described(began + 6000).await.1, None);
-        running.stop().await;
+        assert_eq!(hosted.until_described(began - 2000).await.1, None);
+        assert_eq!(hosted.until_described(began + 6000).await.1, None);
+        hosted.stop().await;
     }
 }
 
@@ -304,10 +299,10 @@ async fn a_run_that_never_came_about_is_no_run() {
         }
     }
     server.start(false, Manner::Tells(properties));
-    let running = Running::start(&server.options(""));
-    let told = running.until_described(now()).await;
+    let hosted = Hosted::start(&server.options(""));
+    let told = hosted.until_described(now()).await;
     assert_eq!(told, ("Sells things".to_owned(), None));
-    running.stop().await;
+    hosted.stop().await;
 }
 
 #[tokio::test]
@@ -315,16 +310,16 @@ async fn a_batch_waits_only_where_it_is_told_to() {
     let mut server = Server::new();
     let began = now() - 1000;
     server.start(false, unit(FIRST, began, 0));
-    let running = Running::start(&server.options("wait_for: 20s"));
-    let told = running.told(&path(UNIT), began + 1).await;
+    let hosted = Hosted::start(&server.options("wait_for: 20s"));
+    let told = hosted.told(&path(UNIT), began + 1).await;
     let expected = (Some("Sells things".to_owned()), Some(FIRST.to_owned()));
     assert_eq!(told, expected);
     assert_eq!(server.asked.load(std::sync::atomic::Ordering::Relaxed), 1);
     // A process that was created since then is of a run that has to be asked for anew.
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(running.told(&path(UNIT), now()).await, expected);
+    assert_eq!(hosted.told(&path(UNIT), now()).await, expected);
     assert_eq!(server.asked.load(std::sync::atomic::Ordering::Relaxed), 2);
-    running.stop().await;
+    hosted.stop().await;
 }
 
 #[tokio::test]
@@ -346,31 +341,31 @@ async fn nothing_holds_up_a_batch_and_all_is_well_once_the_bus_is() {
     ] {
         let mut server = Server::new();
         server.start(false, manner.clone());
-        let running = Running::start(&server.options(""));
+        let hosted = Hosted::start(&server.options(""));
         let created = now();
-        assert_eq!(running.told(&path(UNIT), created).await, (None, None));
-        until(|| running.processor.failed.get() > 0).await;
+        assert_eq!(hosted.told(&path(UNIT), created).await, (None, None));
+        until(|| hosted.failed() > 0).await;
         server.stop().await;
         // Where there is no socket this counts as no failure.
-        let failed = running.processor.failed.get();
+        let failed = hosted.failed();
         assert_eq!(
-            running.told(&path("other.service"), created).await,
+            hosted.told(&path("other.service"), created).await,
             (None, None)
         );
         server.start(false, unit(FIRST, created, 0));
         let mut number = 0;
         let described = async |number| {
             let unit = path(&format!("new-{number}.service"));
-            running.told(&unit, created).await;
-            running.told(&path(UNIT), created).await.0.is_some()
+            hosted.told(&unit, created).await;
+            hosted.told(&path(UNIT), created).await.0.is_some()
         };
         while !described(number).await {
             // It is asked again when there is something new to ask.
             number += 1;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert_eq!(running.processor.failed.get(), failed, "{manner:?}");
-        running.stop().await;
+        assert_eq!(hosted.failed(), failed, "{manner:?}");
+        hosted.stop().await;
     }
 }
 
@@ -381,41 +376,74 @@ async fn units_that_systemd_does_not_know_are_not_asked_for_again() {
         false,
         Manner::Refuses("org.freedesktop.DBus.Error.UnknownObject"),
     );
-    let running = Running::start(&server.options("wait_for: 20s"));
+    let hosted = Hosted::start(&server.options("wait_for: 20s"));
     let created = now();
     for _ in 0..3 {
-        assert_eq!(running.told(&path(UNIT), created).await, (None, None));
+        assert_eq!(hosted.told(&path(UNIT), created).await, (None, None));
     }
     assert_eq!(server.asked.load(std::sync::atomic::Ordering::Relaxed), 1);
-    assert_eq!(running.processor.failed.get(), 0);
-    running.stop().await;
+    assert_eq!(hosted.failed(), 0);
+    hosted.stop().await;
 }
 
 #[tokio::test]
 async fn systemd_itself_answers_where_there_is_no_bus() {
     let mut server = Server::new();
     server.start_private(unit(FIRST, now() - 1000, 0));
-    let running = Running::start(&server.options(""));
-    let told = running.until_described(now()).await;
+    let hosted = Hosted::start(&server.options(""));
+    let told = hosted.until_described(now()).await;
     assert_eq!(told.0, "Sells things");
-    assert_eq!(running.processor.failed.get(), 0);
-    running.stop().await;
+    assert_eq!(hosted.failed(), 0);
+    hosted.stop().await;
 }
 
 #[tokio::test]
 async fn a_host_without_systemd_is_none_the_worse() {
     let server = Server::new();
-    let running = Running::start(&server.options(""));
-    assert_eq!(running.told(&path(UNIT), now()).await, (None, None));
+    let hosted = Hosted::start(&server.options(""));
+    assert_eq!(hosted.told(&path(UNIT), now()).await, (None, None));
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(running.processor.failed.get(), 0);
-    running.stop().await;
+    assert_eq!(hosted.failed(), 0);
+    hosted.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_asks_once_is_told_what_comes_soon() {
+    let began = now() - 1000;
+    let mut server = Server::new();
+    server.start(false, unit(FIRST, began, 0));
+    for (is_there, expected) in [
+        (true, (Some("Sells things"), Some(FIRST))),
+        (false, (None, None)),
+    ] {
+        if !is_there {
+            server.stop().await;
+        }
+        let config = load(&server.options("")).unwrap();
+        let created = timestamp(began + 1).unwrap();
+        let process = vec![
+            KeyValue::new(PID, i64::from(u32::MAX)),
+            KeyValue::new("process.creation.time", &*created),
+            KeyValue::new(CGROUP, &*path(UNIT)),
+        ];
+        let mut processes = [process, Vec::new()];
+        describe(&config, &mut processes).await;
+        let [found, nothing] = processes;
+        assert!(nothing.is_empty());
+        let text = |key| text_of(&found, key);
+        assert_eq!(text("systemd.unit").as_deref(), Some(UNIT));
+        let told = (
+            text("systemd.unit_description"),
+            text("systemd.invocation_id"),
+        );
+        assert_eq!((told.0.as_deref(), told.1.as_deref()), expected);
+    }
 }
 
 #[test]
 fn too_many_units_are_dropped_and_counted() {
     let processor = SystemdProcessor::new(&SystemdConfig::default(), &context("systemd"));
-    let directory = &processor.directory;
+    let directory = &processor.teller.directory;
     let member = |number: i64| Member {
         unit: format!("{number}.service"),
         process: None,
@@ -438,7 +466,7 @@ fn too_many_units_are_dropped_and_counted() {
 #[test]
 fn what_was_found_of_a_process_stays() {
     let processor = SystemdProcessor::new(&SystemdConfig::default(), &context("systemd"));
-    let directory = &processor.directory;
+    let directory = &processor.teller.directory;
     let run = |id: &str, since| Run {
         id: id.into(),
         since,

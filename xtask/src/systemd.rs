@@ -1,0 +1,59 @@
+//! `cargo xtask systemd`: profcol on a host that a real systemd runs (`tests/systemd`).
+//!
+//! That host is a small system in an archive, kept in `target/systemd` until the distribution has another systemd.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::report::Report;
+use crate::workspace::Workspace;
+use crate::{kernels, process};
+
+const WHAT: &str = "the test under a real systemd";
+
+/// What a system needs beyond the least for systemd to run it, with a bus, users that log in, and what the test calls.
+const PACKAGES: &str = "systemd,systemd-sysv,dbus,libpam-systemd,busybox-static";
+
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    if !process::succeeds(Command::new("which").arg("mmdebstrap")) {
+        report.skip(WHAT, "on Debian `apt-get install mmdebstrap`");
+        return Ok(());
+    }
+    let folder = workspace.target.join("systemd");
+    fs::create_dir_all(&folder)
+        .with_context(|| format!("failed to create {}", folder.display()))?;
+    let system = folder.join("system.tar");
+    if let Err(error) = install(&system) {
+        report.skip(WHAT, &format!("no system with systemd: {error:#}"));
+        return Ok(());
+    }
+    let mut test = workspace.cargo(&["test", "--test", "systemd", "--", "--nocapture"]);
+    process::run(test.env("PROFCOL_SYSTEMD", system))
+}
+
+/// Puts a system of this machine's release at `path`, so that what was linked here runs there.
+fn install(path: &Path) -> Result<()> {
+    let policy = process::output(Command::new("apt-cache").args(["policy", "systemd"]))?;
+    let newest = policy
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Candidate: "))
+        .context("apt knows no systemd")?;
+    let stamp = path.with_extension("packages");
+    let is_new = format!("{PACKAGES} {newest}");
+    if path.exists() && fs::read_to_string(&stamp).is_ok_and(|kept| kept == is_new) {
+        return Ok(());
+    }
+    let (release, archive) = kernels::archive()?;
+    process::run(
+        Command::new("mmdebstrap")
+            .args(["--quiet", "--variant=minbase"])
+            .arg(format!("--include={PACKAGES}"))
+            .arg(release)
+            .arg(path)
+            .arg(archive),
+    )?;
+    fs::write(&stamp, is_new).with_context(|| format!("failed to write {}", stamp.display()))
+}
