@@ -70,12 +70,12 @@ fn symbol(name: &str, style: Style, symbols: u32) -> Option<String> {
     for part in parts {
         printer.tell(part)?;
     }
-    let mut text = printer.text;
     if let Some(suffix) = suffix
-        && style == Style::Full
         && let Node::Suffix(suffix) = tree.get(id(&suffix))
     {
-        text += &format!(" with unmangled suffix {suffix:?}");
+        let suffix = format!(" with unmangled suffix {suffix:?}");
+        printer.pieces(&[Piece::FullOwned(suffix)])?;
     }
+    let text = printer.text;
     (!text.is_empty()).then_some(text)
 }

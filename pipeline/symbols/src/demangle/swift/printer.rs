@@ -402,6 +402,11 @@ impl<'t> Printer<'t> {
                 }
                 self.write(text)
             }
+            Name::Accessor(of, what) if self.is_of_words(of) => {
+                self.write(what)?;
+                self.write(" of ")?;
+                self.name(of)
+            }
             Name::Accessor(of, what) => {
                 self.name(of)?;
                 self.write(".")?;

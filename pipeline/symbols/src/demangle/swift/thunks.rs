@@ -41,10 +41,7 @@ impl Parser<'_> {
                 let number = self.index()?.to_string();
                 let what = match self.take(b'r') {
                     true => "outlined read-only object #",
-                    false => {
-                        self.take(b'_');
-                        "outlined variable #"
-                    }
+                    false => "outlined variable #",
                 };
                 self.attribute([what.into(), number.into(), " of ".into()])
             }
