@@ -1,6 +1,6 @@
-//! Names of addresses, of ELF files with symbol tables and DWARF, which are also their own `.dwo` files and what they have in
-//! common with others. Whatever is in the file, the answer has a bounded number of frames, and is the same when everything was
-//! given up and read again.
+//! What compilers call functions, as people read it; and names of addresses, of ELF files with symbol tables and DWARF,
+//! which are also their own `.dwo` files and what they have in common with others. Whatever is in the file, the answer has a
+//! bounded number of frames, and is the same when everything was given up and read again.
 
 #![no_main]
 
@@ -41,6 +41,11 @@ impl Companions for Itself {
 }
 
 fuzz_target!(|data: &[u8]| {
+    if let Ok(name) = str::from_utf8(data) {
+        for style in [Style::Full, Style::Short] {
+            assert!(demangle(name, style).is_none_or(|shown| shown.len() <= 4 << 10));
+        }
+    }
     let file = Rc::new(data.to_vec());
     let companions = Rc::new(Itself(Rc::clone(&file)));
     let Ok(mut symbols) = Symbols::read(file, companions, 1 << 20) else {

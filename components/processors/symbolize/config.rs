@@ -18,8 +18,8 @@ pub struct SymbolizeConfig {
     /// Take profiles that do not say which host they come from for this host's: by that the kernel and generated code
     /// are named.
     pub assume_local: bool,
-    /// `short`: C++ and D without parameters and return types, Rust without hashes; `full`: with them; `none`: as the
-    /// linker sees it.
+    /// `short`: C++ and D without parameters and return types, Swift without types and modules, Rust without hashes;
+    /// `full`: with them; `none`: as the linker sees it.
     pub demangle: Demangle,
     /// How long a batch waits for its names. After that it leaves as far as it is named; what was being read is
     /// there for the next one.

@@ -15,6 +15,7 @@ mod demangle;
 mod dwarf;
 mod go;
 mod image;
+mod near;
 mod symbols;
 mod table;
 #[cfg(test)]

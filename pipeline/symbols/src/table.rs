@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use gimli::Reader;
 use object::elf::{
     SHF_EXECINSTR, SHN_LORESERVE, SHN_XINDEX, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC,
@@ -15,6 +16,7 @@ use profcol_debuginfo::Refused;
 use profcol_debuginfo::elf::{LE, SectionHeader, has_data};
 
 use crate::image::Image;
+use crate::near::Near;
 use crate::view::Section;
 
 type Entry = Sym64<LittleEndian>;
@@ -29,6 +31,7 @@ const READS: u64 = 1 << 20;
 /// Functions by address.
 pub struct SymbolTable {
     rows: Vec<Row>,
+    near: Near,
     names: Rc<Section>,
     known: RefCell<Known>,
     fuel: crate::view::Fuel,
@@ -37,7 +40,7 @@ pub struct SymbolTable {
 /// Names that were read, by where they stand.
 #[derive(Default)]
 struct Known {
-    names: HashMap<u32, Arc<str>>,
+    names: HashMap<u32, Arc<str>, RandomState>,
     weight: usize,
 }
 
@@ -67,6 +70,7 @@ impl SymbolTable {
                 let fuel = image.fuel.clone();
                 return Ok(Some(Self {
                     rows,
+                    near: Near::default(),
                     names,
                     known: RefCell::default(),
                     fuel,
@@ -78,7 +82,9 @@ impl SymbolTable {
 
     /// The function with this address.
     pub fn find(&self, address: u64) -> Option<Row> {
-        let after = self.rows.partition_point(|row| row.address <= address);
+        let after = self
+            .near
+            .partition_point(&self.rows, |row| row.address <= address);
         let row = self.rows.get(after.checked_sub(1)?)?;
         let is_behind = row.size > 0 && address - row.address >= u64::from(row.size);
         (!is_behind).then_some(*row)

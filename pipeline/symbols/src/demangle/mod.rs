@@ -1,6 +1,7 @@
 //! Names as their language writes them, from those that linkers see.
 
 mod d;
+mod swift;
 
 use std::fmt::{self, Write};
 
@@ -12,17 +13,18 @@ const MAX_NAME: usize = 4 << 10;
 /// How much of a name is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// C++ and D with parameters, C++ with the return type; Rust with the hash.
+    /// C++ and D with parameters, C++ with the return type; Rust with the hash; Swift with types and modules.
     Full,
-    /// C++ and D without these; Rust without the hash.
+    /// C++, D and Swift without these, Swift with the labels of parameters; Rust without the hash.
     Short,
 }
 
-/// `None` where the name is not mangled, or in a way that is not known here (Swift).
+/// `None` where the name is not mangled, or in a way that is not known here.
 pub fn demangle(name: &str, style: Style) -> Option<String> {
     rust(name, style)
         .or_else(|| cpp(name, style))
         .or_else(|| d(name, style))
+        .or_else(|| swift::demangle(name, style))
 }
 
 fn d(name: &str, style: Style) -> Option<String> {
@@ -115,7 +117,25 @@ mod tests {
             Some("mycrate[3c1c0]::foo"),
             Some("mycrate::foo"),
         );
-        check("$s4main3fooyyF", None, None);
+        check("$s4main3fooyyF", Some("main.foo() -> ()"), Some("foo()"));
+        check(
+            "_$sSa6append10contentsOfyqd__n_t7ElementQyd__RszSTRd__lFSi_SaySiGTg5.cold",
+            Some(
+                "generic specialization <Swift.Int, Swift.Array<Swift.Int>> of Swift.Array.append\
+                 <A where A == A1.Element, A1: Swift.Sequence>(contentsOf: __owned A1) -> () \
+                 with unmangled suffix \".cold\"",
+            ),
+            Some("specialized Array.append<A>(contentsOf:)"),
+        );
+        check(
+            "$s3app5ModelC4loadyyYaKFySSYbcfU_TY0_",
+            Some(
+                "(1) suspend resume partial function for closure #1 @Sendable (Swift.String) -> () \
+                 in app.Model.load() async throws -> ()",
+            ),
+            Some("closure #1 in Model.load()"),
+        );
+        check("$s4main3fooyyFTJ", None, None);
         check("_Dmain", Some("D main"), Some("D main"));
         check(
             "_D3std3utf__T9toUTFImplTAywTAxaZQtFNaNbNfMQoZQv",

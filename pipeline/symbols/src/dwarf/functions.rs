@@ -3,6 +3,7 @@
 use gimli::{Dwarf, Unit};
 
 use super::ranges::Bounds;
+use crate::near::Near;
 use crate::view::View;
 
 /// Of one unit; whole programs that were optimised when they were linked have a few hundred thousand.
@@ -12,6 +13,7 @@ const MAX_FUNCTIONS: usize = 2 << 20;
 #[derive(Default)]
 pub struct Functions {
     rows: Vec<(u64, u64, usize)>,
+    near: Near,
 }
 
 impl Functions {
@@ -49,7 +51,9 @@ impl Functions {
 
     /// The entry of the function with this address.
     pub fn find(&self, address: u64) -> Option<usize> {
-        let after = self.rows.partition_point(|(begin, ..)| *begin <= address);
+        let after = self
+            .near
+            .partition_point(&self.rows, |(begin, ..)| *begin <= address);
         let before = self.rows.get(..after)?.iter().rev();
         // Functions do not overlap; identical ones that were folded into one do.
         let mut near = before.take(8);

@@ -7,6 +7,7 @@ use gimli::{
     LineProgramHeader, LittleEndian, Unit,
 };
 
+use crate::near::Near;
 use crate::view::View;
 
 /// Rows of one unit: those of whole programs that were optimised when they were linked.
@@ -20,6 +21,7 @@ const MAX_FILES: u64 = 1 << 16;
 pub struct Lines {
     /// Each holds up to the next.
     rows: Vec<Row>,
+    near: Near,
     files: Vec<Arc<str>>,
 }
 
@@ -118,7 +120,9 @@ impl Lines {
 
     pub fn find(&self, address: u64) -> Option<Place> {
         // Where one sequence ends another may begin.
-        let after = self.rows.partition_point(|row| row.address <= address);
+        let after = self
+            .near
+            .partition_point(&self.rows, |row| row.address <= address);
         let row = self.rows.get(after.checked_sub(1)?)?;
         (row.file != NOTHING).then(|| Place {
             file: self

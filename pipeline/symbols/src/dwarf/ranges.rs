@@ -2,6 +2,7 @@
 
 use gimli::{AttributeValue, Dwarf, Unit};
 
+use crate::near::Near;
 use crate::view::View;
 
 /// Ranges of one entry.
@@ -60,6 +61,7 @@ impl Bounds {
 /// Ranges by address, of which some may hold others.
 pub struct Ranges {
     rows: Vec<Range>,
+    near: Near,
 }
 
 struct Range {
@@ -86,12 +88,15 @@ impl Ranges {
         });
         Self {
             rows: rows.collect(),
+            near: Near::default(),
         }
     }
 
     /// The units that have this address, the one that begins last first.
     pub fn at(&self, address: u64) -> impl Iterator<Item = u32> {
-        let after = self.rows.partition_point(|row| row.begin <= address);
+        let after = self
+            .near
+            .partition_point(&self.rows, |row| row.begin <= address);
         let before = self.rows.get(..after).unwrap_or_default().iter().rev();
         before
             .take_while(move |row| row.furthest > address)

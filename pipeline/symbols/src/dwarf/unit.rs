@@ -4,6 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use foldhash::fast::RandomState;
 use gimli::{Dwarf, Section as _};
 
 use super::functions::Functions;
@@ -23,7 +24,7 @@ pub const HEADER_READS: u64 = 2_000_000;
 
 #[derive(Default)]
 pub struct Units {
-    held: HashMap<u32, Rc<Unit>>,
+    held: HashMap<u32, Rc<Unit>, RandomState>,
     clock: u64,
     /// None where all units are whole.
     splits: Option<SplitFiles>,
@@ -35,9 +36,9 @@ pub struct Unit {
     functions: OnceCell<Functions>,
     lines: OnceCell<Lines>,
     /// Of functions, by their entries.
-    scopes: RefCell<HashMap<usize, Rc<Scopes>>>,
+    scopes: RefCell<HashMap<usize, Rc<Scopes>, RandomState>>,
     /// Of functions, and of calls that were inlined, by their entries.
-    names: RefCell<HashMap<usize, Name>>,
+    names: RefCell<HashMap<usize, Name, RandomState>>,
     /// Without what was made once for all.
     weight: Cell<usize>,
     asked: Cell<u64>,

@@ -8,7 +8,7 @@
 //! cutab      of each unit, where the names of its files are
 //! ```
 //!
-//! What is inlined where stands beside the table, since version 1.20 as it is read here: of each function
+//! What is inlined where stands beside the table, since version 1.18 as it is read here: of each function
 //! a stream that says which of its calls an address is in, and of each call the name and an
 //! address with the line where it is called. Without it the function around has the line.
 
@@ -20,7 +20,7 @@ use gimli::Reader;
 use profcol_debuginfo::Refused;
 use profcol_debuginfo::elf::{LE, has_data};
 
-use self::module::Module;
+use self::module::{INLINED_1_18, INLINED_1_20, Module};
 
 use crate::Frame;
 use crate::image::Image;
@@ -40,8 +40,6 @@ const MAX_FRAMES: usize = 256;
 /// Of the streams of a function, the one with its inlined calls; and of its data, that about them.
 const INLINED_STREAM: u64 = 2;
 const INLINED_DATA: u64 = 3;
-/// What is said of one inlined call.
-const CALL: u64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -130,8 +128,9 @@ impl GoTable {
         };
         let names = address.wrapping_add(table.names);
         let module = match version {
-            Version::Go1_20 => Module::find(image, address, names),
-            Version::Go1_16 | Version::Go1_18 => None,
+            Version::Go1_20 => Module::find(image, address, names, INLINED_1_20),
+            Version::Go1_18 => Module::find(image, address, names, INLINED_1_18),
+            Version::Go1_16 => None,
         };
         if text == 0 && version != Version::Go1_16 {
             table.text = match &module {
@@ -198,17 +197,17 @@ impl GoTable {
         };
         let record = record.checked_add(head)?;
         let field = |number: u64| self.u32(self.functions, record.checked_add(4 * number)?);
-        let start_line = match self.version {
-            Version::Go1_20 => field(8).unwrap_or(0),
-            Version::Go1_16 | Version::Go1_18 => 0,
+        let (start_line, last) = match self.version {
+            Version::Go1_20 => (field(8).unwrap_or(0), 9),
+            Version::Go1_16 | Version::Go1_18 => (0, 8),
         };
         // Behind the record, streams and data of each kind; the last of its bytes counts the data.
         let calls = || {
             self.inlined.as_ref()?;
-            let (streams, data) = (u64::from(field(6)?), field(9)? >> 24);
+            let (streams, data) = (u64::from(field(6)?), field(last)? >> 24);
             let is_there = streams > INLINED_STREAM && u64::from(data) > INLINED_DATA;
-            let stream = field(10 + INLINED_STREAM).filter(|_| is_there)?;
-            let calls = field(streams.checked_add(10 + INLINED_DATA)?);
+            let stream = field(last + 1 + INLINED_STREAM).filter(|_| is_there)?;
+            let calls = field(streams.checked_add(last + 1 + INLINED_DATA)?);
             Some((stream.into(), calls.filter(|&it| it != u32::MAX)?.into()))
         };
         Some(Function {
@@ -244,12 +243,22 @@ impl GoTable {
         let (stream, calls) = function.calls?;
         let number = u64::try_from(self.value(stream, at)?).ok()?;
         let inlined = self.inlined.as_ref()?;
+        // Before version 1.20 the call's own file and line are in front of its name.
+        let (size, name) = match self.version {
+            Version::Go1_20 => (16, 4),
+            Version::Go1_16 | Version::Go1_18 => (20, 12),
+        };
         let place = inlined.start.checked_add(calls)?;
-        let place = place.checked_add(number.checked_mul(CALL)?)?;
+        let place = place.checked_add(number.checked_mul(size)?)?;
         let mut call = inlined.section.view();
-        call.skip(usize::try_from(place).ok()?).ok()?;
+        call.skip(usize::try_from(place.checked_add(name)?).ok()?)
+            .ok()?;
         let mut field = || call.read_u32().ok();
-        let (_kind, name, called_at, start_line) = (field()?, field()?, field()?, field()?);
+        let (name, called_at) = (field()?, field()?);
+        let start_line = match self.version {
+            Version::Go1_20 => field()?,
+            Version::Go1_16 | Version::Go1_18 => 0,
+        };
         let name = self.text(self.names, name.into())?;
         Some((name, start_line, called_at.into()))
     }

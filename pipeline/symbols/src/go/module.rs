@@ -10,12 +10,13 @@ use profcol_debuginfo::elf::{LE, SectionHeader, has_data};
 
 use crate::image::Image;
 
-/// Those of versions since 1.20: what is behind them differs.
+/// Those of versions since 1.18, as far as the last one that is of use: what is behind it differs.
 const WORDS: usize = 41;
 const TABLE: usize = 0;
 const NAMES: usize = 1;
 const TEXT: usize = 22;
-const INLINED: usize = 40;
+pub const INLINED_1_18: usize = 38;
+pub const INLINED_1_20: usize = 40;
 /// What is read at once.
 const PIECE: usize = 16 << 10;
 /// Data and relocations that are searched.
@@ -31,12 +32,13 @@ pub struct Module {
 }
 
 impl Module {
-    /// Of the program with its table, and the names in it, at these addresses.
-    pub fn find(image: &Image, table: u64, names: u64) -> Option<Self> {
+    /// Of the program with its table, and the names in it, at these addresses; which word is that for what is
+    /// inlined depends on the version.
+    pub fn find(image: &Image, table: u64, names: u64, inlined: usize) -> Option<Self> {
         let words = written(image, table, names).or_else(|| relocated(image, table, names))?;
         Some(Self {
             text: words[TEXT],
-            inlined: words[INLINED],
+            inlined: *words.get(inlined)?,
         })
     }
 }
