@@ -3,7 +3,7 @@
 //! ```text
 //! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
 //! config  ◄─ component, net                       net ◄─ engine, components/*
-//! debuginfo ◄─ exporters, symbols ◄─ processors
+//! debuginfo ◄─ exporters, symbols ◄─ processors   dbus ◄─ processors
 //! ```
 //!
 //! The engine names no component crate and no component crate names the engine or another kind: they meet in the binary
@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-config", &[]),
     ("profcol-component", &["profcol-profile", "profcol-config"]),
     ("profcol-net", &["profcol-config"]),
+    ("profcol-dbus", &[]),
     ("profcol-debuginfo", &[]),
     ("profcol-symbols", &["profcol-debuginfo"]),
     ("profcol-labels", &["profcol-profile"]),
@@ -53,6 +54,7 @@ const BELOW_PROCESSORS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-dbus",
     "profcol-debuginfo",
     "profcol-labels",
     "profcol-net",

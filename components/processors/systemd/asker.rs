@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use profcol_component::{IntCounter, Stop};
+use profcol_dbus::{Malformed, Message, Property};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::bus::{Bus, BusError, Side};
 use super::config::DbusConfig;
-use super::dbus::{Malformed, Message, Property};
 use super::directory::{Directory, Told};
 use super::runs::{Run, id};
 

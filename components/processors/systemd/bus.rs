@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
+use profcol_dbus::{Call, Malformed, Message, START, lengths};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
-
-use super::dbus::{Call, Malformed, Message, START, lengths};
 
 /// A line of the greeting is no longer.
 const LINE: u64 = 512;

@@ -6,7 +6,6 @@
 mod asker;
 mod bus;
 mod config;
-mod dbus;
 mod directory;
 mod runs;
 mod teller;

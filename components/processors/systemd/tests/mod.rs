@@ -1,14 +1,15 @@
-mod messages;
 mod server;
 
 use std::sync::OnceLock;
 
 use profcol_component::testkit::{batch, context, load};
+use profcol_dbus::testkit::{Shown, reply};
 use profcol_processes::timestamp;
 use profcol_profile::KeyValue;
 
-use self::server::{Manner, Server, Shown, note};
+use self::server::{Manner, Server, note};
 use super::asker::now;
+use super::bus::object;
 use super::directory::Told;
 use super::runs::{Member, Process, Run, Runs};
 use super::teller::add;
@@ -326,8 +327,8 @@ async fn a_batch_waits_only_where_it_is_told_to() {
 async fn nothing_holds_up_a_batch_and_all_is_well_once_the_bus_is() {
     let rubbish = "\u{0}".repeat(64);
     let endless = [b"l\x02\x01\x01".as_slice(), &[0xff; 12]].concat();
-    let stray = server::reply(false, None, None, &[]).repeat(100);
-    let other = server::reply(false, Some(1000), None, &[]);
+    let stray = reply(false, None, None, &[]).repeat(100);
+    let other = reply(false, Some(1000), None, &[]);
     for manner in [
         Manner::Hangs,
         Manner::HangsUp,
@@ -527,4 +528,18 @@ async fn until(is_so: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("not so within 10 s");
+}
+
+#[test]
+fn paths_of_objects_are_escaped() {
+    for (unit, expected) in [
+        ("dbus.service", "dbus_2eservice"),
+        ("getty@tty1.service", "getty_40tty1_2eservice"),
+        ("dev-a\\x2db.mount", "dev_2da_5cx2db_2emount"),
+        ("2d.service", "_32d_2eservice"),
+        ("a_b.scope", "a_5fb_2escope"),
+    ] {
+        let expected = format!("/org/freedesktop/systemd1/unit/{expected}");
+        assert_eq!(object(unit), expected);
+    }
 }

@@ -1,12 +1,17 @@
 //! Messages of D-Bus, as far as it takes to ask for the properties of an object.
 //!
 //! What is sent is of the little order of bytes; what comes may be of either, and is read as something that anybody
-//! could have sent.
+//! could have sent: nothing that comes can do more than be refused.
+
+#[cfg(any(test, feature = "testkit"))]
+pub mod testkit;
+#[cfg(test)]
+mod tests;
 
 /// A message may have headers and a body of so many bytes: those of a unit with a thousand dependencies are a tenth of it.
-pub(super) const LONGEST: usize = 1 << 20;
+pub const LONGEST: usize = 1 << 20;
 /// What is in front of the headers' fields, with their length.
-pub(super) const START: usize = 16;
+pub const START: usize = 16;
 /// So deep values are nested in what systemd tells, and twice as deep.
 const DEEPEST: usize = 16;
 
@@ -29,7 +34,7 @@ mod field {
 }
 
 /// A question: a method of an object, with at most one text for it.
-pub(super) struct Call<'a> {
+pub struct Call<'a> {
     pub destination: &'a str,
     pub path: &'a str,
     pub interface: &'a str,
@@ -97,7 +102,7 @@ fn pad(bytes: &mut Vec<u8>, to: usize) {
 
 /// Why bytes are no message that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
+pub enum Malformed {
     #[error("it ends too early")]
     Short,
     #[error("it is longer than {LONGEST} bytes")]
@@ -113,7 +118,7 @@ pub(super) enum Malformed {
 type Read<T> = Result<T, Malformed>;
 
 /// How many bytes of fields, and how many of the body, follow the first [`START`].
-pub(super) fn lengths(start: &[u8; START]) -> Read<(usize, usize)> {
+pub fn lengths(start: &[u8; START]) -> Read<(usize, usize)> {
     let (order, version) = (start[0], start[3]);
     if version != VERSION {
         return Err(Malformed::Unknown);
@@ -132,7 +137,7 @@ pub(super) fn lengths(start: &[u8; START]) -> Read<(usize, usize)> {
 
 /// What came.
 #[derive(Debug)]
-pub(super) struct Message {
+pub struct Message {
     kind: u8,
     order: u8,
     reply_to: Option<u32>,
@@ -142,6 +147,17 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// One that is there as a whole.
+    pub fn read(bytes: &[u8]) -> Read<Self> {
+        let start = bytes.first_chunk().ok_or(Malformed::Short)?;
+        let (fields, body) = lengths(start)?;
+        let (head, rest) = bytes
+            .split_at_checked(START + fields)
+            .ok_or(Malformed::Short)?;
+        let body = rest.get(..body).ok_or(Malformed::Short)?;
+        Self::decode(head, body.to_vec())
+    }
+
     /// `head` is all that stands before the body.
     pub fn decode(head: &[u8], body: Vec<u8>) -> Read<Self> {
         let &[order, kind, ..] = head else {
@@ -220,7 +236,7 @@ impl Message {
 
 /// A value, of the types that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Property<'a> {
+pub enum Property<'a> {
     Text(&'a str),
     Flag(bool),
     Number(u64),

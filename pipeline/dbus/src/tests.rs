@@ -1,8 +1,5 @@
-//! Bytes.
-
-use super::super::bus::object;
-use super::super::dbus::{Call, LONGEST, Malformed, Message, Property, START, lengths};
-use super::server::{Shown, reply};
+use super::*;
+use crate::testkit::{Shown, reply};
 
 #[test]
 fn calls_are_as_the_protocol_has_them() {
@@ -29,30 +26,6 @@ fn calls_are_as_the_protocol_has_them() {
         bytes.ends_with(b"\x08\x01g\0\x01s\0\0\x03\0\0\0abc\0"),
         "{bytes:?}"
     );
-}
-
-#[test]
-fn paths_of_objects_are_escaped() {
-    for (unit, expected) in [
-        ("dbus.service", "dbus_2eservice"),
-        ("getty@tty1.service", "getty_40tty1_2eservice"),
-        ("dev-a\\x2db.mount", "dev_2da_5cx2db_2emount"),
-        ("2d.service", "_32d_2eservice"),
-        ("a_b.scope", "a_5fb_2escope"),
-    ] {
-        let expected = format!("/org/freedesktop/systemd1/unit/{expected}");
-        assert_eq!(object(unit), expected);
-    }
-}
-
-fn read(bytes: &[u8]) -> Result<Message, Malformed> {
-    let start = bytes.first_chunk::<START>().ok_or(Malformed::Short)?;
-    let (fields, body) = lengths(start)?;
-    let (head, rest) = bytes
-        .split_at_checked(START + fields)
-        .ok_or(Malformed::Short)?;
-    let body = rest.get(..body).ok_or(Malformed::Short)?;
-    Message::decode(head, body.to_vec())
 }
 
 fn properties(message: &Message) -> Result<Vec<(String, String)>, Malformed> {
@@ -83,7 +56,7 @@ fn answer(is_big: bool) -> Vec<u8> {
 #[test]
 fn answers_are_read_in_both_orders_of_bytes() {
     for is_big in [false, true] {
-        let message = read(&answer(is_big)).unwrap();
+        let message = Message::read(&answer(is_big)).unwrap();
         assert_eq!(message.answers(7), Some(Ok(())));
         assert_eq!(message.answers(8), None);
         let told = properties(&message).unwrap();
@@ -98,9 +71,9 @@ fn answers_are_read_in_both_orders_of_bytes() {
             ("AssertTimestamp", "1099511627776"),
         ];
         assert_eq!(told, expected);
-        let error = read(&reply(is_big, Some(7), Some("a.b.C"), &[])).unwrap();
+        let error = Message::read(&reply(is_big, Some(7), Some("a.b.C"), &[])).unwrap();
         assert_eq!(error.answers(7), Some(Err("a.b.C")));
-        let signal = read(&reply(is_big, None, None, &[])).unwrap();
+        let signal = Message::read(&reply(is_big, None, None, &[])).unwrap();
         assert_eq!(signal.answers(0), None);
     }
 }
@@ -109,14 +82,14 @@ fn answers_are_read_in_both_orders_of_bytes() {
 fn no_answer_can_do_harm() {
     let good = answer(false);
     for length in 0..good.len() {
-        assert!(read(&good[..length]).is_err(), "cut at {length}");
+        assert!(Message::read(&good[..length]).is_err(), "cut at {length}");
     }
     // What is read of a damaged one does not matter: that it is read does.
     let mut bytes = good.clone();
     for place in 0..good.len() {
         for value in 0..=255 {
             bytes[place] = value;
-            if let Ok(message) = read(&bytes) {
+            if let Ok(message) = Message::read(&bytes) {
                 let _ = properties(&message);
             }
         }
@@ -124,10 +97,10 @@ fn no_answer_can_do_harm() {
     }
     let mut long = good.clone();
     long[4..8].copy_from_slice(&(LONGEST as u32 + 1).to_le_bytes());
-    assert_eq!(read(&long).unwrap_err(), Malformed::Long);
+    assert_eq!(Message::read(&long).unwrap_err(), Malformed::Long);
     let mut old = good;
     old[3] = 0;
-    assert_eq!(read(&old).unwrap_err(), Malformed::Unknown);
+    assert_eq!(Message::read(&old).unwrap_err(), Malformed::Unknown);
 }
 
 #[test]
@@ -145,7 +118,7 @@ fn types_are_nested_only_so_deep() {
         bytes[12..16].copy_from_slice(&fields.to_le_bytes());
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         bytes[4..8].fill(0);
-        read(&bytes).map(|_| ())
+        Message::read(&bytes).map(|_| ())
     };
     let nested = |depth: usize| format!("{}y{}", "(".repeat(depth), ")".repeat(depth));
     assert_eq!(deep(&nested(100)), Err(Malformed::Signature));
