@@ -21,7 +21,7 @@ use profcol_component::{
     Stability, StartError, Stop,
 };
 use profcol_processes::{Host, Units};
-use profcol_profile::{Attributes, Profiles, Value};
+use profcol_profile::{Attributes, Value};
 
 use self::asker::{Asker, now};
 pub use self::config::SystemdConfig;
@@ -30,6 +30,7 @@ use self::runs::{Member, Process, Runs};
 use crate::shared::beside::beside;
 use crate::shared::local::{LocalProcess, is_of};
 use crate::shared::lookup::{CGROUP, add_missing, text_of};
+use crate::shared::outcomes::{Edited, Outcomes};
 use crate::shared::patience::Patience;
 
 pub struct SystemdProcessor {
@@ -39,6 +40,7 @@ pub struct SystemdProcessor {
     runs: Runs,
     directory: Arc<Directory>,
     patience: Patience,
+    outcomes: Outcomes,
     failed: IntCounter,
 }
 
@@ -70,6 +72,7 @@ impl SystemdProcessor {
             runs: Runs::default(),
             directory: Arc::new(Directory::new(dropped)),
             patience: Patience::new(config.wait_for.into(), &context.meter, &id),
+            outcomes: Outcomes::new(),
             failed: counter(
                 "profcol_systemd_failed",
                 "How many times systemd could not be asked.",
@@ -98,13 +101,6 @@ impl SystemdProcessor {
             unit: unit.to_owned(),
             process,
         })
-    }
-
-    /// Of each resource, in their order.
-    fn members(&self, profiles: &Profiles) -> Vec<Option<Member>> {
-        let mut members = Vec::new();
-        profiles.look_at_resources(|resource| members.push(self.member(&resource.attributes)));
-        members
     }
 
     /// Reads the runs that are not known yet.
@@ -163,14 +159,19 @@ impl Processor for SystemdProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let members = self.members(&batch.profiles);
+        let looked = (self.outcomes).look(&batch.profiles, self.directory.version());
+        let members = looked.unknown().map(|it| self.member(&it.attributes));
+        let members: Vec<Option<Member>> = members.collect();
         self.read_runs(&members).await;
         let questions = || self.questions(&members);
         self.patience.ask(self.directory.news(), questions).await;
         let mut members = members.iter();
-        batch.profiles.update_resources(|resource| {
+        looked.apply(&mut batch.profiles, |resource| {
             let member = members.next().and_then(Option::as_ref);
-            self.fill(&mut resource.attributes, member)
+            Edited {
+                is_changed: self.fill(&mut resource.attributes, member),
+                lasts: true,
+            }
         });
         next.consume(batch).await
     }
