@@ -8,7 +8,7 @@ use profcol_component::{BuildContext, BuildError, Delivered, Refusal, StartError
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::retry::Verdict;
-use profcol_net::{AuthSettings, ClientError, Content, Encoding};
+use profcol_net::{AuthSettings, Chunks, ClientError, Content, Encoding};
 use profcol_profile::Profiles;
 use profcol_profile::service::PartialSuccess;
 
@@ -40,8 +40,8 @@ pub(crate) fn not_started(id: &ComponentId, error: ClientError) -> StartError {
 pub(crate) struct Protobuf<'a>(pub(crate) &'a Profiles);
 
 impl Content for Protobuf<'_> {
-    fn plain(&self) -> Bytes {
-        self.0.to_wire()
+    fn plain(&self) -> Chunks {
+        self.0.to_pieces().into_iter().collect()
     }
 
     fn compressed(&self, encoding: Encoding) -> Option<Bytes> {

@@ -22,8 +22,8 @@ pub(super) type Key = String;
 
 pub(super) struct Directory {
     known: Mutex<Known>,
-    /// Changes with each answer of a runtime.
-    news: watch::Sender<()>,
+    /// How many answers of runtimes there have been.
+    news: watch::Sender<u64>,
     dropped: IntCounter,
 }
 
@@ -40,13 +40,18 @@ impl Directory {
                 by_source: vec![HashMap::new(); sources],
                 ended: Generations::new(MOST_ENDED),
             }),
-            news: watch::Sender::new(()),
+            news: watch::Sender::new(0),
             dropped,
         }
     }
 
-    pub fn news(&self) -> watch::Receiver<()> {
+    pub fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
+    }
+
+    /// Of what is known.
+    pub fn version(&self) -> u64 {
+        *self.news.borrow()
     }
 
     /// Of the container with this id, or of the innermost one that the path names otherwise.
@@ -78,7 +83,7 @@ impl Directory {
         }
         drop(known);
         self.dropped.inc_by(surplus.len() as u64);
-        self.news.send_replace(());
+        self.news.send_modify(|answers| *answers += 1);
     }
 
     pub fn add(&self, source: Source, key: Key, attributes: Arc<Attributes>) {
@@ -92,7 +97,7 @@ impl Directory {
             self.dropped.inc();
         }
         drop(known);
-        self.news.send_replace(());
+        self.news.send_modify(|answers| *answers += 1);
     }
 
     pub fn end(&self, source: Source, key: &str) {

@@ -34,6 +34,7 @@ use self::directory::Directory;
 use self::runtime::Socket;
 use self::watch::Watch;
 use crate::shared::lookup::{CGROUP, add_missing, text_of};
+use crate::shared::outcomes::{Edited, Outcomes};
 use crate::shared::patience::Patience;
 
 /// How long a command waits for a runtime.
@@ -44,6 +45,7 @@ pub struct ContainerProcessor {
     wanted: Wanted,
     directory: Directory,
     patience: Patience,
+    outcomes: Outcomes,
     failed: IntCounter,
 }
 
@@ -74,6 +76,7 @@ impl ContainerProcessor {
             wanted: Wanted::new(&config.labels),
             directory: Directory::new(sockets.len(), dropped),
             patience: Patience::new(config.wait_for.into(), &context.meter, &id),
+            outcomes: Outcomes::new(),
             failed: counter(
                 "profcol_container_failed",
                 "How many times a runtime could not be asked, or went away.",
@@ -82,29 +85,26 @@ impl ContainerProcessor {
         }
     }
 
-    /// The containers of a batch of which no runtime told.
-    fn unknown(&self, batch: &Batch) -> Vec<String> {
+    /// Those of which no runtime told.
+    fn unknown(&self, cgroups: &[Option<Arc<str>>]) -> Vec<String> {
         let mut unknown = Vec::new();
         if self.sockets.is_empty() {
             return unknown;
         }
-        batch.profiles.look_at_resources(|resource| {
-            let Some(cgroup) = text_of(&resource.attributes, CGROUP) else {
-                return;
-            };
-            let container = profcol_processes::container(&cgroup);
+        for cgroup in cgroups.iter().flatten() {
+            let container = profcol_processes::container(cgroup);
             if container.is_some_and(|it| !is_told_of(it)) {
-                return;
+                continue;
             }
             let id = container.map(|it| it.id);
-            let name = id.or_else(|| parents_and_names(&cgroup).next());
+            let name = id.or_else(|| parents_and_names(cgroup).next());
             if let Some(name) = name
                 && !unknown.iter().any(|known| known == name)
-                && self.directory.find(id, &cgroup).is_none()
+                && self.directory.find(id, cgroup).is_none()
             {
                 unknown.push(name.to_owned());
             }
-        });
+        }
         unknown
     }
 }
@@ -112,11 +112,15 @@ impl ContainerProcessor {
 #[async_trait]
 impl Processor for ContainerProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let unknown = || self.unknown(&batch);
+        let looked = (self.outcomes).look(&batch.profiles, self.directory.version());
+        let cgroups = looked.unknown().map(|it| text_of(&it.attributes, CGROUP));
+        let cgroups: Vec<Option<Arc<str>>> = cgroups.collect();
+        let unknown = || self.unknown(&cgroups);
         self.patience.ask(self.directory.news(), unknown).await;
-        batch
-            .profiles
-            .update_resources(|resource| add(&mut resource.attributes, &self.directory));
+        looked.apply(&mut batch.profiles, |resource| Edited {
+            is_changed: add(&mut resource.attributes, &self.directory),
+            lasts: true,
+        });
         next.consume(batch).await
     }
 

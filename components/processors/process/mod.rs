@@ -18,17 +18,19 @@ use profcol_component::{
     StartError,
 };
 use profcol_processes::{Described, Host};
-use profcol_profile::{Attributes, Profiles};
+use profcol_profile::Attributes;
 
 pub use self::config::ProcessConfig;
 use self::library::{Known, Library};
 use crate::shared::beside::beside;
 use crate::shared::local::LocalProcess;
 use crate::shared::lookup::PID;
+use crate::shared::outcomes::{Edited, Outcomes};
 
 pub struct ProcessProcessor {
     config: ProcessConfig,
     library: Arc<Library>,
+    outcomes: Outcomes,
     read: IntCounter,
     refused: IntCounter,
     gone: IntCounter,
@@ -67,6 +69,7 @@ impl ProcessProcessor {
         Self {
             config: config.clone(),
             library: Arc::new(Library::new(config)),
+            outcomes: Outcomes::new(),
             read: counter("profcol_process_read", "Processes that were read."),
             refused: counter(
                 "profcol_process_refused_files",
@@ -79,21 +82,14 @@ impl ProcessProcessor {
         }
     }
 
-    /// The process of each resource, in their order.
-    fn subjects(&self, profiles: &Profiles) -> Vec<Option<Subject>> {
-        let mut subjects = Vec::new();
-        profiles.look_at_resources(|resource| {
-            let asked = self.asked(&resource.attributes);
-            subjects.push(asked.map(|asked| Subject {
-                known: self.library.find(&asked),
-                asked,
-            }));
-        });
-        subjects
-    }
-
-    fn asked(&self, attributes: &Attributes) -> Option<LocalProcess> {
-        LocalProcess::of(attributes, self.library.host()?, self.config.assume_local)
+    /// `None` where the resource is no process of this host.
+    fn subject(&self, attributes: &Attributes) -> Option<Subject> {
+        let host = self.library.host()?;
+        let asked = LocalProcess::of(attributes, host, self.config.assume_local)?;
+        Some(Subject {
+            known: self.library.find(&asked),
+            asked,
+        })
     }
 
     async fn read(&self, unknown: HashSet<LocalProcess>) {
@@ -114,16 +110,28 @@ impl ProcessProcessor {
         }
     }
 
-    fn fill(&self, attributes: &mut Attributes, Subject { asked, known }: Subject) -> bool {
+    fn fill(&self, attributes: &mut Attributes, subject: Option<Subject>) -> Edited {
+        let Some(Subject { asked, known }) = subject else {
+            return Edited {
+                is_changed: false,
+                lasts: true,
+            };
+        };
         let Some(known) = known.or_else(|| self.library.find(&asked)) else {
-            return false;
+            return Edited {
+                is_changed: false,
+                lasts: false,
+            };
         };
         let added = known.fill(attributes);
         let service = match self.config.service_name {
             true => service::add_name(attributes, &known),
             false => false,
         };
-        added || service
+        Edited {
+            is_changed: added || service,
+            lasts: true,
+        }
     }
 }
 
@@ -135,7 +143,9 @@ impl Processor for ProcessProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let subjects = self.subjects(&batch.profiles);
+        let looked = self.outcomes.look(&batch.profiles, 0);
+        let subjects = looked.unknown().map(|it| self.subject(&it.attributes));
+        let subjects: Vec<Option<Subject>> = subjects.collect();
         let unknown: HashSet<LocalProcess> = subjects
             .iter()
             .flatten()
@@ -145,9 +155,8 @@ impl Processor for ProcessProcessor {
             self.read(unknown).await;
         }
         let mut subjects = subjects.into_iter();
-        batch.profiles.update_resources(|resource| {
-            let subject = subjects.next().flatten();
-            subject.is_some_and(|it| self.fill(&mut resource.attributes, it))
+        looked.apply(&mut batch.profiles, |resource| {
+            self.fill(&mut resource.attributes, subjects.next().flatten())
         });
         next.consume(batch).await
     }

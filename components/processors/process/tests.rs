@@ -1,10 +1,13 @@
+use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use profcol_component::testkit::{batch, context, load};
 use profcol_profile::{KeyValue, Value};
 
 use super::*;
 use crate::shared::lookup::find;
+use crate::shared::outcomes::FRESH;
 use crate::shared::testkit::Keep;
 
 async fn started(options: &str) -> ProcessProcessor {
@@ -168,6 +171,52 @@ async fn what_ended_is_still_known_and_what_is_gone_is_no_error() {
         let found = filled(&fresh, &[(PID, pid.into()), host()]).await;
         assert_eq!(found.len(), 2, "{pid}");
     }
+}
+
+/// Another process with that number. `None` where this one may not say which number comes next.
+fn another(pid: u32) -> Option<Child> {
+    loop {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
+        let mut child = Command::new("sleep").arg("infinity").spawn().unwrap();
+        if child.id() == pid {
+            return Some(child);
+        }
+        // Somebody else was faster.
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_is_used_again_is_another_process() {
+    let first = Waiting::start();
+    let pid = first.pid();
+    let processor = started("").await;
+    let found = filled(&processor, &[pid.clone(), host()]).await;
+    assert_eq!(shown(&found, "process.comm"), "cat");
+    let number = first.0.id();
+    first.end();
+    // Two that were created in one second may be the same.
+    std::thread::sleep(Duration::from_millis(1100));
+    let Some(mut second) = another(number) else {
+        eprintln!("skipped: /proc/sys/kernel/ns_last_pid cannot be written");
+        return;
+    };
+    let wanted = Default::default();
+    while Described::read(number, &wanted).is_none_or(|it| it.comm != "sleep") {
+        std::thread::yield_now();
+    }
+    let created = Described::read(number, &wanted).unwrap();
+    let created = created.created(&Host::read()).unwrap();
+    let created = profcol_processes::timestamp(created).unwrap();
+    let created = ("process.creation.time", created.as_str().into());
+    let found = filled(&processor, &[pid.clone(), host(), created]).await;
+    assert_eq!(shown(&found, "process.comm"), "sleep", "its time tells");
+    tokio::time::advance(FRESH).await;
+    let found = filled(&processor, &[pid, host()]).await;
+    assert_eq!(shown(&found, "process.comm"), "sleep", "a second later");
+    second.kill().unwrap();
+    second.wait().unwrap();
 }
 
 #[test]

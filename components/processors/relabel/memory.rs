@@ -1,23 +1,25 @@
-//! What rules come to, remembered by attributes: a process is the same in the next batch.
+//! What rules come to, remembered by resource: a process is the same in the next batch.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Mutex;
 
-use profcol_labels::{Changes, Leftovers, Rows, Rule, drop_is_final};
-use profcol_profile::{Attributes, attributes_size};
+use profcol_labels::{Leftovers, Rows, Rule, drop_is_final};
+use profcol_profile::{Resource, SharedResource};
 
 use crate::shared::generations::Generations;
+use crate::shared::locks::lock;
 
 /// About how much memory is spent on it.
 const BYTES: usize = 16 << 20;
 
 pub(super) struct Memory {
-    known: Mutex<Generations<Attributes, Verdict>>,
+    known: Mutex<Generations<SharedResource, Verdict>>,
     leftovers: Leftovers,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) enum Verdict {
-    Keep(Arc<Changes>),
+    /// With the resource that it becomes; `None` where it stays as it is.
+    Keep(Option<SharedResource>),
     Drop {
         /// Whether it stays so whatever else is learned.
         is_final: bool,
@@ -29,11 +31,11 @@ impl Verdict {
         matches!(self, Self::Drop { .. })
     }
 
-    /// Whether it changed anything.
-    pub fn apply(&self, attributes: &mut Attributes) -> bool {
+    /// What it becomes, where it is kept and does not stay as it is.
+    pub fn into_new(self) -> Option<SharedResource> {
         match self {
-            Self::Keep(changes) => changes.apply(attributes),
-            Self::Drop { .. } => false,
+            Self::Keep(new) => new,
+            Self::Drop { .. } => None,
         }
     }
 }
@@ -46,40 +48,47 @@ impl Memory {
         }
     }
 
-    /// `on_miss` is called where the rules had to be applied.
-    pub fn verdict(
+    /// Of each, in their order. `on_miss` is called where the rules had to be applied.
+    pub fn verdicts(
         &self,
         rules: &[Rule],
-        attributes: &Attributes,
-        on_miss: impl FnOnce(),
-    ) -> Verdict {
-        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(attributes) {
-            return known;
-        }
-        on_miss();
-        let verdict = self.decide(rules, attributes);
-        let weight = weight(attributes, &verdict);
-        lock().insert(attributes.clone(), verdict.clone(), weight);
+        resources: &[SharedResource],
+        mut on_miss: impl FnMut(),
+    ) -> Vec<Verdict> {
+        let mut memory = lock(&self.known);
+        let known: Vec<_> = resources.iter().map(|it| memory.get(it)).collect();
+        drop(memory);
+        let known = resources.iter().zip(known);
+        let verdicts = known.map(|(resource, known)| {
+            known.unwrap_or_else(|| {
+                on_miss();
+                self.learn(rules, resource)
+            })
+        });
+        verdicts.collect()
+    }
+
+    fn learn(&self, rules: &[Rule], resource: &SharedResource) -> Verdict {
+        let verdict = self.decide(rules, resource);
+        let new = verdict.clone().into_new();
+        let weight = size_of::<(SharedResource, Verdict)>()
+            + resource.heap_size()
+            + new.as_ref().map_or(0, SharedResource::heap_size);
+        lock(&self.known).insert(resource.apart(), verdict.clone(), weight);
         verdict
     }
 
-    fn decide(&self, rules: &[Rule], attributes: &Attributes) -> Verdict {
-        let rows = Rows::of_resource(attributes);
+    fn decide(&self, rules: &[Rule], resource: &SharedResource) -> Verdict {
+        let rows = Rows::of_resource(&resource.attributes);
         let mut labels = rows.labels();
-        if rules.iter().all(|rule| rule.apply(&mut labels)) {
-            return Verdict::Keep(Arc::new(rows.changes(&labels, self.leftovers)));
+        if !rules.iter().all(|rule| rule.apply(&mut labels)) {
+            return Verdict::Drop {
+                is_final: drop_is_final(rules, &rows),
+            };
         }
-        Verdict::Drop {
-            is_final: drop_is_final(rules, &rows),
-        }
+        let mut new = Resource::clone(resource);
+        let changes = rows.changes(&labels, self.leftovers);
+        let is_changed = changes.apply(&mut new.attributes);
+        Verdict::Keep(is_changed.then(|| SharedResource::new(new)))
     }
-}
-
-fn weight(attributes: &Attributes, verdict: &Verdict) -> usize {
-    let changes = match verdict {
-        Verdict::Keep(changes) => changes.heap_size(),
-        Verdict::Drop { .. } => 0,
-    };
-    size_of::<(Attributes, Verdict)>() + attributes_size(attributes) + changes
 }

@@ -18,7 +18,7 @@ use profcol_component::{
     Sighting, Stability, StartError,
 };
 use profcol_labels::{Leftovers, Rule};
-use profcol_profile::{Profiles, ResourceProfiles};
+use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedResource};
 
 pub use self::config::{RelabelConfig, RuleConfig};
 use self::memory::{Memory, Verdict};
@@ -81,17 +81,20 @@ impl RelabelProcessor {
         }
     }
 
-    fn verdict(&self, attributes: &profcol_profile::Attributes) -> Verdict {
+    /// Of each resource, in their order.
+    fn verdicts(&self, resources: &[SharedResource]) -> Vec<Verdict> {
         let rules = self.rules.get().map_or(&[][..], |rules| rules);
         self.memory
-            .verdict(rules, attributes, || self.applied.inc())
+            .verdicts(rules, resources, || self.applied.inc())
     }
 
-    /// Of each resource, in their order.
-    fn verdicts(&self, profiles: &Profiles) -> Vec<Verdict> {
-        let mut verdicts = Vec::new();
-        profiles.look_at_resources(|resource| verdicts.push(self.verdict(&resource.attributes)));
-        verdicts
+    fn verdict(&self, attributes: &Attributes) -> Verdict {
+        let resource = SharedResource::new(Resource {
+            attributes: attributes.clone(),
+            ..Resource::default()
+        });
+        let verdict = self.verdicts(&[resource]).pop();
+        verdict.unwrap_or(Verdict::Keep(None))
     }
 }
 
@@ -129,11 +132,10 @@ impl Sifted {
         let mut sifted = Self::default();
         for (row, verdict) in profiles.model().resources.iter().zip(verdicts) {
             match verdict {
-                Verdict::Keep(changes) => {
+                Verdict::Keep(new) => {
                     let mut row = row.clone();
-                    let mut resource = row.resource.as_deref().cloned().unwrap_or_default();
-                    if changes.apply(&mut resource.attributes) {
-                        row.resource = Some(Arc::new(resource));
+                    if let Some(new) = new {
+                        row.resource = Some(new.content());
                     }
                     sifted.resources.push(row);
                 }
@@ -162,23 +164,17 @@ impl Processor for RelabelProcessor {
         if !self.config.sample_labels.is_empty() {
             return self.process_samples(batch, next).await;
         }
-        let profiles = &mut batch.profiles;
-        let Some(unwanted) = &self.unwanted else {
-            profiles.update_resources(|it| self.verdict(&it.attributes).apply(&mut it.attributes));
-            return next.consume(batch).await;
-        };
-        let verdicts = self.verdicts(profiles);
+        let verdicts = self.verdicts(&batch.profiles.resources());
         if !verdicts.iter().any(Verdict::is_drop) {
-            let mut verdicts = verdicts.iter();
-            profiles.update_resources(|resource| {
-                let verdict = verdicts.next();
-                verdict.is_some_and(|verdict| verdict.apply(&mut resource.attributes))
-            });
+            let new = verdicts.into_iter().map(Verdict::into_new);
+            batch.profiles.replace_resources(new.collect());
             return next.consume(batch).await;
         }
         let sifted = Sifted::new(&batch.profiles, verdicts);
-        for &process in &sifted.processes {
-            unwanted.drops(process);
+        if let Some(unwanted) = &self.unwanted {
+            for &process in &sifted.processes {
+                unwanted.drops(process);
+            }
         }
         let left = left_of(&batch.profiles, sifted.resources);
         let answer = pass_left(batch, left, next).await;

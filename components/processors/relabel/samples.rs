@@ -152,15 +152,15 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> Sieve<'a, F> {
         if verdict.is_drop() {
             return None;
         }
-        if !verdict.apply(&mut seen) {
+        let Some(new) = verdict.into_new() else {
             let number = number_of(row.resource.clone().unwrap_or_default(), resources);
             return Some((number, list.to_vec()));
-        }
+        };
         self.is_changed = true;
         let mut list = others;
         let mut resource = row.resource.as_deref().cloned().unwrap_or_default();
         resource.attributes = hidden;
-        for mut attribute in seen {
+        for mut attribute in new.attributes.iter().cloned() {
             let key = attribute_of(&attribute.key, Place::Sample).unwrap_or(&attribute.key);
             let is_of_sample =
                 has(&of_sample, key) || !has(of_resource, key) && self.labels.are(key);

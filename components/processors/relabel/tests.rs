@@ -215,8 +215,11 @@ fn remembers_no_more_than_its_bound_of_label_sets_that_are_all_different() {
     let memory = Memory::new(Leftovers::Prometheus);
     let mut misses = 0;
     let mut ask = |number: i64| {
-        let attributes = vec![KeyValue::new("process.pid", number)];
-        memory.verdict(&rules, &attributes, || misses += 1);
+        let process = SharedResource::new(Resource {
+            attributes: vec![KeyValue::new("process.pid", number)],
+            ..Resource::default()
+        });
+        memory.verdicts(&rules, &[process], || misses += 1);
     };
     for number in 0..1_000_000 {
         ask(number);

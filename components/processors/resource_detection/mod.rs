@@ -33,6 +33,7 @@ use self::config::Detector;
 pub use self::config::ResourceDetectionConfig;
 use crate::shared::locks::lock;
 use crate::shared::lookup::find;
+use crate::shared::outcomes::{Edited, Outcomes};
 
 /// Who did not answer is asked again after a second, two, four: some four minutes in all.
 const RETRIES: u32 = 8;
@@ -41,6 +42,7 @@ pub struct ResourceDetectionProcessor {
     config: ResourceDetectionConfig,
     places: Places,
     found: Mutex<Found>,
+    outcomes: Outcomes,
     detected: IntCounter,
     failed: IntCounter,
 }
@@ -58,6 +60,8 @@ struct Places {
 struct Found {
     by_detector: Vec<Option<Attributes>>,
     merged: Arc<Attributes>,
+    /// How many times they were asked.
+    version: u64,
 }
 
 impl Factory for ResourceDetectionProcessor {
@@ -84,8 +88,9 @@ impl ResourceDetectionProcessor {
             places,
             found: Mutex::new(Found {
                 by_detector: vec![None; config.detectors.len()],
-                merged: Arc::default(),
+                ..Found::default()
             }),
+            outcomes: Outcomes::new(),
             detected: counter(
                 "profcol_resource_detection_detected",
                 "How many times a detector found what there is to find.",
@@ -130,6 +135,7 @@ impl ResourceDetectionProcessor {
             }
         }
         found.merged = Arc::new(merged);
+        found.version += 1;
         has_failed
     }
 
@@ -182,6 +188,11 @@ impl ResourceDetectionProcessor {
         Arc::clone(&found.merged)
     }
 
+    /// Of what is known.
+    fn version(&self) -> u64 {
+        lock(&self.found).version
+    }
+
     fn has_unanswered(&self) -> bool {
         let found = lock(&self.found);
         found.by_detector.iter().any(Option::is_none)
@@ -196,11 +207,14 @@ impl Processor for ResourceDetectionProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
+        let version = self.version();
         let detected = self.merged();
         if !detected.is_empty() {
-            batch
-                .profiles
-                .update_resources(|resource| self.apply(&detected, &mut resource.attributes));
+            let looked = self.outcomes.look(&batch.profiles, version);
+            looked.apply(&mut batch.profiles, |resource| Edited {
+                is_changed: self.apply(&detected, &mut resource.attributes),
+                lasts: true,
+            });
         }
         next.consume(batch).await
     }

@@ -9,6 +9,7 @@ pub(crate) mod lists;
 pub(crate) mod local;
 pub(crate) mod locks;
 pub(crate) mod lookup;
+pub(crate) mod outcomes;
 pub(crate) mod patience;
 pub(crate) mod resource_attributes;
 pub(crate) mod rules;

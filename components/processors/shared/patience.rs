@@ -65,7 +65,7 @@ impl Patience {
 
     /// Asks for what is unknown, and waits for it where that is wanted. `unknown` says what still is;
     /// `news` changes whenever something becomes known.
-    pub async fn ask(&self, mut news: watch::Receiver<()>, unknown: impl Fn() -> Vec<String>) {
+    pub async fn ask<T>(&self, mut news: watch::Receiver<T>, unknown: impl Fn() -> Vec<String>) {
         let keys = unknown();
         let Some(until) = self.note(&keys) else {
             return;

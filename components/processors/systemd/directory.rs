@@ -28,8 +28,8 @@ pub(super) struct Told {
 
 pub(super) struct Directory {
     known: Mutex<Known>,
-    /// Changes with each answer.
-    news: watch::Sender<()>,
+    /// How many answers there have been.
+    news: watch::Sender<u64>,
     dropped: IntCounter,
 }
 
@@ -55,13 +55,18 @@ impl Directory {
                 runs: Generations::new(MEMBERS),
                 wanted: HashSet::new(),
             }),
-            news: watch::Sender::new(()),
+            news: watch::Sender::new(0),
             dropped,
         }
     }
 
-    pub fn news(&self) -> watch::Receiver<()> {
+    pub fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
+    }
+
+    /// Of what is known.
+    pub fn version(&self) -> u64 {
+        *self.news.borrow()
     }
 
     pub fn find(&self, member: &Member) -> Found {
@@ -115,7 +120,7 @@ impl Directory {
         known.wanted.remove(&unit);
         known.units.insert(unit, Arc::new(told), 1);
         drop(known);
-        self.news.send_replace(());
+        self.news.send_modify(|answers| *answers += 1);
     }
 }
 

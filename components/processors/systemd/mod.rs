@@ -28,6 +28,7 @@ use self::asker::Asker;
 use self::config::DbusConfig;
 pub use self::config::SystemdConfig;
 use self::teller::Teller;
+use crate::shared::outcomes::{Edited, Outcomes};
 use crate::shared::patience::Patience;
 
 /// How long systemd is asked for those who ask once.
@@ -37,6 +38,7 @@ pub struct SystemdProcessor {
     config: DbusConfig,
     teller: Teller,
     patience: Patience,
+    outcomes: Outcomes,
     failed: IntCounter,
 }
 
@@ -66,6 +68,7 @@ impl SystemdProcessor {
             config: config.dbus.clone(),
             teller: Teller::new(config.assume_local, dropped),
             patience: Patience::new(config.wait_for.into(), &context.meter, &id),
+            outcomes: Outcomes::new(),
             failed: counter(
                 "profcol_systemd_failed",
                 "How many times systemd could not be asked.",
@@ -83,9 +86,9 @@ impl Processor for SystemdProcessor {
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let teller = &self.teller;
-        let mut members = Vec::new();
-        let profiles = &batch.profiles;
-        profiles.look_at_resources(|resource| members.push(teller.member(&resource.attributes)));
+        let looked = (self.outcomes).look(&batch.profiles, teller.directory.version());
+        let members = looked.unknown().map(|it| teller.member(&it.attributes));
+        let members: Vec<_> = members.collect();
         teller.read_runs(&members).await;
         let questions = || match self.config.enabled {
             true => teller.questions(&members),
@@ -93,9 +96,12 @@ impl Processor for SystemdProcessor {
         };
         self.patience.ask(teller.directory.news(), questions).await;
         let mut members = members.iter();
-        batch.profiles.update_resources(|resource| {
+        looked.apply(&mut batch.profiles, |resource| {
             let member = members.next().and_then(Option::as_ref);
-            teller.fill(&mut resource.attributes, member)
+            Edited {
+                is_changed: teller.fill(&mut resource.attributes, member),
+                lasts: true,
+            }
         });
         next.consume(batch).await
     }

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
+
 use crate::{Row, Rows};
 
 /// Labels by their names.
@@ -14,7 +16,8 @@ pub struct Labels<'a> {
     rows: &'a Rows,
     /// What became of each row; empty as long as nothing did.
     states: Vec<State>,
-    set: Vec<Set<'a>>,
+    /// In place as long as they are few, as most are.
+    set: SmallVec<[Set<'a>; 4]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +59,7 @@ impl<'a> Labels<'a> {
         Self {
             rows,
             states: Vec::new(),
-            set: Vec::new(),
+            set: SmallVec::new(),
         }
     }
 

@@ -15,6 +15,7 @@
 
 pub mod auth;
 mod body;
+mod chunks;
 mod client;
 pub mod compress;
 pub mod grpc;
@@ -27,6 +28,7 @@ mod settings;
 mod socket;
 pub mod tls;
 
+pub use chunks::Chunks;
 pub use client::{
     Balancer, ClientError, CompressionParams, ConnectError, DirectHttp, DirectStream, GrpcCall,
     GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply, GrpcStream, HttpCall,

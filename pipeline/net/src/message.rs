@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::chunks::Chunks;
 use crate::compress::Encoding;
 
 /// What travels: the message, and the compressed bytes that it came in or was once packed into.
@@ -22,15 +23,15 @@ pub struct Compressed {
 
 /// What a client is to send. It asks for the one form that it needs.
 pub trait Content: Send + Sync {
-    fn plain(&self) -> Bytes;
+    fn plain(&self) -> Chunks;
 
     /// The bytes that decompress to it, where they are at hand in this encoding.
     fn compressed(&self, encoding: Encoding) -> Option<Bytes>;
 }
 
 impl Content for Message {
-    fn plain(&self) -> Bytes {
-        self.plain.clone()
+    fn plain(&self) -> Chunks {
+        self.plain.clone().into()
     }
 
     fn compressed(&self, encoding: Encoding) -> Option<Bytes> {

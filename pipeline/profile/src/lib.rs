@@ -36,6 +36,7 @@ pub mod proto;
 mod samples;
 mod select;
 pub mod service;
+mod shared_resource;
 mod split;
 mod strings;
 #[cfg(feature = "testkit")]
@@ -64,6 +65,7 @@ pub use model::{
 pub use profiles::{Compressed, Decompress, Profiles, Received, Validation};
 pub use proto::WireError;
 pub use samples::{SampleRef, Samples};
+pub use shared_resource::SharedResource;
 pub use split::{Bound, Pieces, split};
 pub use strings::StringTable;
 pub use value::{Attributes, KeyValue, Value};

@@ -1,77 +1,69 @@
-//! Resources taken out of a batch's bytes, so that the processors behind each other read them once, and what they change
+//! Resources taken out of a batch's bytes, so that the processors behind each other find them once, and what they change
 //! is written once.
-
-use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::proto::WireError;
-use crate::{Resource, heap, wire};
+use crate::{SharedResource, wire};
 
 #[derive(Clone)]
 pub(crate) struct Opened {
     /// Where all the rest is.
     from: Bytes,
-    resources: Vec<Row>,
+    rows: Vec<Row>,
 }
 
 #[derive(Clone)]
 struct Row {
-    resource: Arc<Resource>,
+    resource: SharedResource,
     is_changed: bool,
 }
 
 impl Opened {
     pub fn read(from: Bytes) -> Result<Self, WireError> {
-        let read = wire::resources(&from)?;
-        let rows = read.into_iter().map(|resource| Row {
-            resource: Arc::new(resource),
+        let rows = wire::resources(&from)?.into_iter().map(|resource| Row {
+            resource,
             is_changed: false,
         });
         Ok(Self {
-            resources: rows.collect(),
+            rows: rows.collect(),
             from,
         })
     }
 
     pub fn is_changed(&self) -> bool {
-        self.resources.iter().any(|row| row.is_changed)
+        self.rows.iter().any(|row| row.is_changed)
     }
 
-    pub fn look(&self, look: impl FnMut(&Resource)) {
-        let resources = self.resources.iter().map(|row| &*row.resource);
-        resources.for_each(look);
+    pub fn resources(&self) -> impl Iterator<Item = &SharedResource> {
+        self.rows.iter().map(|row| &row.resource)
     }
 
-    /// Whether one was changed by this.
-    pub fn edit(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) -> bool {
-        let mut any = false;
-        for row in &mut self.resources {
-            let is_changed = edit(Arc::make_mut(&mut row.resource));
-            row.is_changed |= is_changed;
-            any |= is_changed;
+    /// In their order, `None` for those that stay.
+    pub fn replace(&mut self, new: impl IntoIterator<Item = Option<SharedResource>>) {
+        for (row, new) in self.rows.iter_mut().zip(new) {
+            if let Some(resource) = new {
+                row.resource = resource;
+                row.is_changed = true;
+            }
         }
-        any
     }
 
     /// All of it, with the resources as they are now.
-    pub fn to_wire(&self) -> Result<Bytes, WireError> {
-        let resources = self.resources.iter();
-        wire::with_resources(
-            &self.from,
-            resources.map(|row| row.is_changed.then_some(&*row.resource)),
-        )
+    pub fn to_wire(&self) -> Result<Vec<Bytes>, WireError> {
+        let rows = self.rows.iter();
+        let changed = rows.map(|row| row.is_changed.then(|| row.resource.wire()));
+        wire::with_resources(&self.from, changed)
     }
 
     pub fn heap_size(&self) -> usize {
-        let resources = self.resources.iter();
-        let resources = resources.map(|row| heap::attributes_size(&row.resource.attributes));
         // As long as nothing is changed they are the batch's.
         let from = if self.is_changed() {
             self.from.len()
         } else {
             0
         };
+        let resources = self.resources().map(SharedResource::heap_size);
         from + resources.sum::<usize>()
     }
 }

@@ -3,7 +3,7 @@
 //! A batch is kept in the form in which it came: the wire bytes, perhaps also their compressed
 //! form. It is decoded when somebody first asks for the [`Model`], and encoded when somebody first
 //! asks for the bytes of changed content; what nothing changed leaves as it came. Where resources alone
-//! are read or changed, all the rest stays [in the bytes](Opened) undecoded. A batch that waits
+//! are read or changed, all the rest stays [in the bytes](Opened) undecoded, and leaves as pieces of them. A batch that waits
 //! to leave compressed is [kept](Profiles::keep_for) in those bytes alone, and decompressed should
 //! somebody ask for more.
 
@@ -14,16 +14,18 @@ use bytes::Bytes;
 
 use crate::opened::Opened;
 use crate::wire::{self, Counts, Invalid, Reason, Skip};
-use crate::{Bound, Merger, Model, Pieces, Resource, heap, split};
+use crate::{Bound, Merger, Model, Pieces, Resource, SharedResource, heap, split};
 
 /// A batch of profiles: immutable, shared, cheap to clone; whoever changes it gets a copy of what
 /// the change touches.
 #[derive(Clone)]
 pub struct Profiles(Arc<Batch>);
 
-/// Of `wire`, `model`, `compressed` and a changed `opened` at least one is set.
+/// Of `wire`, `pieces`, `model`, `compressed` and a changed `opened` at least one is set.
 struct Batch {
     wire: OnceLock<Bytes>,
+    /// What the wire bytes are made of, where they would have to be put together.
+    pieces: OnceLock<Vec<Bytes>>,
     model: OnceLock<Model>,
     compressed: Option<Packed>,
     opened: OnceLock<Opened>,
@@ -102,6 +104,7 @@ impl Profiles {
         let plain_len = self.encoded_len();
         Self(Arc::new(Batch {
             wire: self.0.wire.clone(),
+            pieces: self.0.pieces.clone(),
             model: self.0.model.clone(),
             compressed: Some(Packed {
                 compressed,
@@ -137,52 +140,52 @@ impl Profiles {
         std::mem::take(self.model_mut())
     }
 
-    /// Shows each resource, in their order. Samples and tables are not decoded for it.
-    pub fn look_at_resources(&self, mut look: impl FnMut(&Resource)) {
+    /// Each resource, in their order. Samples and tables are not decoded for it.
+    pub fn resources(&self) -> Vec<SharedResource> {
         if let Some(opened) = self.opened() {
-            return opened.look(look);
+            return opened.resources().cloned().collect();
         }
-        let none = Resource::default();
-        for row in &self.model().resources {
-            look(row.resource.as_deref().unwrap_or(&none));
-        }
+        let rows = self.model().resources.iter();
+        rows.map(|row| SharedResource::new(row.resource.clone().unwrap_or_default()))
+            .collect()
     }
 
-    /// Lets `edit` change each resource; it says whether it did. Samples and tables are neither
-    /// decoded nor encoded for it. A batch none of whose resources changed stays as it is.
-    pub fn update_resources(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) {
-        if self.opened().is_some() {
-            return self.update_opened(edit);
-        }
-        let resources = &self.model().resources;
-        let edited: Vec<Option<Resource>> = resources
-            .iter()
-            .map(|row| {
-                let mut resource = row.resource.as_deref().cloned().unwrap_or_default();
-                edit(&mut resource).then_some(resource)
-            })
-            .collect();
-        if edited.iter().all(Option::is_none) {
+    /// Others in the place of the resources, in their order; `None` for one that stays. Samples and tables are neither
+    /// decoded nor encoded for it. A batch none of whose resources is replaced stays as it is.
+    pub fn replace_resources(&mut self, new: Vec<Option<SharedResource>>) {
+        if new.iter().all(Option::is_none) {
             return;
         }
-        for (row, resource) in self.model_mut().resources.iter_mut().zip(edited) {
-            if let Some(resource) = resource {
-                row.resource = Some(Arc::new(resource));
+        let own = Arc::get_mut(&mut self.0).and_then(|batch| batch.opened.take());
+        if let Some(mut opened) = own.or_else(|| self.opened().cloned()) {
+            opened.replace(new);
+            *self = Self::new(None, None, self.0.counts.get().copied());
+            let _ = self.0.opened.set(opened);
+            return;
+        }
+        for (row, new) in self.model_mut().resources.iter_mut().zip(new) {
+            if let Some(resource) = new {
+                row.resource = Some(resource.content());
             }
         }
     }
 
-    fn update_opened(&mut self, edit: impl FnMut(&mut Resource) -> bool) {
-        let own = Arc::get_mut(&mut self.0).and_then(|batch| batch.opened.take());
-        let Some(mut opened) = own.or_else(|| self.opened().cloned()) else {
-            return;
-        };
-        let counts = self.0.counts.get().copied();
-        if opened.edit(edit) {
-            *self = Self::new(None, None, counts);
-        }
-        // Where others hold the batch too and nothing changed, it is there still.
-        let _ = self.0.opened.set(opened);
+    /// Shows each resource, in their order.
+    pub fn look_at_resources(&self, look: impl FnMut(&Resource)) {
+        self.resources()
+            .iter()
+            .map(|resource| &**resource)
+            .for_each(look);
+    }
+
+    /// Lets `edit` change each resource; it says whether it did.
+    pub fn update_resources(&mut self, mut edit: impl FnMut(&mut Resource) -> bool) {
+        let resources = self.resources();
+        let edited = resources.iter().map(|resource| {
+            let mut resource = Resource::clone(resource);
+            edit(&mut resource).then(|| SharedResource::new(resource))
+        });
+        self.replace_resources(edited.collect());
     }
 
     /// Joins batches; one alone stays as it came.
@@ -228,11 +231,20 @@ impl Profiles {
         self.wire().clone()
     }
 
+    /// The same bytes in the pieces in which they lie: for those who send them.
+    pub fn to_pieces(&self) -> Vec<Bytes> {
+        match self.pieces() {
+            Some(pieces) => pieces.to_vec(),
+            None => vec![self.to_wire()],
+        }
+    }
+
     /// How long [`to_wire`](Self::to_wire) is; encodes if there are no bytes yet.
     pub fn encoded_len(&self) -> usize {
-        match &self.0.compressed {
-            Some(packed) => packed.plain_len,
-            None => self.wire().len(),
+        match (&self.0.compressed, self.pieces()) {
+            (Some(packed), _) => packed.plain_len,
+            (None, Some(pieces)) => pieces.iter().map(Bytes::len).sum(),
+            (None, None) => self.wire().len(),
         }
     }
 
@@ -245,6 +257,7 @@ impl Profiles {
         if encoding == Some(packed.compressed.encoding) {
             *self = Self(Arc::new(Batch {
                 wire: OnceLock::new(),
+                pieces: OnceLock::new(),
                 model: OnceLock::new(),
                 compressed: Some(packed.clone()),
                 opened: OnceLock::new(),
@@ -260,13 +273,21 @@ impl Profiles {
         }
     }
 
-    /// Lets go of what was read out of the bytes, and of the bytes in which resources were changed, for those with the
-    /// changes.
+    /// Lets go of what was read out of the bytes, for the bytes with what was changed.
     fn close(&mut self) {
-        if self.0.opened.get().is_some() && self.0.model.get().is_none() {
-            let counts = self.0.counts.get().copied();
-            *self = Self::new(Some(self.wire().clone()), None, counts);
+        if self.0.opened.get().is_none() || self.0.model.get().is_some() {
+            return;
         }
+        let counts = self.0.counts.get().copied();
+        *self = match self.pieces() {
+            None => Self::new(Some(self.wire().clone()), None, counts),
+            Some(pieces) => {
+                let pieces = pieces.to_vec();
+                let closed = Self::new(None, None, counts);
+                let _ = closed.0.pieces.set(pieces);
+                closed
+            }
+        };
     }
 
     /// The body as it was received, if it came compressed and nothing changed since.
@@ -308,7 +329,9 @@ impl Profiles {
             .map_or(0, |packed| packed.compressed.bytes.len());
         let model = self.0.model.get().map_or(0, heap::model_size);
         let opened = self.0.opened.get().map_or(0, Opened::heap_size);
-        size_of::<Batch>() + wire + compressed + model + opened
+        let pieces = self.0.pieces.get().into_iter().flatten();
+        let pieces = pieces.map(Bytes::len).sum::<usize>();
+        size_of::<Batch>() + wire + pieces + compressed + model + opened
     }
 
     fn wire(&self) -> &Bytes {
@@ -321,13 +344,23 @@ impl Profiles {
         if let Some(packed) = &self.0.compressed {
             return Some(self.0.wire.get_or_init(|| packed.decompress()));
         }
-        match self.0.opened.get() {
-            Some(opened) if opened.is_changed() => Some(self.0.wire.get_or_init(|| {
-                let closed = opened.to_wire();
-                closed.expect("validation has read the same bytes")
-            })),
-            _ => self.0.wire.get(),
+        match self.pieces() {
+            Some(pieces) => Some(self.0.wire.get_or_init(|| pieces.concat().into())),
+            None => self.0.wire.get(),
         }
+    }
+
+    /// What the bytes are made of, where they have not been put together.
+    fn pieces(&self) -> Option<&[Bytes]> {
+        let opened = self.0.opened.get().filter(|opened| opened.is_changed());
+        let pieces = match opened {
+            Some(opened) => Some(self.0.pieces.get_or_init(|| {
+                let pieces = opened.to_wire();
+                pieces.expect("validation has read the same bytes")
+            })),
+            None => self.0.pieces.get(),
+        };
+        pieces.map(Vec::as_slice)
     }
 
     /// The resources out of the bytes, where there are bytes.
@@ -345,6 +378,7 @@ impl Profiles {
     fn new(wire: Option<Bytes>, model: Option<Model>, counts: Option<Counts>) -> Self {
         Self(Arc::new(Batch {
             wire: cell(wire),
+            pieces: OnceLock::new(),
             model: cell(model),
             compressed: None,
             opened: OnceLock::new(),

@@ -1,4 +1,4 @@
-//! Patterns of words with anything between them: `a.*`, `(a|b).+`, `(.+);(.+)`, `(.+)@.+\.service`.
+//! Patterns of words with anything between them: `a.*`, `(a|b).+`, `(.+);(.+)`, `(.+)@.+\.service`, `([^-]+)-.*`.
 
 use std::ops::Range;
 
@@ -14,11 +14,13 @@ pub(super) struct Parts {
     end: String,
 }
 
-/// `.*`, `.+`, `(.*)`, `(.+)`.
+/// `.*`, `.+`, `[^x]*`, `[^x]+`, or a group of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Any {
     least: usize,
     is_group: bool,
+    /// The letter that it is not.
+    but: Option<char>,
 }
 
 /// Where they are in a text.
@@ -41,7 +43,12 @@ impl Parts {
             }
             None => (None, middle, rest),
         };
-        rest.is_empty().then_some(Self {
+        // So its end is where that letter is first. Else what is behind would have to be tried from many places.
+        let is_sure = match (first.but, &second) {
+            (Some(but), Some((middle, _))) => middle.starts_with(but),
+            _ => true,
+        };
+        (rest.is_empty() && is_sure).then_some(Self {
             starts,
             start_is_group,
             first,
@@ -76,12 +83,22 @@ impl Parts {
             None => (0..rest.len(), None),
             Some((middle, second)) => {
                 let end = rest.len().checked_sub(second.least)?;
-                let at = last(&rest[..rest.floor_char_boundary(end)], middle)?;
-                (0..at, Some(at + middle.len()..rest.len()))
+                let before = &rest[..rest.floor_char_boundary(end)];
+                let at = match self.first.but {
+                    Some(but) => before
+                        .find(but)
+                        .filter(|&at| before[at..].starts_with(middle))?,
+                    None => last(before, middle)?,
+                };
+                let behind = at + middle.len()..rest.len();
+                if !second.may_be(&rest[behind.clone()]) {
+                    return None;
+                }
+                (0..at, Some(behind))
             }
         };
         let moved = |span: Range<usize>| span.start + start.len()..span.end + start.len();
-        (first.len() >= self.first.least).then(|| Found {
+        self.first.may_be(&rest[first.clone()]).then(|| Found {
             start: 0..start.len(),
             first: moved(first),
             second: second.map(moved),
@@ -91,17 +108,37 @@ impl Parts {
 
 impl Any {
     fn read(text: &str) -> Option<(Self, &str)> {
-        let forms = [
-            (".*", 0, false),
-            (".+", 1, false),
-            ("(.*)", 0, true),
-            ("(.+)", 1, true),
-        ];
-        let mut found = forms.iter().filter_map(|&(form, least, is_group)| {
-            Some((Self { least, is_group }, text.strip_prefix(form)?))
-        });
+        let (is_group, inner) = match text.strip_prefix('(') {
+            Some(inner) => (true, inner),
+            None => (false, text),
+        };
+        let (but, rest) = match inner.strip_prefix('.') {
+            Some(rest) => (None, rest),
+            None => {
+                let mut letters = inner.strip_prefix("[^")?.chars();
+                let but = letters.next().filter(|&it| is_plain(it) || it == '.')?;
+                (Some(but), letters.as_str().strip_prefix(']')?)
+            }
+        };
+        let (least, rest) = match rest.strip_prefix('*') {
+            Some(rest) => (0, rest),
+            None => (1, rest.strip_prefix('+')?),
+        };
+        let rest = match is_group {
+            true => rest.strip_prefix(')')?,
+            false => rest,
+        };
+        let any = Self {
+            least,
+            is_group,
+            but,
+        };
         // A count behind it means something else.
-        found.find(|(_, rest)| !rest.starts_with(['*', '+', '?', '{']))
+        (!rest.starts_with(['*', '+', '?', '{'])).then_some((any, rest))
+    }
+
+    fn may_be(&self, text: &str) -> bool {
+        text.len() >= self.least && self.but.is_none_or(|but| !text.contains(but))
     }
 }
 

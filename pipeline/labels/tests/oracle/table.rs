@@ -47,6 +47,8 @@ pub const VALUES: &[&str] = &[
     "straße Ünïcödé",
     "/system.slice/nginx.service",
     "ΑΣΣ İ ǆ",
+    "web-5c7d-x2",
+    "-foo",
 ];
 
 pub const TARGETS: &[&str] = &[
@@ -118,6 +120,18 @@ pub const REGEXES: &[&str] = &[
     r"fo?o",
     r"foo|x",
     r"(.+)",
+    r"([^-]+)-.*",
+    r"([^;]*);(.*)",
+    r"([^;]+);b;([^;]*)",
+    r"([^@]+)@([^@]+)@.+",
+    r"(.+)-([^-]+)",
+    r".*;[^;]*",
+    r"[^ö]+ö(.*)",
+    r"(foo|F)[^o]*(.+)",
+    r"([^.]+)",
+    r"[^-]+foo",
+    r"([^/]*)/[^/]+",
+    r"(two)[^x]+s",
     r"(x",
     r"x**",
     r"x{2}{3}",

@@ -17,6 +17,7 @@ use super::dial::{self, Address};
 use super::endpoint::{GrpcTarget, Place, TlsByScheme};
 use super::http::{HttpError, HttpReply};
 use super::outgoing::Outgoing;
+use crate::chunks::Chunks;
 use crate::io::Stream;
 use crate::socket::Buffers;
 
@@ -93,7 +94,7 @@ impl DirectHttp {
         let uri: Uri = path
             .parse()
             .map_err(|error| self.broken(&format!("{path:?} is no path: {error}")))?;
-        let mut request = Request::new(Outgoing::Whole(None));
+        let mut request = Request::new(Outgoing::Whole(Chunks::default()));
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;

@@ -21,6 +21,7 @@ use super::settings::GrpcClientSettings;
 use super::stream::GrpcStream;
 use super::{ClientError, MAX_ANSWER};
 use crate::auth::ClientAuth;
+use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_async};
 use crate::grpc::frame::{Assembler, Framed, Received};
 use crate::grpc::{self, Code, Status, timeout as grpc_timeout};
@@ -200,23 +201,23 @@ impl GrpcClient {
     }
 
     /// The bytes to send: as they came if they are compressed as is wanted here.
-    async fn pack(&self, message: &dyn Content) -> (Bytes, bool) {
+    async fn pack(&self, message: &dyn Content) -> (Chunks, bool) {
         let Some((encoding, _)) = self.compression else {
             return (message.plain(), false);
         };
         if let Some(compressed) = message.compressed(encoding) {
-            return (compressed, true);
+            return (compressed.into(), true);
         }
-        let plain = message.plain();
+        let plain = message.plain().joined();
         // As in grpc-go, an empty message is not compressed.
         if plain.is_empty() {
-            return (plain, false);
+            return (Chunks::default(), false);
         }
         let compressed = compress_async(encoding, Level::default(), &plain).await;
-        (compressed, true)
+        (compressed.into(), true)
     }
 
-    async fn attempt(&self, head: &Head, payload: &Bytes) -> Result<GrpcReply, Failure> {
+    async fn attempt(&self, head: &Head, payload: &Chunks) -> Result<GrpcReply, Failure> {
         let message = Framed::new(payload.clone(), head.compressed).map_err(Failure::final_)?;
         let mut opened = self.open(head).await?;
         // `h2` holds the message, by reference, and sends it as the peer's windows allow.

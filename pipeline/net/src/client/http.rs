@@ -26,6 +26,7 @@ use super::proxy::{Proxies, Proxy};
 use super::settings::HttpClientSettings;
 use super::{ClientError, MAX_ANSWER};
 use crate::auth::{ClientAuth, ClientAuthError};
+use crate::chunks::Chunks;
 use crate::compress::{Encoding, Level, compress_async, decompress_async};
 use crate::io::Stream;
 use crate::message::Content;
@@ -198,7 +199,7 @@ impl HttpClient {
     /// Asks for what is there. The settings' `timeout` is for the answer's head; how long its body may take is for who
     /// reads it to say.
     pub async fn get(&self) -> Result<HttpDownload, HttpError> {
-        let mut request = Request::new(Outgoing::Whole(None));
+        let mut request = Request::new(Outgoing::Whole(Chunks::default()));
         let work = async {
             self.address(&mut request).await?;
             let answer = self.pool.request(request).await;
@@ -263,7 +264,7 @@ impl HttpClient {
 
     async fn request(&self, call: HttpCall<'_>) -> Result<Request<Outgoing>, HttpError> {
         let (body, compressed) = self.pack(call.body).await;
-        let mut request = Request::new(Outgoing::Whole(Some(body)));
+        let mut request = Request::new(Outgoing::Whole(body));
         *request.method_mut() = call.method;
         let headers = request.headers_mut();
         *headers = call.headers;
@@ -303,19 +304,19 @@ impl HttpClient {
     }
 
     /// The bytes to send: as they came if they are compressed as is wanted here.
-    async fn pack(&self, message: &dyn Content) -> (Bytes, Option<&'static str>) {
+    async fn pack(&self, message: &dyn Content) -> (Chunks, Option<&'static str>) {
         let Some((encoding, name)) = self.compression else {
             return (message.plain(), None);
         };
         if let Some(compressed) = message.compressed(encoding) {
-            return (compressed, Some(name));
+            return (compressed.into(), Some(name));
         }
-        let plain = message.plain();
+        let plain = message.plain().joined();
         if plain.is_empty() {
-            return (plain, None);
+            return (Chunks::default(), None);
         }
         let compressed = compress_async(encoding, self.level, &plain).await;
-        (compressed, Some(name))
+        (compressed.into(), Some(name))
     }
 
     fn failed(&self, error: &PoolError) -> HttpError {

@@ -4,13 +4,15 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use crate::chunks::Chunks;
+
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    Whole(Option<Bytes>),
+    Whole(Chunks),
     /// So many bytes are still to come.
     Streamed {
         chunks: mpsc::Receiver<Bytes>,
@@ -27,10 +29,7 @@ impl Body for Outgoing {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match &mut *self {
-            Outgoing::Whole(body) => {
-                let body = body.take().filter(|body| !body.is_empty());
-                Poll::Ready(body.map(|body| Ok(Frame::data(body))))
-            }
+            Outgoing::Whole(body) => Poll::Ready(body.pop().map(|chunk| Ok(Frame::data(chunk)))),
             Outgoing::Streamed { chunks, left } => {
                 let Some(chunk) = ready!(chunks.poll_recv(cx)) else {
                     let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "its source ended");
@@ -44,14 +43,14 @@ impl Body for Outgoing {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Outgoing::Whole(body) => body.as_ref().is_none_or(Bytes::is_empty),
+            Outgoing::Whole(body) => !body.has_remaining(),
             Outgoing::Streamed { left, .. } => *left == 0,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(match self {
-            Outgoing::Whole(body) => body.as_ref().map_or(0, Bytes::len) as u64,
+            Outgoing::Whole(body) => body.remaining() as u64,
             Outgoing::Streamed { left, .. } => *left,
         })
     }

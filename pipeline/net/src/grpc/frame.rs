@@ -1,6 +1,6 @@
 //! Messages on the wire: one flag byte, four bytes of length, the payload.
 //!
-//! A message goes out as two slices ([`Framed`]), never joined. It comes in as DATA frames: when
+//! A message goes out as slices ([`Framed`]), never joined. It comes in as DATA frames: when
 //! one frame holds all of it, the message is a slice of that frame; otherwise the payload is copied
 //! once, into a buffer of its announced size. The announced size is a stranger's word, so beyond
 //! [`TRUSTED`] the buffer grows only as bytes really arrive.
@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::{Code, Status};
+use crate::chunks::Chunks;
 use crate::pace::Pace;
 
 const PREFIX: usize = 5;
@@ -27,14 +28,15 @@ pub(crate) struct Framed {
     prefix: [u8; PREFIX],
     /// How much of `prefix` has been sent.
     sent: usize,
-    payload: Bytes,
+    payload: Chunks,
 }
 
 impl Framed {
     /// Fails where four bytes cannot hold the length.
-    pub fn new(payload: Bytes, compressed: bool) -> Result<Framed, Status> {
-        let Ok(len) = u32::try_from(payload.len()) else {
-            let message = format!("grpc: message too large ({} bytes)", payload.len());
+    pub fn new(payload: impl Into<Chunks>, compressed: bool) -> Result<Framed, Status> {
+        let payload = payload.into();
+        let Ok(len) = u32::try_from(payload.remaining()) else {
+            let message = format!("grpc: message too large ({} bytes)", payload.remaining());
             return Err(Status::new(Code::ResourceExhausted, message));
         };
         let [a, b, c, d] = len.to_be_bytes();
@@ -49,26 +51,26 @@ impl Framed {
 
 impl Buf for Framed {
     fn remaining(&self) -> usize {
-        PREFIX - self.sent + self.payload.len()
+        PREFIX - self.sent + self.payload.remaining()
     }
 
     fn chunk(&self) -> &[u8] {
         if self.sent < PREFIX {
             &self.prefix[self.sent..]
         } else {
-            &self.payload
+            self.payload.chunk()
         }
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [std::io::IoSlice<'a>]) -> usize {
-        let parts = [&self.prefix[self.sent..], &self.payload];
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        let mut used = 0;
-        for (slice, part) in slices.iter_mut().zip(parts) {
-            *slice = std::io::IoSlice::new(part);
-            used += 1;
+        let prefix = &self.prefix[self.sent..];
+        match slices {
+            [first, rest @ ..] if !prefix.is_empty() => {
+                *first = std::io::IoSlice::new(prefix);
+                1 + self.payload.chunks_vectored(rest)
+            }
+            slices => self.payload.chunks_vectored(slices),
         }
-        used
     }
 
     fn advance(&mut self, count: usize) {
@@ -507,9 +509,12 @@ mod tests {
         }
 
         #[test]
-        fn the_two_slices_are_sent_whole_from_any_position(payload: Vec<u8>, sent in 0usize..50) {
+        fn its_slices_are_sent_whole_from_any_position(payload: Vec<u8>, cut: usize, sent in 0usize..50) {
             let wire = wire(false, &payload);
-            let mut framed = Framed::new(payload.into(), false).unwrap();
+            let payload = Bytes::from(payload);
+            let cut = cut % (payload.len() + 1);
+            let chunks: Chunks = [payload.slice(..cut), payload.slice(cut..)].into_iter().collect();
+            let mut framed = Framed::new(chunks, false).unwrap();
             let sent = sent.min(framed.remaining());
             framed.advance(sent);
             let mut slices = [std::io::IoSlice::new(&[]); 4];

@@ -23,3 +23,4 @@ mod writer;
 
 pub use reader::{Reader, WireError};
 pub use writer::Writer;
+pub(crate) use writer::varint_len;

@@ -95,7 +95,9 @@ pub(super) fn write_resource_profiles(
 ) {
     out.nested(request::RESOURCE_PROFILES, resource_estimate(row), |out| {
         if let Some(resource) = &row.resource {
-            write_resource(out, resource);
+            out.nested(resource_profiles::RESOURCE, 128, |out| {
+                write_resource(out, resource);
+            });
         }
         for row in scopes {
             write_scope_profiles(out, row, &row.profiles);
@@ -105,16 +107,14 @@ pub(super) fn write_resource_profiles(
 }
 
 pub(super) fn write_resource(out: &mut Writer, row: &Resource) {
-    out.nested(resource_profiles::RESOURCE, 128, |out| {
-        for attribute in &row.attributes {
-            write_pair(out, resource::ATTRIBUTES, attribute);
-        }
-        let dropped = row.dropped_attributes_count;
-        out.uint(resource::DROPPED_ATTRIBUTES, u64::from(dropped));
-        for entity in &row.entity_refs {
-            write_entity(out, entity);
-        }
-    });
+    for attribute in &row.attributes {
+        write_pair(out, resource::ATTRIBUTES, attribute);
+    }
+    let dropped = row.dropped_attributes_count;
+    out.uint(resource::DROPPED_ATTRIBUTES, u64::from(dropped));
+    for entity in &row.entity_refs {
+        write_entity(out, entity);
+    }
 }
 
 fn write_entity(out: &mut Writer, row: &EntityRef) {

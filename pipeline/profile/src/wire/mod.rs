@@ -33,7 +33,7 @@ pub(crate) use encode::encode;
 pub use invalid::{Invalid, Reason};
 pub(crate) use lengths::RowLengths;
 pub(crate) use merge::merge_into;
-pub(crate) use resources::{resources, with_resources};
+pub(crate) use resources::{decode_resource, encode_resource, resources, with_resources};
 pub(crate) use tables::{referenced_strings, table_lengths};
 pub use validate::Counts;
 pub(crate) use validate::{repair, validate};

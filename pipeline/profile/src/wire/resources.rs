@@ -1,55 +1,129 @@
 //! Reading and writing resources without reading samples or tables: new resources are
 //! written in front of the slices that stay.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
-use super::decode::{self, resource};
+use super::decode;
 use super::encode::write_resource;
 use super::tables::{Request, Tables, collect_strings, fields};
-use super::tags::{request, resource as resource_tags, resource_profiles};
-use crate::proto::{Reader, WireError, Writer};
-use crate::{Resource, StringTable};
+use super::tags::{request, resource, resource_profiles};
+use crate::proto::{Reader, WireError, Writer, varint_len};
+use crate::{Resource, SharedResource, StringTable};
+
+/// What is shorter is copied rather than sent as a piece of its own.
+const WORTHWHILE: usize = 4096;
 
 /// Each resource, in their order.
-pub(crate) fn resources(wire: &[u8]) -> Result<Vec<Resource>, WireError> {
+pub(crate) fn resources(wire: &Bytes) -> Result<Vec<SharedResource>, WireError> {
     let request = Request::read(wire)?;
-    let strings = string_table(&request)?;
-    let messages = request.resources.iter();
-    messages
-        .map(|message| resource_of(message, &strings))
-        .collect()
+    let mut strings = None;
+    let mut referenced = Vec::new();
+    let mut resources = Vec::with_capacity(request.resources.len());
+    for row in &request.resources {
+        let Some(message) = fields(row, resource_profiles::RESOURCE).next() else {
+            resources.push(SharedResource::new(Resource::default()));
+            continue;
+        };
+        let message = message?;
+        referenced.clear();
+        collect_strings(message, resource::ATTRIBUTES, &mut referenced)?;
+        if !referenced.iter().any(|index| index.is_set()) {
+            resources.push(SharedResource::of_part(wire.slice_ref(message)));
+            continue;
+        }
+        let strings = match &mut strings {
+            Some(strings) => strings,
+            none => none.insert(decode::string_table(&Tables::of_valid(
+                &request.dictionary,
+            )?)?),
+        };
+        resources.push(SharedResource::new(decode::resource(message, strings)?));
+    }
+    Ok(resources)
 }
 
-/// The same bytes with these resources, `None` for those that stay.
+/// A resource that refers to no table.
+pub(crate) fn decode_resource(message: &[u8]) -> Result<Resource, WireError> {
+    decode::resource(message, &StringTable::default())
+}
+
+/// As [`decode_resource`] reads it.
+pub(crate) fn encode_resource(resource: &Resource) -> Bytes {
+    let mut out = Writer::default();
+    write_resource(&mut out, resource);
+    out.into_vec().into()
+}
+
+/// The same bytes with these resources, `None` for those that stay. What is large stays where it is.
 ///
 /// Text that a changed resource had by index is written in full, its row of the string table
 /// stays behind. Validated bytes cannot fail.
 pub(crate) fn with_resources<'a>(
-    wire: &[u8],
-    resources: impl Iterator<Item = Option<&'a Resource>>,
-) -> Result<Bytes, WireError> {
-    let request = Request::read(wire)?;
-    // Room for a few more attributes than there were.
-    let mut out = Writer::with_capacity(wire.len() + wire.len() / 16 + 256);
-    for (message, resource) in request.resources.iter().zip(resources) {
+    from: &Bytes,
+    resources: impl Iterator<Item = Option<&'a Bytes>>,
+) -> Result<Vec<Bytes>, WireError> {
+    let request = Request::read(from)?;
+    let mut out = Pieces::default();
+    for (row, resource) in request.resources.iter().zip(resources) {
         let Some(resource) = resource else {
-            out.bytes_always(request::RESOURCE_PROFILES, message);
+            out.head(request::RESOURCE_PROFILES, row.len());
+            out.stays(row);
             continue;
         };
-        let others = other_fields(message)?;
-        out.nested(request::RESOURCE_PROFILES, message.len(), |out| {
-            write_resource(out, resource);
-            others.iter().for_each(|field| out.raw(field));
-        });
+        let others = other_fields(row)?;
+        let length = others.iter().map(|field| field.len()).sum::<usize>();
+        let head = 1 + varint_len(resource.len() as u64);
+        out.head(request::RESOURCE_PROFILES, head + resource.len() + length);
+        out.own.bytes_always(resource_profiles::RESOURCE, resource);
+        others.iter().for_each(|field| out.stays(field));
     }
-    out.bytes(request::DICTIONARY, &request.dictionary);
-    Ok(out.into_vec().into())
+    match &request.dictionary {
+        Cow::Borrowed([]) => {}
+        Cow::Borrowed(dictionary) => {
+            out.head(request::DICTIONARY, dictionary.len());
+            out.stays(dictionary);
+        }
+        Cow::Owned(joined) => out.own.bytes(request::DICTIONARY, joined),
+    }
+    Ok(out.finish(from))
 }
 
-fn resource_of(message: &[u8], strings: &StringTable) -> Result<Resource, WireError> {
-    match fields(message, resource_profiles::RESOURCE).next() {
-        Some(message) => resource(message?, strings),
-        None => Ok(Resource::default()),
+/// Bytes that are new, and between them slices that stay.
+#[derive(Default)]
+struct Pieces<'a> {
+    own: Writer,
+    /// Behind so many of the new bytes.
+    slices: Vec<(usize, &'a [u8])>,
+}
+
+impl<'a> Pieces<'a> {
+    /// The tag and length of a field.
+    fn head(&mut self, tag: u32, length: usize) {
+        self.own.varint(u64::from(tag));
+        self.own.varint(length as u64);
+    }
+
+    fn stays(&mut self, slice: &'a [u8]) {
+        match slice.len() < WORTHWHILE {
+            true => self.own.raw(slice),
+            false => self.slices.push((self.own.len(), slice)),
+        }
+    }
+
+    fn finish(self, from: &Bytes) -> Vec<Bytes> {
+        let own = Bytes::from(self.own.into_vec());
+        let mut pieces = Vec::with_capacity(2 * self.slices.len() + 1);
+        let mut at = 0;
+        for (before, slice) in self.slices {
+            pieces.push(own.slice(at..before));
+            pieces.push(from.slice_ref(slice));
+            at = before;
+        }
+        pieces.push(own.slice(at..));
+        pieces.retain(|piece| !piece.is_empty());
+        pieces
     }
 }
 
@@ -67,18 +141,4 @@ fn other_fields(message: &[u8]) -> Result<Vec<&[u8]>, WireError> {
             others.push(&start[..start.len() - reader.rest().len()]);
         }
     }
-}
-
-/// The string table, read only where a resource refers to it.
-fn string_table(request: &Request<'_>) -> Result<StringTable, WireError> {
-    let mut referenced = Vec::new();
-    for message in &request.resources {
-        for resource in fields(message, resource_profiles::RESOURCE) {
-            collect_strings(resource?, resource_tags::ATTRIBUTES, &mut referenced)?;
-        }
-    }
-    if !referenced.iter().any(|index| index.is_set()) {
-        return Ok(StringTable::default());
-    }
-    decode::string_table(&Tables::of_valid(&request.dictionary)?)
 }

@@ -7,7 +7,9 @@ use super::tags::{
     scope_profiles, stack,
 };
 use crate::proto::{Writer, tag};
-use crate::{Compressed, KeyValue, Profiles, Reason, Resource, Validation, Value};
+use crate::{
+    Compressed, KeyValue, Model, Profiles, Reason, Resource, SharedResource, Validation, Value,
+};
 
 fn written(write: impl FnOnce(&mut Writer)) -> Bytes {
     let mut out = Writer::default();
@@ -301,6 +303,73 @@ fn what_several_change_in_resources_is_written_once() {
         merged.model(),
         Profiles::merge([receive(&other.to_wire()).unwrap(), waiting]).model()
     );
+}
+
+#[test]
+fn what_is_large_stays_where_it_is_when_resources_are_replaced() {
+    let wire = written(|out| {
+        for size in [10, 10_000] {
+            out.nested(request::RESOURCE_PROFILES, 0, |out| {
+                out.nested(resource_profiles::RESOURCE, 0, |out| {
+                    out.bytes(tag::len(50), b"old");
+                });
+                out.bytes(tag::len(77), &vec![b'x'; size]);
+            });
+        }
+        out.nested(request::DICTIONARY, 0, |out| {
+            out.bytes(tag::len(77), &[b'y'; 20_000]);
+        });
+    });
+    let mut changed = receive(&wire).unwrap();
+    let old = changed.resources();
+    assert!(old[0] == old[1] && old[0].content() == Resource::default().into());
+    let new = SharedResource::new(Resource {
+        attributes: vec![KeyValue::new("pod", "a")],
+        ..Resource::default()
+    });
+    changed.replace_resources(vec![None, Some(new.clone())]);
+    assert!(changed.resources() == [old[0].clone(), new]);
+    for closed in [false, true] {
+        if closed {
+            changed.keep_for(None);
+        }
+        let pieces = changed.to_pieces();
+        let inside = |piece: &&Bytes| wire.as_ptr_range().contains(&piece.as_ptr());
+        let kept: Vec<usize> = pieces.iter().filter(inside).map(Bytes::len).collect();
+        assert_eq!(kept, [10_004, 20_005], "with their tags and lengths");
+        assert_eq!(changed.encoded_len(), pieces.concat().len());
+        assert_eq!(changed.clone().to_wire(), pieces.concat());
+    }
+    let decoded = receive(&changed.to_wire()).unwrap();
+    assert_eq!(decoded.model(), changed.model());
+    let resource = decoded.model().resources[1].resource.clone().unwrap();
+    assert_eq!(resource.attributes, [KeyValue::new("pod", "a")]);
+}
+
+#[test]
+fn the_same_resource_is_found_whatever_it_was_made_of() {
+    use std::hash::BuildHasher;
+    let attributes = vec![KeyValue::new("a", "x"), KeyValue::new("b", 7)];
+    let made = SharedResource::new(Resource {
+        attributes,
+        ..Resource::default()
+    });
+    let model = Model {
+        resources: vec![crate::ResourceProfiles {
+            resource: Some(made.content()),
+            ..Default::default()
+        }],
+        ..Model::default()
+    };
+    let profiles = Profiles::from_model(model);
+    let read = receive(&profiles.to_wire()).unwrap().resources();
+    let kept = read[0].apart();
+    let state = foldhash::fast::RandomState::default();
+    for same in [&read[0], &kept, &profiles.resources()[0]] {
+        assert!(*same == made && same.content() == made.content());
+        assert_eq!(state.hash_one(same), state.hash_one(&made));
+    }
+    assert_ne!(kept.wire().as_ptr(), read[0].wire().as_ptr());
 }
 
 #[test]
