@@ -7,10 +7,12 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use foldhash::fast::RandomState;
+
 #[derive(Debug)]
 pub(crate) struct Generations<K, V> {
-    young: HashMap<K, (V, usize)>,
-    old: HashMap<K, (V, usize)>,
+    young: HashMap<K, (V, usize), RandomState>,
+    old: HashMap<K, (V, usize), RandomState>,
     /// Of the young ones.
     weight: usize,
     limit: usize,
@@ -20,8 +22,8 @@ impl<K: Eq + Hash, V: Clone> Generations<K, V> {
     /// Holds things that weigh at most `limit`.
     pub fn new(limit: usize) -> Self {
         Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
+            young: HashMap::default(),
+            old: HashMap::default(),
             weight: 0,
             limit: limit / 2,
         }
