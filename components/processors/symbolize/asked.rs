@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use profcol_profile::{
     AttributeIdx, Dictionary, LocationIdx, LocationRef, MappingIdx, MappingRef, Model, StackIdx,
 };
@@ -41,7 +42,7 @@ pub(super) enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub modules: Vec<Module>,
-    pub locations: HashMap<LocationIdx, (usize, Place)>,
+    pub locations: HashMap<LocationIdx, (usize, Place), RandomState>,
     /// Those in the kernel or in generated code.
     pub on_host: HashMap<LocationIdx, HostPlace>,
     /// Locations of whose executable no build id is known.
@@ -98,7 +99,7 @@ impl Asked {
     }
 
     /// Finds out which processes have the modules of these locations.
-    pub fn find_processes(&mut self, model: &Model, unknown: &HashSet<LocationIdx>) {
+    pub fn find_processes(&mut self, model: &Model, unknown: &HashSet<LocationIdx, RandomState>) {
         for row in &model.resources {
             let resource = row.resource.as_ref();
             let pid = resource.and_then(|it| find(&it.attributes, PID)?.as_int());

@@ -31,6 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder as Thread;
 
 use async_trait::async_trait;
+use foldhash::fast::RandomState;
 use profcol_component::{
     Answer, Batch, BuildContext, BuildError, Consumer, Factory, Processor, RunError, Stability,
     StartError, Stop,
@@ -71,7 +72,7 @@ pub struct SymbolizeProcessor {
 }
 
 /// What became of each location.
-type Found = HashMap<LocationIdx, names::Answer>;
+type Found = HashMap<LocationIdx, names::Answer, RandomState>;
 
 impl Factory for SymbolizeProcessor {
     const NAME: &'static str = "symbolize";
@@ -150,21 +151,21 @@ impl SymbolizeProcessor {
         self.telemetry
             .count_unresolved(Reason::NoBuildId, asked.anonymous);
         let mut found = self.find_on_host(model, &mut asked).await;
-        let mut unknown = HashSet::new();
-        for (&location, &(module, place)) in &asked.locations {
-            let Some(module) = asked.modules.get(module) else {
-                continue;
-            };
-            let known = self.names.get(&(Arc::clone(&module.build_id), place));
-            match known {
-                Some(answer) => {
-                    found.insert(location, answer);
-                }
-                None => {
-                    unknown.insert(location);
-                }
+        let mut unknown = HashSet::default();
+        found.reserve(asked.locations.len());
+        let keys = asked.locations.iter();
+        let keys = keys.filter_map(|(&location, &(module, place))| {
+            let module = asked.modules.get(module)?;
+            Some((location, (Arc::clone(&module.build_id), place)))
+        });
+        self.names.each(keys, |location, answer| match answer {
+            Some(answer) => {
+                found.insert(location, answer);
             }
-        }
+            None => {
+                unknown.insert(location);
+            }
+        });
         if unknown.is_empty() {
             return found;
         }
@@ -196,7 +197,7 @@ impl SymbolizeProcessor {
     async fn find_on_host(&self, model: &Model, asked: &mut Asked) -> Found {
         let places = std::mem::take(&mut asked.on_host);
         if places.is_empty() {
-            return Found::new();
+            return Found::default();
         }
         let questions = self.host_names.questions(model, places);
         let host_names = Arc::clone(&self.host_names);
@@ -204,12 +205,17 @@ impl SymbolizeProcessor {
             Ok(answers) => answers.into_iter().collect(),
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             // The runtime is shutting down.
-            Err(_) => Found::new(),
+            Err(_) => Found::default(),
         }
     }
 
     /// Asks the workers; false where one of them has no room.
-    fn send(&self, asked: &Asked, unknown: &HashSet<LocationIdx>, wait: &Arc<Wait>) -> bool {
+    fn send(
+        &self,
+        asked: &Asked,
+        unknown: &HashSet<LocationIdx, RandomState>,
+        wait: &Arc<Wait>,
+    ) -> bool {
         let mut places: HashMap<usize, HashSet<Place>> = HashMap::new();
         for location in unknown {
             if let Some(&(module, place)) = asked.locations.get(location) {

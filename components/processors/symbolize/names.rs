@@ -60,6 +60,18 @@ impl Names {
         lock(&self.known).get(key)
     }
 
+    /// Tells of each key what is known, holding the others off once.
+    pub fn each<T>(
+        &self,
+        keys: impl Iterator<Item = (T, Key)>,
+        mut tell: impl FnMut(T, Option<Answer>),
+    ) {
+        let mut known = lock(&self.known);
+        for (whose, key) in keys {
+            tell(whose, known.get(&key));
+        }
+    }
+
     pub fn insert(&self, key: Key, answer: Answer) {
         let frames = answer.as_ref().map_or(&[][..], |frames| frames);
         let text = |it: &Frame| it.name.len() + it.system_name.len() + it.file.len();

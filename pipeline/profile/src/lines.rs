@@ -1,7 +1,11 @@
 //! Giving names to locations that have none.
 
 use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::ptr;
 use std::sync::Arc;
+
+use foldhash::fast::RandomState;
 
 use crate::{
     Dictionary, Function, FunctionIdx, Idx, Line, LocationIdx, LocationRef, Locations, Model,
@@ -61,12 +65,15 @@ impl Model {
 }
 
 /// What stands in the tables already.
-struct Rows {
-    strings: HashMap<Box<str>, StringIdx>,
-    functions: HashMap<Function, FunctionIdx>,
+struct Rows<'a> {
+    strings: HashMap<Box<str>, StringIdx, RandomState>,
+    functions: HashMap<Function, FunctionIdx, RandomState>,
+    /// Texts that were given, by where they are: the same few are given again and again.
+    given: HashMap<*const str, StringIdx, RandomState>,
+    _texts: PhantomData<&'a str>,
 }
 
-impl Rows {
+impl<'a> Rows<'a> {
     fn of(dictionary: &Dictionary) -> Self {
         let strings = dictionary.strings.iter().enumerate();
         let functions = dictionary.functions.rows().iter().enumerate();
@@ -77,19 +84,26 @@ impl Rows {
             functions: functions
                 .map(|(row, function)| (*function, Idx::new(row as u32)))
                 .collect(),
+            given: HashMap::default(),
+            _texts: PhantomData,
         }
     }
 
-    fn string(&mut self, dictionary: &mut Dictionary, text: &str) -> StringIdx {
-        if let Some(&known) = self.strings.get(text) {
+    fn string(&mut self, dictionary: &mut Dictionary, text: &'a str) -> StringIdx {
+        if let Some(&known) = self.given.get(&ptr::from_ref(text)) {
             return known;
         }
-        let row = dictionary.strings.push(text);
-        self.strings.insert(text.into(), row);
+        let known = self.strings.get(text).copied();
+        let row = known.unwrap_or_else(|| {
+            let row = dictionary.strings.push(text);
+            self.strings.insert(text.into(), row);
+            row
+        });
+        self.given.insert(text, row);
         row
     }
 
-    fn line(&mut self, dictionary: &mut Dictionary, named: NamedLine<'_>) -> Line {
+    fn line(&mut self, dictionary: &mut Dictionary, named: NamedLine<'a>) -> Line {
         let function = Function {
             name: self.string(dictionary, named.name),
             system_name: self.string(dictionary, named.system_name),
