@@ -262,19 +262,9 @@ fn factor(profile: &Profile, tables: &Dictionary) -> u64 {
 
 /// How many samples it stands for, and its value.
 fn weight(sample: &SampleRef<'_>) -> (u64, u64) {
-    match sample.values {
-        [] => (
-            sample.timestamps.len() as u64,
-            sample.timestamps.len() as u64,
-        ),
-        values => {
-            let values = values
-                .iter()
-                .map(|&value| u64::try_from(value).unwrap_or(0));
-            let count = (sample.timestamps.len() as u64).max(1);
-            (count, values.fold(0, u64::saturating_add))
-        }
-    }
+    let least = u64::from(!sample.values.is_empty());
+    let count = (sample.timestamps.len() as u64).max(least);
+    (count, u64::try_from(sample.observed()).unwrap_or(0))
 }
 
 fn find<'a>(attributes: &'a Attributes, key: &str) -> Option<&'a Value> {

@@ -187,6 +187,7 @@ fn another(pid: u32) -> Option<Child> {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "skipped tests say so")]
 #[tokio::test(start_paused = true)]
 async fn a_number_that_is_used_again_is_another_process() {
     let first = Waiting::start();

@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use profcol_profile::{
-    AttributeIdx, Model, Profile, SampleRef, ScopeProfiles, StackIdx, ValueType,
-};
+use profcol_profile::{AttributeIdx, Model, Profile, ScopeProfiles, StackIdx, ValueType};
 
 use crate::labels::{self, LabelRules, sanitized};
 use crate::runs::{Runs, Texts};
@@ -130,7 +128,7 @@ impl<'a> Building<'a> {
         let mut rows: Vec<(Vec<Label>, StackIdx, i64)> = Vec::with_capacity(profile.samples.len());
         for sample in profile.samples.iter() {
             let labels = self.labels_of(sample.attributes);
-            rows.push((labels, sample.stack, value(&sample)));
+            rows.push((labels, sample.stack, sample.observed()));
         }
         rows.sort_unstable_by(|a, b| (&a.0, a.1.get()).cmp(&(&b.0, b.1.get())));
         rows.dedup_by(|next, kept| {
@@ -248,15 +246,6 @@ fn add(labels: &mut Vec<Label>, more: impl IntoIterator<Item = Label>) {
             labels.push((column, key));
         }
     }
-}
-
-/// What all observations of a sample come to. Without values each time stands for one.
-fn value(sample: &SampleRef<'_>) -> i64 {
-    if sample.values.is_empty() {
-        return i64::try_from(sample.timestamps.len()).unwrap_or(i64::MAX);
-    }
-    let values = sample.values.iter().copied();
-    values.fold(0, i64::saturating_add)
 }
 
 /// The name under which Parca finds profiles: that of its agent for what its agent would have

@@ -24,6 +24,16 @@ pub struct SampleRef<'a> {
     pub timestamps: &'a [u64],
 }
 
+impl SampleRef<'_> {
+    /// What all of its observations come to. Without values each time stands for one.
+    pub fn observed(&self) -> i64 {
+        match self.values {
+            [] => i64::try_from(self.timestamps.len()).unwrap_or(i64::MAX),
+            values => values.iter().copied().fold(0, i64::saturating_add),
+        }
+    }
+}
+
 impl Samples {
     pub fn len(&self) -> usize {
         self.stacks.len()

@@ -44,13 +44,8 @@ fn stacks(model: &Model) -> HashMap<StackIdx, u64> {
     let mut stacks = HashMap::new();
     for profile in model.profiles() {
         for sample in profile.samples.iter() {
-            let values = sample.values.iter().map(|value| value.unsigned_abs());
-            let samples = match sample.values {
-                [] => sample.timestamps.len() as u64,
-                _ => values.fold(0, u64::saturating_add),
-            };
             let of_stack: &mut u64 = stacks.entry(sample.stack).or_default();
-            *of_stack = of_stack.saturating_add(samples);
+            *of_stack = of_stack.saturating_add(sample.observed().unsigned_abs());
         }
     }
     stacks

@@ -109,7 +109,7 @@ impl<'b, 'a> Translation<'b, 'a> {
             let sums = &mut self.builder.values[start..];
             for (sum, profile) in sums.iter_mut().zip(profiles) {
                 let sample = profile.samples.get(row).unwrap_or_default();
-                *sum = sum.saturating_add(observed(sample));
+                *sum = sum.saturating_add(sample.observed());
             }
         }
         self.builder.known = self.known;
@@ -315,15 +315,6 @@ impl<'b, 'a> Translation<'b, 'a> {
             builder.mappings.intern(mapping) + 1
         })
     }
-}
-
-/// What a sample adds up to: a timestamp without a value is one observation.
-fn observed(sample: SampleRef<'_>) -> i64 {
-    if sample.values.is_empty() {
-        return i64::try_from(sample.timestamps.len()).unwrap_or(i64::MAX);
-    }
-    let values = sample.values.iter();
-    values.fold(0, |sum: i64, value| sum.saturating_add(*value))
 }
 
 /// Keeps of the labels behind the first `own` those whose keys are not among these.

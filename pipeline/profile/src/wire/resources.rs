@@ -15,6 +15,9 @@ use crate::{Resource, SharedResource, StringTable};
 /// What is shorter is copied rather than sent as a piece of its own.
 const WORTHWHILE: usize = 4096;
 
+/// More than the tags and lengths around a resource take.
+const HEADS: usize = 32;
+
 /// Each resource, in their order.
 pub(crate) fn resources(wire: &Bytes) -> Result<Vec<SharedResource>, WireError> {
     let request = Request::read(wire)?;
@@ -65,7 +68,16 @@ pub(crate) fn with_resources<'a>(
     resources: impl Iterator<Item = Option<&'a Bytes>>,
 ) -> Result<Vec<Bytes>, WireError> {
     let request = Request::read(from)?;
-    let mut out = Pieces::default();
+    let resources: Vec<_> = resources.collect();
+    let copied = request
+        .resources
+        .iter()
+        .map(|row| row.len().min(WORTHWHILE) + HEADS);
+    let new = resources.iter().flatten().map(|new| new.len());
+    let mut out = Pieces {
+        own: Writer::with_capacity(copied.chain(new).sum()),
+        slices: Vec::new(),
+    };
     for (row, resource) in request.resources.iter().zip(resources) {
         let Some(resource) = resource else {
             out.head(request::RESOURCE_PROFILES, row.len());
@@ -91,7 +103,6 @@ pub(crate) fn with_resources<'a>(
 }
 
 /// Bytes that are new, and between them slices that stay.
-#[derive(Default)]
 struct Pieces<'a> {
     own: Writer,
     /// Behind so many of the new bytes.
