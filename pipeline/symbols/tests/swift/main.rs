@@ -18,16 +18,16 @@ const NAMES: usize = 200_000;
 /// Theirs are cut off at 4096, and so are ours.
 const MAX_NAME: usize = 4 << 10;
 
-/// Names of Swift's library, of programs, and of what its compiler makes of them.
-const COLLECTED: &str = include_str!("collected.txt");
+/// Names of functions, types and what the compiler makes of them.
+const OWN: &str = include_str!("own.txt");
 
 fn theirs(name: &str, options: DemangleOptions) -> Option<String> {
     let text = Name::new(name, NameMangling::Mangled, Language::Swift).demangle(options)?;
     (text != name).then_some(text)
 }
 
-fn collected() -> impl Iterator<Item = String> {
-    let lines = COLLECTED.lines().filter(|it| !it.starts_with('#'));
+fn own() -> impl Iterator<Item = String> {
+    let lines = OWN.lines().filter(|it| !it.starts_with('#'));
     lines.map(str::to_owned)
 }
 
@@ -110,8 +110,8 @@ fn short_names_are_those_of_swift_with_labels() {
 }
 
 fn both() -> impl Iterator<Item = (bool, String)> {
-    let collected = collected().map(|name| (false, name));
-    collected.chain(made().map(|name| (true, name)))
+    let own = own().map(|name| (false, name));
+    own.chain(made().map(|name| (true, name)))
 }
 
 /// Without `(_:label:)`, and without what theirs leave for it or in front of a module, which has no name there.
