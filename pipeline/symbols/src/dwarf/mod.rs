@@ -98,12 +98,9 @@ impl DebugInfo {
     }
 
     fn look_up(&mut self, address: u64, frames: &mut Vec<Frame>) -> bool {
+        let candidates: Vec<u32> = self.index.at(address).collect();
         let mut only_line = None;
-        // It is nearly always the first.
-        for candidate in 0.. {
-            let Some(number) = self.index.at(address).nth(candidate) else {
-                break;
-            };
+        for number in candidates {
             let Some(unit) = self.units.get(&self.dwarf, &self.index, number) else {
                 continue;
             };
