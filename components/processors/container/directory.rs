@@ -1,7 +1,7 @@
 //! What the runtimes told of their containers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use profcol_component::IntCounter;
 use profcol_processes::parents_and_names;
@@ -9,6 +9,7 @@ use profcol_profile::Attributes;
 use tokio::sync::watch;
 
 use crate::shared::generations::Generations;
+use crate::shared::locks::lock;
 
 /// So many containers are known of each runtime, and so many that ended are still.
 pub(super) const MOST: usize = 16_384;
@@ -56,7 +57,7 @@ impl Directory {
 
     /// Of the container with this id, or of the innermost one that the path names otherwise.
     pub fn find(&self, id: Option<&str>, cgroup: &str) -> Option<Arc<Attributes>> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         match id {
             Some(id) => known.find(id),
             None => parents_and_names(cgroup).find_map(|key| known.find(key)),
@@ -65,7 +66,7 @@ impl Directory {
 
     /// All that a runtime has now; what it had before and has no more, ended.
     pub fn replace(&self, source: Source, containers: HashMap<Key, Arc<Attributes>>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let Some(place) = known.by_source.get_mut(source) else {
             return;
         };
@@ -87,7 +88,7 @@ impl Directory {
     }
 
     pub fn add(&self, source: Source, key: Key, attributes: Arc<Attributes>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let Some(place) = known.by_source.get_mut(source) else {
             return;
         };
@@ -101,7 +102,7 @@ impl Directory {
     }
 
     pub fn end(&self, source: Source, key: &str) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         let ended = known
             .by_source
             .get_mut(source)

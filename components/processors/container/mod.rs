@@ -86,12 +86,12 @@ impl ContainerProcessor {
     }
 
     /// Those of which no runtime told.
-    fn unknown(&self, cgroups: &[Option<Arc<str>>]) -> Vec<String> {
+    fn unknown(&self, cgroups: &[Arc<str>]) -> Vec<String> {
         let mut unknown = Vec::new();
         if self.sockets.is_empty() {
             return unknown;
         }
-        for cgroup in cgroups.iter().flatten() {
+        for cgroup in cgroups {
             let container = profcol_processes::container(cgroup);
             if container.is_some_and(|it| !is_told_of(it)) {
                 continue;
@@ -113,13 +113,13 @@ impl ContainerProcessor {
 impl Processor for ContainerProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let looked = (self.outcomes).look(&batch.profiles, self.directory.version());
-        let cgroups = looked.unknown().map(|it| text_of(&it.attributes, CGROUP));
-        let cgroups: Vec<Option<Arc<str>>> = cgroups.collect();
+        let unknown = looked.unknown();
+        let cgroups = unknown.filter_map(|it| text_of(&it.attributes, CGROUP));
+        let cgroups: Vec<Arc<str>> = cgroups.collect();
         let unknown = || self.unknown(&cgroups);
         self.patience.ask(self.directory.news(), unknown).await;
-        looked.apply(&mut batch.profiles, |resource| Edited {
-            is_changed: add(&mut resource.attributes, &self.directory),
-            lasts: true,
+        looked.apply(&mut batch.profiles, |resource| {
+            Edited::for_long(add(&mut resource.attributes, &self.directory))
         });
         next.consume(batch).await
     }

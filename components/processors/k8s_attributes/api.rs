@@ -1,7 +1,7 @@
 //! Asking the API server: how it is reached, what is asked, and what its refusals mean.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use kube::client::ClientBuilder;
@@ -13,6 +13,7 @@ use kube::{Client, Config};
 use super::config::{AuthType, K8sAttributesConfig, KubeletConfig, Origin};
 use super::records::Kind;
 use super::selection::Selection;
+use crate::shared::locks::lock;
 
 /// How many objects are asked for at once.
 const PAGE: u32 = 500;
@@ -90,7 +91,7 @@ impl Server {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Client>> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.client)
     }
 }
 

@@ -1,11 +1,12 @@
 //! What of the API cannot be read at the moment, told once and shown on the status board.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use profcol_component::{ComponentStatus, Status};
 
 use super::records::Kind;
+use crate::shared::locks::lock;
 
 pub(super) struct Health {
     status: ComponentStatus,
@@ -22,7 +23,7 @@ impl Health {
 
     pub fn fails(&self, kind: Kind, problem: String) {
         let resource = kind.plural();
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = lock(&self.problems);
         if problems.get(resource) == Some(&problem) {
             return;
         }
@@ -37,7 +38,7 @@ impl Health {
 
     pub fn is_well(&self, kind: Kind) {
         let resource = kind.plural();
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = lock(&self.problems);
         if problems.remove(resource).is_some() {
             tracing::info!(resource, "These objects can be read again.");
             self.show(&problems);

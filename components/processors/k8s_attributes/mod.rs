@@ -23,7 +23,7 @@ mod service;
 mod tests;
 mod texts;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
@@ -46,6 +46,7 @@ use self::health::Health;
 use self::records::Kind;
 use self::rules::Rules;
 use self::selection::Selection;
+use crate::shared::locks::lock;
 use crate::shared::patience::Patience;
 
 pub struct K8sAttributes {
@@ -240,10 +241,7 @@ impl Processor for K8sAttributes {
                 })?
                 .map_err(StartError)?;
         }
-        *self
-            .followers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = followers;
+        *lock(&self.followers) = followers;
         Ok(())
     }
 
@@ -288,12 +286,7 @@ impl Processor for K8sAttributes {
     }
 
     async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
-        let followers = std::mem::take(
-            &mut *self
-                .followers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let followers = std::mem::take(&mut *lock(&self.followers));
         let followers = followers
             .into_iter()
             .map(|(kind, follower)| self.follow(kind, follower));

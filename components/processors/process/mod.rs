@@ -112,10 +112,7 @@ impl ProcessProcessor {
 
     fn fill(&self, attributes: &mut Attributes, subject: Option<Subject>) -> Edited {
         let Some(Subject { asked, known }) = subject else {
-            return Edited {
-                is_changed: false,
-                lasts: true,
-            };
+            return Edited::for_long(false);
         };
         let Some(known) = known.or_else(|| self.library.find(&asked)) else {
             return Edited {
@@ -128,10 +125,7 @@ impl ProcessProcessor {
             true => service::add_name(attributes, &known),
             false => false,
         };
-        Edited {
-            is_changed: added || service,
-            lasts: true,
-        }
+        Edited::for_long(added || service)
     }
 }
 

@@ -211,9 +211,8 @@ impl Processor for ResourceDetectionProcessor {
         let detected = self.merged();
         if !detected.is_empty() {
             let looked = self.outcomes.look(&batch.profiles, version);
-            looked.apply(&mut batch.profiles, |resource| Edited {
-                is_changed: self.apply(&detected, &mut resource.attributes),
-                lasts: true,
+            looked.apply(&mut batch.profiles, |resource| {
+                Edited::for_long(self.apply(&detected, &mut resource.attributes))
             });
         }
         next.consume(batch).await

@@ -41,6 +41,15 @@ pub(crate) struct Edited {
     pub lasts: bool,
 }
 
+impl Edited {
+    pub fn for_long(is_changed: bool) -> Self {
+        Self {
+            is_changed,
+            lasts: true,
+        }
+    }
+}
+
 impl Outcomes {
     pub fn new() -> Self {
         Self(Mutex::new(Generations::new(BYTES)))

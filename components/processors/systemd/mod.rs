@@ -98,10 +98,7 @@ impl Processor for SystemdProcessor {
         let mut members = members.iter();
         looked.apply(&mut batch.profiles, |resource| {
             let member = members.next().and_then(Option::as_ref);
-            Edited {
-                is_changed: teller.fill(&mut resource.attributes, member),
-                lasts: true,
-            }
+            Edited::for_long(teller.fill(&mut resource.attributes, member))
         });
         next.consume(batch).await
     }

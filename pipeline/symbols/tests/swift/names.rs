@@ -3,6 +3,33 @@
 /// Nested parts.
 const DEPTH: u32 = 4;
 
+/// The first ones are plain: words, or made of words that were there before.
+const IDENTIFIERS: [&str; 22] = [
+    "3foo",
+    "4main",
+    "3Bar",
+    "7Element",
+    "10firstIndex",
+    "0A3Set",
+    "0B4View",
+    "0bA5Table",
+    "0a3SetB0",
+    "9some_word",
+    "3x1y",
+    "7HTTPGet",
+    "07_hyperA",
+    "0022egbpdajGbuEbxfgehfvwxn",
+    "2ppoi",
+    "2eeoi",
+    "1soP",
+    "1nop",
+    "3foo33_ABCDEF0123456789ABCDEF0123456789LL",
+    "3fooL_",
+    "3fooL0_",
+    "6ErrorsLE",
+];
+const PLAIN: usize = 7;
+
 pub struct Names(u64);
 
 impl Names {
@@ -120,42 +147,11 @@ impl Names {
     }
 
     fn identifier(&mut self) -> String {
-        self.one(&[
-            "3foo",
-            "4main",
-            "3Bar",
-            "7Element",
-            "10firstIndex",
-            "0A3Set",
-            "0B4View",
-            "0bA5Table",
-            "0a3SetB0",
-            "9some_word",
-            "3x1y",
-            "7HTTPGet",
-            "07_hyperA",
-            "0022egbpdajGbuEbxfgehfvwxn",
-            "2ppoi",
-            "2eeoi",
-            "1soP",
-            "1nop",
-            "3foo33_ABCDEF0123456789ABCDEF0123456789LL",
-            "3fooL_",
-            "3fooL0_",
-            "6ErrorsLE",
-        ])
+        self.one(&IDENTIFIERS)
     }
 
     fn plain_identifier(&mut self) -> String {
-        self.one(&[
-            "3foo",
-            "4main",
-            "3Bar",
-            "7Element",
-            "10firstIndex",
-            "0A3Set",
-            "0B4View",
-        ])
+        self.one(&IDENTIFIERS[..PLAIN])
     }
 
     fn module(&mut self) -> String {

@@ -14,6 +14,10 @@ impl Parser<'_> {
                 of: kind,
             })?;
         }
+        self.function(kind, labels)
+    }
+
+    fn function(&mut self, kind: Id, labels: Labels) -> Option<Item> {
         let name = self.pop_name()?;
         let context = self.pop_context()?;
         self.node(Node::Function {
@@ -228,14 +232,7 @@ impl Parser<'_> {
     fn macro_declaration(&mut self) -> Option<Item> {
         let kind = self.pop_type()?;
         let labels = self.pop_labels(kind)?;
-        let name = self.pop_name()?;
-        let context = self.pop_context()?;
-        self.node(Node::Function {
-            context,
-            name,
-            labels,
-            kind,
-        })
+        self.function(kind, labels)
     }
 
     fn macro_expansion(&mut self) -> Option<Item> {

@@ -258,6 +258,12 @@ impl<'t> Printer<'t> {
             arguments: &[],
             joint: " in ",
         };
+        let typed = |context: &Id, name, kind, of: &Id, labels: &'t Labels| Declaration {
+            kind,
+            of: Some(*of),
+            labels,
+            ..plain(context, name)
+        };
         Some(match self.tree.get(id) {
             Node::Nominal { context, name, .. } => plain(context, Name::Part(*name)),
             Node::Function {
@@ -265,12 +271,7 @@ impl<'t> Printer<'t> {
                 name,
                 labels,
                 kind,
-            } => Declaration {
-                kind: Kind::Function,
-                of: Some(*kind),
-                labels,
-                ..plain(context, Name::Part(*name))
-            },
+            } => typed(context, Name::Part(*name), Kind::Function, kind, labels),
             Node::BoundFunction {
                 function,
                 arguments,
@@ -286,22 +287,18 @@ impl<'t> Printer<'t> {
                 name,
                 labels,
                 kind,
-            } => Declaration {
-                kind: Kind::Type,
-                of: Some(*kind),
-                labels,
-                ..plain(context, Name::Part(*name))
-            },
+            } => typed(context, Name::Part(*name), Kind::Type, kind, labels),
             Node::Subscript {
                 context,
                 labels,
                 kind,
-            } => Declaration {
-                kind: Kind::Function,
-                of: Some(*kind),
+            } => typed(
+                context,
+                Name::Text("subscript"),
+                Kind::Function,
+                kind,
                 labels,
-                ..plain(context, Name::Text("subscript"))
-            },
+            ),
             Node::Accessor { storage, .. } => match self.tree.get(*storage) {
                 Node::Accessor { .. } => return None,
                 _ => self.declared(*storage)?,
@@ -317,15 +314,8 @@ impl<'t> Printer<'t> {
                     true => "__allocating_init",
                     false => "init",
                 };
-                Declaration {
-                    kind: Kind::Function,
-                    of: Some(*kind),
-                    labels,
-                    ..plain(
-                        context,
-                        private.map_or(Name::Text(name), |it| Name::Private(it, name)),
-                    )
-                }
+                let name = private.map_or(Name::Text(name), |it| Name::Private(it, name));
+                typed(context, name, Kind::Function, kind, labels)
             }
             Node::Member { context, what } => plain(context, Name::Text(what)),
             Node::Aside {
