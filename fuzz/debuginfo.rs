@@ -6,7 +6,7 @@
 use std::io::Read;
 
 use libfuzzer_sys::fuzz_target;
-use profcol_debuginfo::{Extraction, Plan};
+use profcol_debuginfo::{Dwarf, Extraction, Plan};
 
 fn extract(plan: Plan, file: &[u8]) -> Vec<u8> {
     let size = plan.size();
@@ -30,6 +30,15 @@ fuzz_target!(|data: &[u8]| {
     let again = Plan::strip(&extracted[..]).expect("it is as sound as the file");
     assert_eq!(again.contents(), contents);
     extract(again, &extracted);
+    for dwarf in [Dwarf::All, Dwarf::Lines, Dwarf::None] {
+        if let Ok(Some(plan)) = Plan::compressed(data, dwarf, u64::MAX, &|| true) {
+            let contents = plan.contents();
+            let compressed = extract(plan, data);
+            assert!(compressed.len() <= 3 * data.len() + 64);
+            let again = Plan::keeping(&compressed[..], dwarf).expect("it is as sound as the file");
+            assert_eq!(again.contents(), contents);
+        }
+    }
     let whole = Plan::whole(data).expect("it was sound before");
     assert_eq!(extract(whole, data), data);
 });

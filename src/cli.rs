@@ -1,10 +1,14 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use profcol_config::Duration;
+use profcol_printable::{is_printable, lines};
+
+use crate::stderr::tell;
 
 /// The profile collector: brings profiles in, shapes them and delivers them, as a YAML file says.
 #[derive(Debug, Parser)]
@@ -36,7 +40,7 @@ pub struct Configuration {
 pub enum Command {
     /// Run the pipelines of a configuration (the default)
     Run,
-    /// Check a configuration and say everything that is wrong with it; opens nothing
+    /// Check a configuration and say everything that is wrong with it, or on a terminal that it is valid; opens nothing
     Validate,
     /// Print the configuration as it is understood: merged, expanded, with all defaults
     #[command(alias = "print-initial-config")]
@@ -175,6 +179,19 @@ pub enum Mode {
 pub enum Format {
     Yaml,
     Json,
+}
+
+/// Writes what the parser has to say, which is help, the version, or what is wrong; the latter quotes arguments.
+pub fn answer(answer: &clap::Error) -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if arguments.all(|it| it.to_string_lossy().chars().all(is_printable)) {
+        // A reader that has gone away wants no answer.
+        let _ = answer.print();
+    } else {
+        // Without colours, and without what is one in the arguments.
+        tell(&lines(&answer.render().to_string()));
+    }
+    u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 fn key_value(text: &str) -> Result<String, String> {

@@ -3,17 +3,23 @@
 mod cli;
 mod commands;
 mod panics;
+mod privileges;
+mod signals;
+mod stderr;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command, Relabel};
-use crate::commands::Failure;
 
 fn main() -> ExitCode {
+    profcol_admission::keep_large_memory_apart();
     panics::tell_of_defects();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return cli::answer(&answer),
+    };
     let configuration = &cli.configuration;
     let result = match cli.command.unwrap_or(Command::Run) {
         Command::Run => commands::run(configuration),
@@ -36,16 +42,8 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            report(&failure);
+            stderr::tell(&format!("Error: {}\n", failure.report()));
             failure.exit_code()
         }
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the last word of a program that failed"
-)]
-fn report(failure: &Failure) {
-    eprintln!("Error: {failure}");
 }

@@ -1,15 +1,30 @@
 //! What is told of panics.
 
+use std::borrow::Cow;
 use std::panic::{set_hook, take_hook};
 
 use profcol_parca::ipc;
+use profcol_printable::{indented, lines};
+
+use crate::stderr::tell;
 
 /// Of all but those that a reader of hostile records makes refusals of, which are told as such.
 pub fn tell_of_defects() {
     let tell = take_hook();
     set_hook(Box::new(move |panic| {
-        if !ipc::refuses_panics() {
-            tell(panic);
+        if ipc::refuses_panics() {
+            return;
+        }
+        // Some messages quote the text that caused the panic.
+        match lines(&panic.to_string()) {
+            Cow::Borrowed(_) => tell(panic),
+            Cow::Owned(escaped) => write(&escaped),
         }
     }));
+}
+
+fn write(panic: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
+    tell(&format!("thread '{name}' {}\n", indented(panic)));
 }

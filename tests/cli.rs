@@ -5,7 +5,9 @@ mod support;
 use std::io::Write;
 use std::process::Stdio;
 
-use support::{Ended, ended, file, path, profcol, root, run};
+use support::{
+    Ended, NOBODY, check_privileges, ended, file, is_root, path, profcol, root, run, skip,
+};
 
 const MINIMAL: &str = "
 receivers: {nop: }
@@ -118,6 +120,101 @@ fn commands_end_with_their_codes() {
         "",
         "missing equal sign",
     );
+}
+
+/// What a terminal acts on, what pretends to be a line of ours, and what turns text around.
+const EVIL: &str = "e\x1b[2Jvil\nError: forged\r\u{9b}1m\u{202e}";
+const ESCAPED: &str = r"e\x1b[2Jvil\nError: forged\r\u{9b}1m\u{202e}";
+
+#[track_caller]
+fn check_escaped(answer: &Ended, expected: &str) {
+    let text = format!("{}{}", answer.stdout, answer.stderr);
+    let may_be_there = |c: char| matches!(c, '\n' | '\t') || profcol_printable::is_printable(c);
+    assert!(text.chars().all(may_be_there), "{text:?}");
+    assert!(!text.contains("\nError: forged"), "{text}");
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn text_from_outside_is_escaped_wherever_it_is_shown() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join(format!("{EVIL}.padata")), "nothing").expect("written");
+    let listed = run(&["upload", path(folder.path()), "--dry-run"]);
+    check_escaped(&listed, &format!("{ESCAPED}.padata: 7 bytes"));
+    let absent = format!("/nonexistent/{EVIL}");
+    check_escaped(
+        &run(&["upload", &absent, "--dry-run"]),
+        // The first line of an error is followed by indented ones.
+        "/nonexistent/e\\x1b[2Jvil\n\tError: forged",
+    );
+
+    let config = folder.path().join(format!("{EVIL}.yaml"));
+    let evil = format!("{EVIL:?}")
+        .replace("\\u{1b}", "\\e")
+        .replace("\\u{9b}", "\\u009b");
+    let evil = evil.replace("\\u{202e}", "\\u202e");
+    std::fs::write(
+        &config,
+        format!("{MINIMAL}\n{evil}: 1\n\"\u{202e}key\": 1\n"),
+    )
+    .expect("written");
+    let refused = run(&["validate", "--config", &format!("file:{}", path(&config))]);
+    check_escaped(
+        &refused,
+        &format!("--> {}/{ESCAPED}.yaml:", path(folder.path())),
+    );
+    check_escaped(&refused, "has invalid keys: e\\x1b[2Jvil\n\tError: forged");
+    check_escaped(&refused, "7 | \" key\": 1");
+    check_escaped(
+        &run(&["validate", "--config", "/nonexistent\x1b[2J"]),
+        r"open /nonexistent\x1b[2J: no such file",
+    );
+    check_escaped(
+        &run(&["fro\x1b[2Jb\u{202e}nicate"]),
+        r"'frob\u{202e}nicate'",
+    );
+    check_escaped(&run(&["featuregate", "\u{202e}"]), r"\u{202e}");
+
+    let relabel = format!(
+        "{MINIMAL}
+processors: {{relabel: {{configs: [
+  {{source_labels: [a], target_label: b, replacement: \"\\u202e$1\"}}]}}}}
+"
+    );
+    let relabel = file("relabel.yaml", relabel);
+    let arguments = [
+        "relabel",
+        "test",
+        "--config",
+        path(&relabel.path),
+        "--labels",
+    ];
+    let tried = run(&[&arguments[..], &[&format!("a={EVIL},b\x1b={EVIL}")]].concat());
+    check_escaped(&tried, r"  b\x1b = ");
+    check_escaped(&tried, r"\u{202e}");
+}
+
+#[test]
+fn the_name_of_a_process_is_escaped() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let program = folder.path().join("e\x1b[2J\n\u{202e}vil");
+    std::fs::copy("/bin/sleep", &program).expect("copied");
+    let mut child = std::process::Command::new(&program)
+        .arg("1000")
+        .spawn()
+        .expect("it can be executed");
+    let pid = child.id().to_string();
+    for (format, expected) in [
+        ("yaml", r"e\x1B[2J\n\u202Evil"),
+        ("json", r"e\u001b[2J\n\u202evil"),
+    ] {
+        let told = run(&["processes", "--pid", &pid, "--format", format]);
+        check_escaped(&told, &format!("\"{expected}\""));
+    }
+    child
+        .kill()
+        .and_then(|()| child.wait())
+        .expect("it is ours");
 }
 
 #[test]
@@ -379,6 +476,223 @@ fn hostile_yaml_is_refused_quickly_and_without_a_panic() {
             "{what}: {code:?}\n{:.2000}",
             stderr
         );
+    }
+}
+
+/// A service that is ready, and is killed with the value.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until what was started is ready; what it said until then.
+fn ready(command: &mut std::process::Command) -> (Running, String) {
+    let mut child = command
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built for this test");
+    let stderr = child.stderr.take().expect("piped");
+    let running = Running(child);
+    let mut said = String::new();
+    for line in std::io::BufRead::lines(std::io::BufReader::new(stderr)).map_while(Result::ok) {
+        said.push_str(&line);
+        said.push('\n');
+        if line.contains("Everything is ready") {
+            return (running, said);
+        }
+    }
+    panic!("it ended: {said}");
+}
+
+fn kill(signal: &str, pid: u32) {
+    let killed = std::process::Command::new("kill")
+        .args([signal, &pid.to_string()])
+        .status();
+    assert!(killed.is_ok_and(|status| status.success()), "{signal}");
+}
+
+/// Waits until `condition` holds.
+#[track_caller]
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !condition() {
+        assert!(std::time::Instant::now() < give_up, "waited for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// A configuration whose log is a file.
+fn logging_to(log: &std::path::Path) -> String {
+    format!(
+        "
+receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:0'}}}}}}}}
+exporters: {{nop: }}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{level: debug, output_paths: ['{}']}}}}
+  pipelines: {{profiles: {{receivers: [otlp], exporters: [nop]}}}}
+",
+        log.display()
+    )
+}
+
+#[test]
+fn signals_that_are_of_no_use_do_not_end_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let log = folder.path().join("log");
+    let config = file("run.yaml", logging_to(&log));
+    let logged = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+    let child = profcol(&["--config", path(&config.path)]).spawn();
+    let mut running = Running(child.expect("the binary was built for this test"));
+    wait_for("it to be ready", || logged("Everything is ready"));
+    for (signal, expected) in [
+        ("-USR1", "Ignored a signal. signal=\"SIGUSR1\""),
+        ("-USR2", "Ignored a signal. signal=\"SIGUSR2\""),
+        ("-ALRM", "Ignored a signal. signal=\"SIGALRM\""),
+        ("-HUP", "SIGHUP: this version does not reload"),
+    ] {
+        kill(signal, running.0.id());
+        wait_for(expected, || logged(expected));
+    }
+    kill("-TERM", running.0.id());
+    let status = running.0.wait().expect("it is ours");
+    assert_eq!(status.code(), Some(0));
+    assert!(logged("Shutdown complete."));
+}
+
+#[test]
+fn a_terminal_that_goes_takes_it_along_unless_nohup_was_there() {
+    let has_script = std::process::Command::new("script").arg("-V").output();
+    if !has_script.is_ok_and(|output| output.status.success()) {
+        skip("there is no `script`, which makes terminals");
+        return;
+    }
+    for (wrapper, logs) in [
+        ("", "Received a signal. Stopping. signal=\"SIGHUP\""),
+        ("nohup ", "SIGHUP: this version does not reload"),
+    ] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let log = folder.path().join("log");
+        let config = file("run.yaml", logging_to(&log));
+        let logged = |text: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+        let pid = folder.path().join("pid");
+        let command = format!(
+            "echo $$ > {}; exec {wrapper}{} --config {}",
+            pid.display(),
+            env!("CARGO_BIN_EXE_profcol"),
+            config.path.display()
+        );
+        let script = std::process::Command::new("script")
+            .args(["--quiet", "--command", &command, "/dev/null"])
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        let terminal = Running(script.expect("it is installed"));
+        wait_for("it to be ready", || logged("Everything is ready"));
+        let pid = std::fs::read_to_string(&pid).expect("the shell wrote it");
+        let pid: u32 = pid.trim().parse().expect("a number");
+        drop(terminal);
+        wait_for(logs, || logged(logs));
+        if !wrapper.is_empty() {
+            kill("-TERM", pid);
+        }
+        wait_for("it to end", || logged("Shutdown complete."));
+        wait_for("its end", || {
+            !std::path::Path::new(&format!("/proc/{pid}/fd/0")).exists()
+        });
+    }
+}
+
+#[test]
+fn a_terminal_is_told_that_a_configuration_is_valid() {
+    let has_script = std::process::Command::new("script").arg("-V").output();
+    if !has_script.is_ok_and(|output| output.status.success()) {
+        skip("there is no `script`, which makes terminals");
+        return;
+    }
+    let good = file("good.yaml", MINIMAL);
+    let command = format!(
+        "{} validate --config {}",
+        env!("CARGO_BIN_EXE_profcol"),
+        good.path.display()
+    );
+    let terminal = ended(
+        std::process::Command::new("script")
+            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+            .stdin(Stdio::null()),
+    );
+    assert_eq!(terminal.code, Some(0), "{terminal:?}");
+    assert_eq!(terminal.stdout.trim_end(), "The configuration is valid.");
+    check(&["validate", "--config", path(&good.path)], 0, "", "");
+}
+
+const DAC_OVERRIDE: u64 = 1 << 1;
+const DAC_READ_SEARCH: u64 = 1 << 2;
+const NET_BIND_SERVICE: u64 = 1 << 10;
+
+#[test]
+fn what_root_runs_keeps_what_its_configuration_uses() {
+    if !is_root() {
+        skip("only root has what can be given up");
+        return;
+    }
+    let low_port = (1..1024)
+        .rev()
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("one port below 1024 is free");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may");
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(folder.path(), only_owner).expect("root may");
+    let socket = folder.path().join("otlp.sock");
+    let check = |endpoint: &str, exporter: &str, expected: u64| {
+        let transport = if endpoint.starts_with('/') {
+            "unix"
+        } else {
+            "tcp"
+        };
+        let config = format!(
+            "
+receivers: {{otlp: {{protocols: {{grpc: {{endpoint: '{endpoint}', transport: {transport}}}}}}}}}
+exporters: {{{exporter}, pprof_file/unused: {{directory: /unused}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines: {{profiles: {{receivers: [otlp], exporters: [{}]}}}}
+",
+            exporter.split(':').next().unwrap_or_default()
+        );
+        let config = file("run.yaml", config);
+        let (running, said) = ready(&mut profcol(&["--config", path(&config.path)]));
+        check_privileges(running.0.id(), expected);
+        assert!(said.contains("Gave up the capabilities"), "{said}");
+        said
+    };
+    let any = "127.0.0.1:0";
+    let said = check(any, "otlp_grpc: {endpoint: 'localhost:1'}", DAC_READ_SEARCH);
+    assert!(said.contains("kept=CAP_DAC_READ_SEARCH "), "{said}");
+    let low = format!("127.0.0.1:{low_port}");
+    let needed = DAC_READ_SEARCH | NET_BIND_SERVICE;
+    check(&low, "nop: ", needed);
+    let needed = DAC_READ_SEARCH | DAC_OVERRIDE;
+    check(path(&socket), "nop: ", needed);
+    let files = folder.path().join("new/profiles.json");
+    let options = format!(
+        "file: {{path: {}, create_directory: true}}",
+        files.display()
+    );
+    check(any, &options, needed);
+    for (made, mode) in [
+        (files.parent().expect("it has one"), 0o750),
+        (&files, 0o640),
+    ] {
+        let found = std::fs::metadata(made).expect("it was made").permissions();
+        let found = std::os::unix::fs::PermissionsExt::mode(&found) & 0o777;
+        assert_eq!(found & !mode, 0, "{}: {found:o}", made.display());
     }
 }
 

@@ -17,8 +17,10 @@ use std::time::Duration;
 use backend::{Client, Destination, HttpSender, Mode, endpoint_in};
 use bytes::Bytes;
 use peers::{Process, profcol};
+use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, Message};
 use profcol_profile::json::{self, ResourceAttrEncoding};
+use profcol_profile::service::PartialSuccess;
 use profcol_profile::testkit::{Observation, model_of, observations};
 use profcol_profile::{Profiles, Validation};
 
@@ -117,6 +119,98 @@ fn the_sidecar_of_the_examples_answers_when_its_gateway_did() {
     assert!(is_named, "{:?}", gateway.taken());
     let (status, said) = process.stop();
     assert!(status.success(), "{said}");
+}
+
+#[test]
+fn a_replay_ends_when_all_was_delivered_and_fails_where_something_was_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profiles.jsonl");
+    let model = model_of(&noise(0));
+    let record = json::encode(&model, ResourceAttrEncoding::Plain);
+    let replay = |destination: &Destination| {
+        let config = format!(
+            "\
+receivers:
+  otlp_file: {{include: [{}], start_at: beginning, follow: false}}
+exporters:
+  otlp_grpc: {{endpoint: {}, tls: {{insecure: true}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [otlp_file], exporters: [otlp_grpc]}}
+",
+            file.display(),
+            destination.address
+        );
+        let (status, said) = profcol(&config).ended();
+        (status.code(), said)
+    };
+    fs::write(&file, [&record[..], b"\n", &record, b"\n"].concat()).unwrap();
+    let destination = Destination::new(Mode::Take);
+    let (code, said) = replay(&destination);
+    assert_eq!(code, Some(0), "{said}");
+    let samples = destination.samples();
+    assert_eq!(samples, 2 * model.sample_count());
+    let totals = format!(
+        "files=1 unreadable_files=0 records=2 damaged_records=0 samples={samples} invalid_samples=0 \
+         delivered_samples={samples} refused_samples=0 undelivered_samples=0"
+    );
+    assert_eq!(said.matches(&totals).count(), 1, "{totals} in {said}");
+
+    fs::write(&file, [&record[..], b"\n{no json\n"].concat()).unwrap();
+    let (code, said) = replay(&destination);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("receiver otlp_file: not everything was delivered (damaged records: 1)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_backend_says_forges_no_line_of_the_log() {
+    const EVIL: &str = "no\n2026-11-22T00:00:00Z ERROR forged\r\x1b[2J\u{202e}";
+    const ESCAPED: &str = r"no\n2026-11-22T00:00:00Z ERROR forged\r\x1b[2J\u{202e}";
+    let partial = PartialSuccess {
+        rejected_profiles: 1,
+        error_message: EVIL.to_owned(),
+    };
+    for (mode, expected) in [
+        (
+            Mode::Refuse(Status::new(Code::InvalidArgument, EVIL)),
+            ESCAPED.to_owned(),
+        ),
+        (
+            Mode::Answer(partial.encode()),
+            format!("message_from_backend={ESCAPED} "),
+        ),
+    ] {
+        let destination = Destination::new(mode);
+        let config = format!(
+            "\
+receivers:
+  otlp: {{protocols: {{grpc: {{endpoint: 127.0.0.1:0}}}}}}
+exporters:
+  otlp_grpc: {{endpoint: {}, tls: {{insecure: true}}}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [otlp], exporters: [otlp_grpc]}}
+",
+            destination.address,
+        );
+        let mut process = profcol(&config);
+        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        let client = Client::new(endpoint_in(&process.output(), "grpc"));
+        client
+            .send(&Profiles::from_model(model_of(&noise(0))))
+            .unwrap();
+        process.wait_for_output("to quote the backend", |said| said.contains("forged"));
+        let (_, said) = process.stop();
+        assert!(said.contains(&expected), "{said}");
+        let may_be_there = |c: char| matches!(c, '\n' | '\t') || profcol_printable::is_printable(c);
+        assert!(said.chars().all(may_be_there), "{said:?}");
+        assert!(!said.contains("\n2026-11-22T00:00:00Z"), "{said}");
+    }
 }
 
 /// Sends what is different for each client and request; returns it sample by sample.

@@ -9,9 +9,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory, Kind, Meter,
-    Output, Receiver, Refusal, Registry, RunError, StatusBoard, Stop, entry, testkit,
+    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory, Foreign, Kind,
+    Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard, Stop, entry, testkit,
 };
+use profcol_config::schema::options;
 use profcol_config::{
     Config, Host, Input, Node, Problems, Resolved, Sources, print, resolve, yaml,
 };
@@ -205,6 +206,67 @@ fn unknown_keys_are_refused_with_a_suggestion() {
             problem.message.starts_with("has invalid keys:") && problem.help.as_ref() == Some(&help)
         });
         assert!(refused, "{kind} {name} and {text}: {problems}");
+    }
+}
+
+#[test]
+fn empty_endpoints_are_refused() {
+    let mut checked = 0;
+    for Component {
+        kind,
+        name,
+        schema,
+        load,
+        ..
+    } in components()
+    {
+        let options = options(&schema);
+        let endpoints = options.iter().map(|option| option.path.as_str());
+        for endpoint in endpoints.filter(|path| path.split("::").last() == Some("endpoint")) {
+            let sections: Vec<&str> = endpoint.split("::").collect();
+            let written = format!(
+                "{{{}: \"\"{}",
+                sections.join(": {"),
+                "}".repeat(sections.len())
+            );
+            let written = match endpoint {
+                "kubelet::endpoint" => written.replacen('{', "{source: kubelet, ", 1),
+                _ => written,
+            };
+            let mut problems = Problems::default();
+            let loaded = load(&parse(&written), &mut problems);
+            let is_named = problems.iter().any(|problem| problem.path == sections);
+            assert!(
+                loaded.is_none() && is_named,
+                "{kind} {name} takes {written}: {problems}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked >= 8, "{checked}");
+}
+
+#[test]
+fn foreign_components_are_named_once_and_are_not_ours() {
+    let mut seen = BTreeSet::new();
+    for Foreign {
+        kind,
+        names,
+        instead,
+    } in REGISTRY.elsewhere
+    {
+        for name in *names {
+            assert!(seen.insert((*kind, name)), "{kind} {name} is there twice");
+            let id = name.parse::<profcol_config::ComponentId>().expect(name);
+            assert_eq!((id.kind(), id.name()), (*name, None));
+            let ours = components();
+            let mut ours = ours.iter().filter(|it| it.kind == *kind);
+            assert!(!ours.any(|it| it.names.contains(name)), "{kind} {name}");
+        }
+        let words = instead.split([' ', ';', ',']);
+        for file in words.filter(|word| word.starts_with("config-examples/")) {
+            assert!(root().join(file).is_file(), "{file}");
+        }
     }
 }
 
@@ -453,7 +515,7 @@ async fn nothing_is_lost_at_a_stop() {
         let service = start(&document(&resolved, &registry), &meter, &what).await;
         let report = service.stop(DEADLINE).await;
         assert!(report.failures.is_empty(), "{what}: {:?}", report.failures);
-        assert_eq!(report.lost_samples, 0, "{what}");
+        assert_eq!(report.balance.lost(), 0, "{what}");
         assert_eq!(sent(&meter), SAMPLES, "{what}:\n{}", text(&meter));
     }
     backend.stop(DEADLINE).await;

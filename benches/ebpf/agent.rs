@@ -67,7 +67,7 @@ impl Agent {
         self.child.wait()?;
         let said = fs::read_to_string(self.folder.path().join(LOG))?;
         let count = |key| said_number(&said, "Profiling ended", key);
-        let (Some(samples), Some(lost)) = (count("samples="), count("lost=")) else {
+        let (Some(samples), Some(lost)) = (count("taken="), count("lost=")) else {
             bail!("profcol does not say how it ended:\n{said}");
         };
         Ok(Ended { samples, lost })

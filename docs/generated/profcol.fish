@@ -30,7 +30,7 @@ complete -c profcol -n "__fish_profcol_needs_command" -l feature-gates -d 'Accep
 complete -c profcol -n "__fish_profcol_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c profcol -n "__fish_profcol_needs_command" -s V -l version -d 'Print version'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it; opens nothing'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it, or on a terminal that it is valid; opens nothing'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and end'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "components" -d 'List the components that this binary has'
@@ -119,7 +119,7 @@ complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Set one 
 complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it; opens nothing'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it, or on a terminal that it is valid; opens nothing'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and end'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "components" -d 'List the components that this binary has'

@@ -4,6 +4,7 @@ use profcol::REGISTRY;
 use profcol_component::{Meter, StatusBoard};
 use profcol_config::{Host, Input, Note, resolve};
 use profcol_engine::{Document, Graph};
+use profcol_printable::indented;
 
 use super::{Failure, fetch::fetch};
 use crate::cli::Configuration;
@@ -38,7 +39,12 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
 }
 
 /// Connects the components; opens nothing.
-pub fn build(document: &Document, meter: &Meter) -> Result<Graph, Failure> {
-    Graph::build(document, meter, &StatusBoard::default())
-        .map_err(|error| Failure::Configuration(error.to_string()))
+pub fn build(document: &Document, meter: &Meter, board: &StatusBoard) -> Result<Graph, Failure> {
+    Graph::build(document, meter, board)
+        .map_err(|error| Failure::Configuration(indented(&error.to_string()).into_owned()))
+}
+
+/// Whether the components can be connected.
+pub fn check(document: &Document) -> Result<(), Failure> {
+    build(document, &Meter::default(), &StatusBoard::default()).map(|_graph| ())
 }

@@ -7,9 +7,13 @@ mod print;
 mod run;
 mod upload;
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use profcol_printable::{indented, lines};
+
 pub use self::names::{processes, relabel_test};
+use self::print::print_text;
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};
 pub use self::run::run;
 pub use self::upload::upload;
@@ -33,6 +37,15 @@ const EXIT_CONFIGURATION: u8 = 78;
 const EXIT_USAGE: u8 = 2;
 
 impl Failure {
+    /// What is written of it. A report on a configuration has lines of its own; in all else only the first line may
+    /// begin as one of the log.
+    pub fn report(&self) -> String {
+        match self {
+            Failure::Configuration(report) => lines(report).into_owned(),
+            Failure::Usage(text) | Failure::Runtime(text) => indented(text).into_owned(),
+        }
+    }
+
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Usage(_) => ExitCode::from(EXIT_USAGE),
@@ -42,8 +55,13 @@ impl Failure {
     }
 }
 
-/// Reads, checks and builds a configuration without starting anything; silent when all is well.
+/// Reads, checks and builds a configuration without starting anything. Scripts read the exit code: only a terminal is told
+/// that all is well.
 pub fn validate(configuration: &Configuration) -> Result<(), Failure> {
     let loaded = load::load(configuration)?;
-    load::build(&loaded.document, &Default::default()).map(|_graph| ())
+    load::check(&loaded.document)?;
+    match io::stdout().is_terminal() {
+        true => print_text("The configuration is valid.\n"),
+        false => Ok(()),
+    }
 }

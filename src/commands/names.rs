@@ -3,6 +3,7 @@
 use profcol_component::{AnyConfig, Factory};
 use profcol_engine::Document;
 use profcol_labels::{Labels, Rows};
+use profcol_printable::line;
 use profcol_processors::container::{self, ContainerConfig};
 use profcol_processors::process::{self, ProcessConfig};
 use profcol_processors::relabel::{RelabelConfig, RelabelProcessor};
@@ -80,13 +81,15 @@ fn report(id: &str, config: &RelabelConfig, mut attributes: Attributes) -> Resul
         let aliases: Vec<&str> = row.aliases().collect();
         let also = match aliases.is_empty() {
             true => String::new(),
-            false => format!("  (also {})", aliases.join(", ")),
+            false => format!("  (also {})", line(&aliases.join(", "))),
         };
-        text.push_str(&format!("  {} = {:?}{also}\n", row.name(), row.text()));
+        let name = line(row.name());
+        text.push_str(&format!("  {name} = {:?}{also}\n", row.text()));
     }
     for (number, rule) in rules.iter().enumerate() {
         let before = owned(&labels);
-        text.push_str(&format!("\nrule {}: {rule}\n", number + 1));
+        let written = rule.to_string();
+        text.push_str(&format!("\nrule {}: {}\n", number + 1, line(&written)));
         if !rule.apply(&mut labels) {
             text.push_str("  drops it\n");
             return Ok(text);
@@ -100,7 +103,8 @@ fn report(id: &str, config: &RelabelConfig, mut attributes: Attributes) -> Resul
         .iter()
         .filter(|row| row.is_attribute())
     {
-        text.push_str(&format!("  {} = {:?}\n", row.name(), row.text()));
+        let name = line(row.name());
+        text.push_str(&format!("  {name} = {:?}\n", row.text()));
     }
     text.push('\n');
     Ok(text)
@@ -117,9 +121,9 @@ fn owned(labels: &Labels<'_>) -> Owned {
 
 fn difference(before: &Owned, after: &Owned) -> String {
     let gone = before.iter().filter(|it| !after.contains(it));
-    let gone = gone.map(|(name, value)| format!("  - {name} = {value:?}\n"));
+    let gone = gone.map(|(name, value)| format!("  - {} = {value:?}\n", line(name)));
     let new = after.iter().filter(|it| !before.contains(it));
-    let new = new.map(|(name, value)| format!("  + {name} = {value:?}\n"));
+    let new = new.map(|(name, value)| format!("  + {} = {value:?}\n", line(name)));
     let all: String = gone.chain(new).collect();
     match all.is_empty() {
         true => "  changes nothing\n".to_owned(),

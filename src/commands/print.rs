@@ -20,7 +20,7 @@ pub fn print_config(
 ) -> Result<(), Failure> {
     let loaded = load::load(configuration)?;
     if validate {
-        load::build(&loaded.document, &Default::default())?;
+        load::check(&loaded.document)?;
     }
     let resolved = loaded
         .document
@@ -99,8 +99,9 @@ pub(super) fn print_value(value: &Value, format: Format) -> Result<(), Failure> 
     }
 }
 
+/// Text whose line breaks are ours.
 pub(super) fn print_text(text: &str) -> Result<(), Failure> {
-    print_bytes(text.as_bytes())
+    print_bytes(profcol_printable::lines(text).as_bytes())
 }
 
 /// A reader that has seen enough, such as `head`, is no error.

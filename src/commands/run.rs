@@ -1,15 +1,16 @@
 //! `profcol run`: from a configuration to a running service and back.
 
-use std::time::{Duration, Instant};
-
-use profcol_component::Meter;
+use profcol_component::{Meter, StatusBoard};
 use profcol_config::NoteLevel;
 use profcol_engine::telemetry;
 use profcol_engine::{Document, Service, StopReport};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use profcol_printable::line;
 
 use super::{Failure, load};
 use crate::cli::Configuration;
+use crate::privileges;
+use crate::signals::Signals;
+use crate::stderr::tell;
 
 /// What runs where no configuration is given.
 const BUILT_IN: &str = include_str!("../../config-examples/laptop.yaml");
@@ -27,7 +28,7 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
         introduce();
     }
     let service = &loaded.document.service;
-    telemetry::init_logs(&service.telemetry.logs)
+    telemetry::init_logs(&service.telemetry.logs, &[])
         .map_err(|error| Failure::Configuration(error.to_string()))?;
     for note in &loaded.notes {
         match note.level {
@@ -38,31 +39,31 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     for note in loaded.document.deprecations() {
         tracing::warn!("{note}");
     }
-    in_runtime(serve(&loaded.document, &Meter::default(), Until::Told))
+    privileges::keep(loaded.document.capabilities());
+    let on_stop: fn() = if is_built_in { tell_of_writing } else { || {} };
+    let (meter, board) = (Meter::default(), StatusBoard::default());
+    let report = in_runtime(serve(&loaded.document, &meter, &board, on_stop))?;
+    verdict(&report)
 }
 
-#[expect(
-    clippy::print_stderr,
-    reason = "for whoever just tries it, on a terminal"
-)]
 fn introduce() {
-    eprintln!(
-        "profcol samples every process of this host 99 times a second, and prints every ten seconds what is hottest.
-Profiles go to ./profiles, one file per half a minute: go tool pprof -http=: profiles/*.pb.gz
-Stop it with Ctrl-C. For pipelines of your own: profcol --config FILE; all components: profcol components"
-    );
+    // As the configuration has it.
+    let directory = std::env::var("OUTPUT").unwrap_or_else(|_| "profiles".to_owned());
+    let directory = line(&directory);
+    tell(&format!(
+        "profcol samples every process of this host 99 times a second, and prints the hottest functions every ten seconds.
+It writes a profile to {directory} every thirty seconds; open them all with: go tool pprof -http=: {directory}/*.pb.gz
+Stop it with Ctrl-C. For pipelines of your own: profcol --config FILE; all components: profcol components
+",
+    ));
 }
 
-/// What a service runs for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// Until a signal comes.
-    Told,
-    /// Until its receivers have ended.
-    InputEnds,
+/// At once, since what was profiled last is still to be written.
+fn tell_of_writing() {
+    tell("writing...\n");
 }
 
-pub fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("profcol")
@@ -74,9 +75,17 @@ pub fn in_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(),
     result
 }
 
-pub async fn serve(document: &Document, meter: &Meter, until: Until) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
-    let graph = load::build(document, meter)?;
+/// Runs until a signal comes, a component fails, or all receivers have read what they had to read;
+/// `on_stop` is called as soon as a signal asks to stop.
+pub async fn serve(
+    document: &Document,
+    meter: &Meter,
+    board: &StatusBoard,
+    on_stop: fn(),
+) -> Result<StopReport, Failure> {
+    let mut signals = Signals::new()
+        .map_err(|error| Failure::Runtime(format!("failed to listen to signals: {error}")))?;
+    let graph = load::build(document, meter, board)?;
     let metrics = telemetry::MetricsServer::start(&document.service.telemetry, meter)
         .await
         .map_err(|error| Failure::Runtime(error.to_string()))?;
@@ -85,20 +94,16 @@ pub async fn serve(document: &Document, meter: &Meter, until: Until) -> Result<(
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");
 
-    let ended = async {
-        match until {
-            Until::Told => Some(service.failed().await),
-            Until::InputEnds => service.ended().await,
-        }
-    };
     let failure = tokio::select! {
         name = signals.stop() => {
+            on_stop();
             tracing::info!(signal = name, "Received a signal. Stopping.");
             None
         }
-        failure = ended => {
-            if let Some(failure) = &failure {
-                tracing::error!(error = %failure, "A component failed. Stopping.");
+        failure = service.ended() => {
+            match &failure {
+                Some(failure) => tracing::error!(error = %failure, "A component failed. Stopping."),
+                None => tracing::info!("All receivers have ended. Stopping."),
             }
             failure
         }
@@ -113,7 +118,7 @@ pub async fn serve(document: &Document, meter: &Meter, until: Until) -> Result<(
     metrics.stop().await;
     match failure {
         Some(failure) => Err(Failure::Runtime(failure.to_string())),
-        None => verdict(&report),
+        None => Ok(report),
     }
 }
 
@@ -121,10 +126,17 @@ fn verdict(report: &StopReport) -> Result<(), Failure> {
     for failure in &report.failures {
         tracing::error!(error = %failure, "A component did not end well.");
     }
-    if report.lost_samples > 0 {
-        let samples = report.lost_samples;
+    let balance = &report.balance;
+    tracing::info!(
+        receivers = balance.receivers(),
+        processors = balance.processors(),
+        exporters = balance.exporters(),
+        "What became of all samples."
+    );
+    let cut_off = balance.cut_off();
+    if cut_off > 0 {
         return Err(Failure::Runtime(format!(
-            "{samples} samples could not be delivered before the deadline; raise `service::shutdown_timeout` or look at the exporters' errors"
+            "{cut_off} samples could not be delivered before the deadline; raise `service::shutdown_timeout` or look at the exporters' errors"
         )));
     }
     match report.failures.first() {
@@ -132,54 +144,6 @@ fn verdict(report: &StopReport) -> Result<(), Failure> {
         None => {
             tracing::info!("Shutdown complete.");
             Ok(())
-        }
-    }
-}
-
-/// Signals that come together are one request.
-const ONE_REQUEST: Duration = Duration::from_millis(500);
-
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    fn new() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Failure::Runtime(format!("failed to listen to signals: {error}")))
-        };
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-            hang_up: listen(SignalKind::hangup())?,
-        })
-    }
-
-    /// The next signal that asks to stop after the first. What signals a process and its group at
-    /// once, as `timeout` does, has asked only once.
-    async fn second(&mut self) -> &'static str {
-        let began = Instant::now();
-        loop {
-            let name = self.stop().await;
-            if began.elapsed() >= ONE_REQUEST {
-                return name;
-            }
-        }
-    }
-
-    /// The name of the next signal that asks to stop.
-    async fn stop(&mut self) -> &'static str {
-        loop {
-            tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => {
-                    tracing::warn!("SIGHUP: this version does not reload its configuration; restart it instead.");
-                }
-            }
         }
     }
 }

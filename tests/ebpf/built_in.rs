@@ -44,7 +44,8 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     profcol.interrupt();
     let (said, errors) = (text(&said), text(&errors));
     assert!(is_told(&said), "{said}\n{errors}");
-    assert_eq!(errors.lines().count(), 3, "{errors}");
+    assert_eq!(errors.lines().count(), 4, "{errors}");
+    assert_eq!(errors.lines().last(), Some("writing..."));
     let profiles = fs::read_dir(folder.path().join("profiles")).unwrap();
     let profiles: Vec<_> = profiles.map(|file| file.unwrap().path()).collect();
     assert!(!profiles.is_empty(), "{errors}");

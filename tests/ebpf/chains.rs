@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::host::{Profiler, Running, can_profile};
@@ -130,6 +131,54 @@ fn shows_exactly_the_known_chains() {
         .filter(|program| program.name.contains(&only))
         .filter_map(|program| Live::start(&workshop, program))
         .collect();
+    check(&mut lives, Profiler::start(997));
+}
+
+const PASCAL: &str = "P$CHAIN_$$_LEAF$QWORD$$QWORD P$CHAIN_$$_INNER$QWORD$$QWORD P$CHAIN_$$_MIDDLE$QWORD$$QWORD P$CHAIN_$$_OUTER$QWORD$$QWORD main .. SI_PRC_$$__FPC_PROC_START";
+
+/// What their code does is all that tells of their stacks; the names are those that they had.
+#[test]
+fn shows_the_known_chains_of_programs_without_symbols_and_unwind_information() {
+    if !can_profile() {
+        return;
+    }
+    let undescribed = "-fomit-frame-pointer -fno-asynchronous-unwind-tables";
+    let plain = "leaf inner middle outer main .. _start";
+    let workshop = Workshop::open();
+    let programs = [
+        ("pascal-O1", "fpc -v0 -Xs- -O1 chain.pas".into(), PASCAL),
+        ("pascal-O2", "fpc -v0 -Xs- -O2 chain.pas".into(), PASCAL),
+        ("pascal-O3", "fpc -v0 -Xs- -O3 chain.pas".into(), PASCAL),
+        ("c", format!("cc -O2 {undescribed} plain.c"), plain),
+        (
+            "c-no-pie",
+            format!("cc -O2 -no-pie {undescribed} plain.c"),
+            plain,
+        ),
+        (
+            "c-unoptimized",
+            "cc -O0 -fno-asynchronous-unwind-tables plain.c".into(),
+            plain,
+        ),
+        (
+            "musl-static",
+            format!("musl-gcc -O2 -static {undescribed} plain.c"),
+            plain,
+        ),
+    ];
+    let start = |(name, command, chain): (&'static str, String, &'static str)| {
+        let named = workshop.build(&format!("{name}-named"), &command)?;
+        let stripped = workshop.path(name);
+        let strip = Command::new("strip")
+            .arg("-o")
+            .arg(&stripped)
+            .arg(&named)
+            .status();
+        assert!(strip.unwrap().success());
+        let running = Running::start_nicely(&stripped, &[]);
+        Some(Live::of_process(running, &named, &stripped, name, chain))
+    };
+    let mut lives: Vec<Live> = programs.into_iter().filter_map(start).collect();
     check(&mut lives, Profiler::start(997));
 }
 

@@ -27,7 +27,7 @@ fn check(options: &str) {
     let mut profile = Profile::default();
     profile.read_on(&file);
     let arrived: usize = profile.samples.iter().map(|sample| sample.count).sum();
-    assert_eq!(arrived + counted("lost="), counted("samples="), "{options}");
+    assert_eq!(arrived + counted("lost="), counted("taken="), "{options}");
     assert!(arrived > 0);
 }
 

@@ -80,8 +80,9 @@ fn perf_maps_are_found_by_the_pid_in_their_own_namespace() {
 
 #[test]
 fn code_in_memory_that_is_a_file_is_generated_code() {
-    check(&[], "memfd");
-    check(&[], "shared");
+    for kind in ["memfd", "shared", "posix", "sysv"] {
+        check(&[], kind);
+    }
 }
 
 #[test]

@@ -9,6 +9,9 @@
     reason = "what is unwrapped wrongly fails the test, as it should"
 )]
 
+#[path = "../backend/mod.rs"]
+mod backend;
+mod balance;
 mod built_in;
 mod by_events;
 mod chains;
@@ -21,6 +24,7 @@ mod host;
 mod identity;
 mod jit;
 mod judge;
+mod lisp;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod privileges;

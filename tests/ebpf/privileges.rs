@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::host::{Running, can_profile, config};
 use crate::peers::Process;
 use crate::profile::{Profile, Symbols};
-use crate::support::root;
+use crate::support::{NOBODY, check_privileges, root};
 use crate::toolchain::Workshop;
 
 /// All that it asks for.
@@ -171,6 +171,82 @@ fn needs_no_more_than_six_capabilities() {
     assert!(!said.contains("WARN"), "{said}");
 }
 
+/// The capabilities that profiling takes here, and the one by which files are written for others.
+fn expected_of_root() -> u64 {
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    let sys_admin = match paranoid.trim().parse() {
+        Ok(3..=i32::MAX) => vec![21],
+        _ => vec![],
+    };
+    let numbers = [1, 2, 19, 34, 38, 39, 40].into_iter().chain(sys_admin);
+    numbers.fold(0, |set, number| set | 1 << number)
+}
+
+#[test]
+fn root_profiles_with_no_more_and_writes_where_another_user_may() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let (program, _running) = start_hidden_program(&workshop);
+    let place = Place::new();
+    // Its owner alone may look into it.
+    let owned = place.path().join("owned");
+    fs::create_dir(&owned).unwrap();
+    let owner = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+    fs::set_permissions(&owned, owner).unwrap();
+    std::os::unix::fs::chown(&owned, Some(NOBODY), Some(NOBODY)).unwrap();
+    let config = format!(
+        "\
+receivers:
+  ebpf_cpu: {{interval: 1s, frequency: 199}}
+processors:
+  process:
+  symbolize:
+exporters:
+  file: {{path: {}}}
+  pprof_file: {{directory: {owned}/profiles, interval: 1s}}
+  padata: {{storage_path: {owned}/recordings}}
+  top: {{interval: 1s}}
+service:
+  telemetry: {{metrics: {{level: none}}}}
+  pipelines:
+    profiles: {{receivers: [ebpf_cpu], processors: [process, symbolize], exporters: [file, pprof_file, padata, top]}}
+",
+        place.profile().display(),
+        owned = owned.display()
+    );
+    let mut command = place.command(&["env".to_owned()]);
+    let mut process = Process::start_as(&mut command, &[], &config);
+    process.wait_for_output("to be ready", |said| said.contains(READY));
+    check_privileges(process.pid(), expected_of_root());
+    let whole = wait_for_chain(&place.profile(), &program);
+    process.wait_for_output("to print what is hottest", |said| said.contains("function"));
+    check_privileges(process.pid(), expected_of_root());
+    let (status, said) = process.stop();
+    assert!(whole >= ENOUGH, "{whole} whole stacks; {said}");
+    assert!(status.success() && !said.contains("WARN"), "{said}");
+    for (folder, ending) in [("profiles", ".pb.gz"), ("recordings", ".padata")] {
+        let folder = owned.join(folder);
+        let is_shut = |path: &Path, mode: u32| {
+            let found = fs::metadata(path).unwrap().permissions();
+            let found = std::os::unix::fs::PermissionsExt::mode(&found) & 0o777;
+            assert_eq!(found & !mode, 0, "{}: {found:o}", path.display());
+        };
+        is_shut(&folder, 0o750);
+        let files = fs::read_dir(&folder)
+            .unwrap()
+            .map(|file| file.unwrap().path());
+        let files: Vec<PathBuf> = files.collect();
+        files.iter().for_each(|file| is_shut(file, 0o640));
+        let is_written = |file: &PathBuf| {
+            let has_ending = file.to_str().is_some_and(|name| name.ends_with(ending));
+            has_ending && fs::metadata(file).unwrap().len() > 0
+        };
+        assert!(files.iter().any(is_written), "{files:?}");
+    }
+}
+
 #[test]
 fn says_what_a_missing_capability_costs_and_goes_on() {
     if !can_profile() {
@@ -238,7 +314,9 @@ fn needs_no_locked_memory() {
         return;
     }
     let place = Place::new();
-    let mut process = place.start(&["prlimit", "--memlock=0:0"].map(str::to_owned));
+    let limit = ["prlimit", "--memlock=0:0"].map(str::to_owned);
+    // Root would lift it.
+    let mut process = place.start(&[&limit[..], &with(&ALL)].concat());
     process.wait_for_output("to be ready", |said| said.contains(READY));
 }
 

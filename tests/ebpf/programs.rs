@@ -175,5 +175,6 @@ pub fn programs() -> Vec<Program> {
         program("forks", "cc -O2 forks.c", "leaf parent main .. _start").and("leaf child main .. _start"),
         program("deep", "cc -O2 deep.c", "leaf dive dive dive .. dive").ends("truncated"),
         program("generated", "cc -O2 generated.c", "leaf [anon] call main .. _start"),
+        program("generated-in-file", "cc -O2 -DIN_FILE generated.c", "leaf ? call main .. _start"),
     ]
 }

@@ -65,6 +65,11 @@ impl Workshop {
                     .arg("--global-cache-dir")
                     .arg(&cache);
             }
+            "fpc" => {
+                building
+                    .arg(format!("-o{}", output.display()))
+                    .arg(format!("-FU{}", self.0.path().display()));
+            }
             "go" => {
                 let with_c = if command.contains("cgo") { "1" } else { "0" };
                 building.arg("build").env("CGO_ENABLED", with_c);

@@ -193,12 +193,12 @@ fn a_full_queue_refuses_the_client_and_still_serves_the_other_exporter() {
     let rig = Rig::new(&exporters, "otlp_grpc/dead, otlp_grpc/good");
     let client = Client::new(rig.grpc);
     for sent in 1..=5 {
-        let answer = client.send(&profiles(1));
+        let answer = client.send(&profiles(sent));
         let expected = (sent > 2).then_some(Code::Unavailable);
         assert_eq!(answer.err().map(|status| status.code), expected);
     }
-    destination.wait_for_samples(5);
+    destination.wait_for_samples(15);
     let (status, _) = rig.process.stop();
     assert_eq!(status.code(), Some(1));
-    assert_eq!(destination.samples(), 5);
+    assert_eq!(destination.samples(), 15);
 }

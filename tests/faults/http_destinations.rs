@@ -66,8 +66,9 @@ fn a_destination_may_name_the_time_of_the_next_try() {
     let destination = HttpDestination::new(later);
     let mut rig = rig(destination.address, "");
     Client::new(rig.grpc).send(&profiles(3)).unwrap();
-    rig.process
-        .wait_for_output("to be told to wait", |said| said.contains("interval=3600s"));
+    rig.process.wait_for_output("to be told to wait", |said| {
+        said.contains("interval=1h0m0s")
+    });
     assert_eq!(destination.asked().len(), 1);
     // A stop ends the wait, and the destination has room again.
     destination.set(HttpMode::Take);

@@ -13,6 +13,7 @@ mod destinations;
 mod disk;
 mod http_destinations;
 mod input;
+mod memory;
 #[path = "../peers/mod.rs"]
 mod peers;
 mod queues;
@@ -51,6 +52,7 @@ receivers:
 exporters:
 {exporters}
 service:
+  shutdown_timeout: 10s
   telemetry: {{metrics: {{level: none}}, logs: {{sampling: {{enabled: false}}}}}}
   pipelines:
     profiles: {{receivers: [otlp], exporters: [{names}]}}

@@ -106,3 +106,47 @@ fn a_client_that_gives_up_waiting_leaves_nothing_behind() {
     // The last of them may have been taken in the very moment in which it gave up.
     assert!(matches!(destination.samples(), 5 | 7));
 }
+
+#[test]
+fn a_shutdown_waits_for_a_destination_that_is_away_for_a_moment() {
+    let down = Status::new(Code::Unavailable, "down");
+    let destination = Destination::new(Mode::Refuse(down));
+    let rig = rig(&destination, "", "");
+    let client = Client::new(rig.grpc);
+    for samples in 1..=10 {
+        client.send(&profiles(samples)).unwrap();
+    }
+    destination.wait_until_asked(1);
+    let stopping = thread::spawn(move || rig.stop());
+    // It is away for as long as a connection takes to come back.
+    let asked = destination.asked();
+    destination.wait_until_asked(asked + 10);
+    destination.set(Mode::Take);
+    let said = stopping.join().unwrap();
+    assert_eq!(destination.samples(), 55, "{said}");
+    assert!(said.contains("otlp_grpc: delivered=55"), "{said}");
+}
+
+#[test]
+fn a_client_that_sends_again_reaches_only_the_exporter_that_refused() {
+    let good = Destination::new(Mode::Take);
+    let down = Status::new(Code::Unavailable, "down");
+    let dead = Destination::new(Mode::Refuse(down));
+    let exporters = format!(
+        "  otlp_grpc/good: {{endpoint: \"{}\", tls: {{insecure: true}}}}\n  otlp_grpc/dead: {{endpoint: \"{}\", tls: {{insecure: true}}, sending_queue: {{queue_size: 1}}}}\n",
+        good.address, dead.address
+    );
+    let rig = Rig::new(&exporters, "otlp_grpc/good, otlp_grpc/dead");
+    let client = Client::new(rig.grpc);
+    client.send(&profiles(1)).unwrap();
+    for _ in 0..5 {
+        let refused = client.send(&profiles(20)).unwrap_err();
+        assert_eq!(refused.code, Code::Unavailable);
+    }
+    dead.set(Mode::Take);
+    wait_until("the queue to have room", || {
+        client.send(&profiles(20)).is_ok()
+    });
+    let said = rig.stop();
+    assert_eq!((good.samples(), dead.samples()), (21, 21), "{said}");
+}

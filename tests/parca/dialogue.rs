@@ -347,12 +347,13 @@ fn an_old_server_gets_lines_without_columns() {
     let sum = sum(std::slice::from_ref(&profiles));
     client.send(&profiles).unwrap();
     wait_until("it to arrive", || server.total() == sum);
+    // Only then has it come back that the server took it.
+    process.wait_for_output("to say so", |said| said.contains("no columns of lines"));
     client.send(&profiles).unwrap();
     wait_until("the next to arrive", || server.total() == 2 * sum);
     // The second batch is not tried with columns.
     assert_eq!(server.paths().len(), 5);
     assert_eq!(server.has_columns(), [true, true, false, false]);
-    process.wait_for_output("to say so", |said| said.contains("no columns of lines"));
 }
 
 #[test]

@@ -86,6 +86,65 @@ fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
 }
 
 #[test]
+fn once_ends_with_the_totals_when_all_was_delivered() {
+    let Some(folder) = recorded("parca/offline-v1") else {
+        return;
+    };
+    fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
+    let destination = Destination::new(Mode::Take);
+    let config = uploader_config(folder.path(), &destination, "follow: false");
+    let (status, said) = profcol(&config).ended();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let samples = destination.samples();
+    let totals = format!(
+        "files=2 delivered_files=2 skipped_files=0 batches=3 delivered_batches=3 damaged_batches=0 \
+         samples={samples} delivered_samples={samples} refused_samples=0 undelivered_samples=0"
+    );
+    assert_eq!(said.matches(&totals).count(), 1, "{totals} in {said}");
+    assert_eq!(total(&destination), 59 + 65 + 57);
+
+    let (status, said) = profcol(&config).ended();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("files=0 delivered_files=0"), "{said}");
+}
+
+#[test]
+fn once_fails_where_something_cannot_be_delivered() {
+    let refusal = Mode::Refuse(Status::new(Code::InvalidArgument, "never"));
+    for (mode, options, totals) in [
+        (
+            Mode::Take,
+            "",
+            "files=3 delivered_files=2 skipped_files=0 batches=4 delivered_batches=4 damaged_batches=1",
+        ),
+        (
+            refusal,
+            "",
+            "files=3 delivered_files=0 skipped_files=0 batches=4 delivered_batches=0 damaged_batches=1",
+        ),
+        (
+            Mode::Refuse(Status::new(Code::Unavailable, "not now")),
+            "when_undelivered: leave, max_in_flight: 1",
+            "files=3 delivered_files=0 skipped_files=0 batches=1 delivered_batches=0 damaged_batches=0",
+        ),
+    ] {
+        let Some(folder) = recorded("parca/offline-v1") else {
+            return;
+        };
+        let destination = Destination::new(mode);
+        let options = format!("follow: false, {options}");
+        let config = uploader_config(folder.path(), &destination, &options);
+        let config = config.replace(
+            "max_interval: 100ms",
+            "max_interval: 100ms, max_elapsed_time: 300ms",
+        );
+        let (status, said) = profcol(&config).ended();
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains(totals), "{totals} in {said}");
+    }
+}
+
+#[test]
 fn what_becomes_of_a_file_is_as_configured() {
     let Some(folder) = recorded("parca/offline-v1") else {
         return;

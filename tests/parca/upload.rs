@@ -1,6 +1,7 @@
 //! `profcol upload`.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ use profcol_net::{GrpcRequest, GrpcService};
 use crate::Server;
 use crate::backend::{Nobody, Serving};
 use crate::files::{names, recorded};
-use crate::support::{Ended, path, profcol, run};
+use crate::support::{Ended, NOBODY, is_root, path, profcol, run, skip};
 
 /// What the recordings in `parca/offline-v1` and `parca/offline-v2` have, but for the torn one.
 const ROWS_V1: i64 = 57 + 59 + 65;
@@ -69,6 +70,27 @@ fn uploads_everything_and_ends() {
         let nothing = upload(folder.path(), server.address, &[]);
         check(&nothing, 0, &["Uploaded 0 batches, 0 files as a whole."]);
     }
+}
+
+#[test]
+fn root_uploads_what_another_user_recorded() {
+    if !is_root() {
+        skip("only root can give files away");
+        return;
+    }
+    let Some(folder) = whole("parca/offline-v2", TORN_V2) else {
+        return;
+    };
+    let others = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+    fs::set_permissions(folder.path(), others).unwrap();
+    for name in names(folder.path()).iter().map(String::as_str).chain([""]) {
+        let path = folder.path().join(name);
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let server = Server::new();
+    let said = upload(folder.path(), server.address, &[]);
+    check(&said, 0, &["Uploaded 5 batches, 2 files as a whole."]);
+    assert_eq!(names(folder.path()), [""; 0]);
 }
 
 #[test]
@@ -184,6 +206,67 @@ fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
     check(&told, 0, &["57 rows", "; uploaded, and kept"]);
 }
 
+/// What answers every connection as a web server does that speaks no HTTP/2.
+fn web_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            // Whoever went away already gets no answer.
+            let _ = connection.read(&mut [0; 1024]);
+            let _ = connection.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n");
+        }
+    });
+    address
+}
+
+#[test]
+fn says_once_what_keeps_it_from_uploading() {
+    let Some(folder) = whole("parca/offline-v1", TORN_V1) else {
+        return;
+    };
+    let before = names(folder.path());
+    let nobody = Nobody::new();
+    let closed = Serving::new(Closed::default());
+    let web_server = web_server();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    // No name is so long, which needs no name server to be known.
+    let no_name = "x".repeat(64);
+    for (to, reason) in [
+        (
+            format!("grpc://{}", nobody.address),
+            "connection refused; check that the server runs and listens on that address",
+        ),
+        (
+            format!("grpcs://{web_server}"),
+            "if the server speaks no TLS, use grpc:// or --insecure",
+        ),
+        (
+            format!("grpc://{web_server}"),
+            "the server has answered nothing in HTTP/2: check that the port is that of gRPC",
+        ),
+        (format!("grpc://{no_name}:7070"), "failed to look up xxxx"),
+        (format!("grpc://{}", closed.address), "no such token"),
+        (
+            format!("grpc://{silent}"),
+            "has not answered for 3 seconds; check the address",
+        ),
+    ] {
+        let arguments = ["upload", path(folder.path()), "--to", &to];
+        let ended = run(&[&arguments[..], &["--give-up-after", "2s"]].concat());
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert_eq!(ended.stderr.matches(reason).count(), 1, "{to}: {ended:?}");
+        for wrong in ["Dropping", "no more retries left"] {
+            assert!(!ended.stderr.contains(wrong), "{to}: {ended:?}");
+        }
+        let left = names(folder.path()).into_iter();
+        let left: Vec<String> = left.filter(|name| !name.starts_with('.')).collect();
+        assert_eq!(left, before);
+    }
+}
+
 #[test]
 fn a_signal_ends_it_and_what_is_left_is_told() {
     let Some(folder) = whole("parca/offline-v1", TORN_V1) else {
@@ -208,6 +291,12 @@ fn a_signal_ends_it_and_what_is_left_is_told() {
         said.contains("Left: 1795255569-319.padata: 0 of 2"),
         "{said}"
     );
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.ends_with("Error: 2 files were not uploaded as a whole\n"),
+        "{said}"
+    );
+    assert!(!said.contains("Dropping"), "{said}");
     assert_eq!(names(folder.path()).len(), 2);
 }
 

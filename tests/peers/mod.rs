@@ -149,13 +149,18 @@ impl Process {
     }
 
     /// Asks the program to end (SIGTERM), waits for that, and returns its status and all it printed.
-    pub fn stop(mut self) -> (ExitStatus, String) {
+    pub fn stop(self) -> (ExitStatus, String) {
         let asked = Command::new("kill").arg(self.pid().to_string()).status();
         assert!(
             asked.is_ok_and(|status| status.success()),
             "{} could not be told to end",
             self.name
         );
+        self.ended()
+    }
+
+    /// Waits until the program ends, and returns its status and all it printed.
+    pub fn ended(mut self) -> (ExitStatus, String) {
         let give_up = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self

@@ -2,8 +2,11 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// What a command printed and how it ended.
 #[derive(Debug)]
@@ -53,36 +56,76 @@ pub fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
+/// A user who is not root and owns nothing.
+pub const NOBODY: u32 = 65534;
+
+pub fn is_root() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status");
+    status.is_ok_and(|status| status.lines().any(|line| line.starts_with("Uid:\t0\t0")))
+}
+
+/// Holds each thread of a process to have these capabilities and none to win.
+#[track_caller]
+pub fn check_privileges(pid: u32, expected: u64) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+    let threads: Vec<String> = tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok())
+        .collect();
+    assert!(threads.len() > 1, "it has threads of its own");
+    for status in threads {
+        let field = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key));
+            let text = line.and_then(|line| line.strip_prefix(':'));
+            u64::from_str_radix(text.unwrap_or("?").trim(), 16).unwrap_or(u64::MAX)
+        };
+        let found = [
+            "CapPrm",
+            "CapEff",
+            "CapBnd",
+            "CapInh",
+            "CapAmb",
+            "NoNewPrivs",
+        ]
+        .map(field);
+        let wanted = [expected, expected, expected, 0, 0, 1];
+        assert_eq!(found, wanted, "{status}");
+    }
+}
+
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Tells what is left out and why; in CI that is a failure.
-#[expect(clippy::print_stdout, reason = "a skip is told")]
+/// Tells what is left out and why, once; in CI that is a failure.
 pub fn skip(why: &str) -> bool {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     assert!(
         std::env::var_os("CI").is_none_or(|ci| ci != "true"),
         "{why}, and CI=true allows no skip"
     );
-    println!("skipped: {why}");
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.insert(why.to_owned()) {
+        // Not by the macros, whose output is shown of failed tests alone.
+        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+    }
     false
+}
+
+/// Of a program whose `--version` begins with a line such as `GNU gdb (Debian 13.1-3) 13.1` or `perf version 6.1.192`.
+pub fn version_of(program: &str) -> Option<(u32, u32)> {
+    let run = Command::new(program).arg("--version").output().ok()?;
+    let output = String::from_utf8_lossy(&run.stdout);
+    let last = output.lines().next()?.split_whitespace().next_back()?;
+    let mut numbers = last.split(['.', '-']).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 /// The file or folder `part` of the recordings that are handed on beside the repository. Without them a
 /// test says so and skips itself, which in CI is a failure.
-#[expect(clippy::print_stdout, reason = "a skip is told")]
 pub fn golden(part: &str) -> Option<PathBuf> {
     let path = root().join("../shared/golden").join(part);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(
-        std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "{} is not there, and CI=true allows no skip",
-        path.display()
-    );
-    println!("skipped: {} is not there", path.display());
-    None
+    let is_there = path.exists() || skip(&format!("{} is not there", path.display()));
+    is_there.then_some(path)
 }
 
 /// A file system that is full soon; taken away with the value.

@@ -23,6 +23,7 @@ const TARGET: &str = "bpfel-unknown-none";
 /// The release, and what its `-vV` says of LLVM: the linker reads what the compiler wrote, and optimizes it.
 const RUSTC: &str = "1.96.0";
 const LLVM: &str = "22";
+const CORE_SOURCES: &str = "/usr/src/rustc-1.96.0/library/core";
 const LLVM_FOLDER: &str = "/usr/lib/llvm-22";
 const LINKER: &str = "bpf-linker";
 const LINKER_VERSION: &str = "0.13.0";
@@ -138,6 +139,12 @@ impl Toolchain {
             !toolchain.rustc.as_os_str().is_empty(),
             &format!("rustc {RUSTC} on LLVM {LLVM} with the core library of {TARGET}"),
             "rustc-web libstd-rust-web-dev-bpf",
+        );
+        // The line information quotes the core library where its sources are there.
+        need(
+            Path::new(CORE_SOURCES).is_dir(),
+            &format!("sources of the core library in {CORE_SOURCES}"),
+            "rust-web-src",
         );
         need(
             is_version(&toolchain.clippy, ""),

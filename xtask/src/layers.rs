@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
-//! config  ◄─ component, net                       net ◄─ engine, components/*
+//! config, admission ◄─ component, net             net ◄─ engine, components/*
+//! printable ◄─ config, engine, exporters
 //! debuginfo ◄─ exporters, symbols ◄─ processors   dbus ◄─ processors
 //! ```
 //!
@@ -14,10 +15,15 @@ use crate::workspace::Workspace;
 
 /// Each crate with the crates that it may use; `*` is all.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("profcol-printable", &[]),
     ("profcol-profile", &[]),
-    ("profcol-config", &[]),
-    ("profcol-component", &["profcol-profile", "profcol-config"]),
-    ("profcol-net", &["profcol-config"]),
+    ("profcol-config", &["profcol-printable"]),
+    ("profcol-admission", &[]),
+    (
+        "profcol-component",
+        &["profcol-admission", "profcol-profile", "profcol-config"],
+    ),
+    ("profcol-net", &["profcol-admission", "profcol-config"]),
     ("profcol-dbus", &[]),
     ("profcol-debuginfo", &[]),
     ("profcol-symbols", &["profcol-debuginfo"]),
@@ -30,7 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "profcol-ebpf-host",
         &["profcol-ebpf-common", "profcol-ebpf-unwind"],
     ),
-    ("profcol-engine", BELOW_COMPONENTS),
+    ("profcol-engine", BELOW_ENGINE),
     ("profcol-receivers", BELOW_RECEIVERS),
     ("profcol-processors", BELOW_PROCESSORS),
     ("profcol-exporters", BELOW_EXPORTERS),
@@ -41,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 const BELOW_RECEIVERS: &[&str] = &[
+    "profcol-admission",
     "profcol-profile",
     "profcol-config",
     "profcol-component",
@@ -51,6 +58,7 @@ const BELOW_RECEIVERS: &[&str] = &[
 ];
 
 const BELOW_PROCESSORS: &[&str] = &[
+    "profcol-admission",
     "profcol-profile",
     "profcol-config",
     "profcol-component",
@@ -63,6 +71,7 @@ const BELOW_PROCESSORS: &[&str] = &[
 ];
 
 const BELOW_EXPORTERS: &[&str] = &[
+    "profcol-printable",
     "profcol-profile",
     "profcol-config",
     "profcol-component",
@@ -71,7 +80,17 @@ const BELOW_EXPORTERS: &[&str] = &[
     "profcol-debuginfo",
 ];
 
+const BELOW_ENGINE: &[&str] = &[
+    "profcol-admission",
+    "profcol-printable",
+    "profcol-profile",
+    "profcol-config",
+    "profcol-component",
+    "profcol-net",
+];
+
 const BELOW_COMPONENTS: &[&str] = &[
+    "profcol-admission",
     "profcol-profile",
     "profcol-config",
     "profcol-component",

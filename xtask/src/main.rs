@@ -37,7 +37,8 @@ use crate::workspace::Workspace;
 const HELP: &str = "\
 usage: cargo xtask <command>
 
-  test       run every test, also those against real peers, which it builds first (kept in target/peers)
+  test       [--quick]   run every test, also those against real peers, which it builds first (kept in target/peers);
+             with --quick, in about three minutes, those that prove the most: unit tests, components, command line
   check      run everything below that ends in a verdict; what must pass beside the tests
   fmt        formatting
   clippy     clippy, warnings denied
@@ -83,6 +84,7 @@ fn run(arguments: &[&str]) -> Result<()> {
     let mut report = Report::from_environment();
     match (command, rest) {
         ("test", []) => test::run(&workspace, &mut report)?,
+        ("test", ["--quick"]) => test::quick(&workspace)?,
         ("check", []) => check::run(&workspace, &mut report)?,
         ("fmt", []) => check::fmt(&workspace)?,
         ("clippy", []) => check::clippy(&workspace)?,

@@ -68,6 +68,11 @@ impl Config for DebugConfig {
 }
 
 impl DebugConfig {
+    pub(super) fn writes_files(&self) -> bool {
+        let is_file = |path: &String| !matches!(path.as_str(), "stdout" | "stderr");
+        self.output_paths.iter().any(is_file)
+    }
+
     pub(super) fn delivery(&self) -> Delivery {
         let queue = (*self.sending_queue).clone();
         Delivery {

@@ -2,7 +2,7 @@
 //!
 //! Row 0 of each table means "not set" and is left out.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use profcol_profile::{
     AttributeIdx, Attributes, Dictionary, EntityRef, KeyValue, Link, LocationIdx, LocationRef,
@@ -17,8 +17,9 @@ pub(super) fn detailed(model: &Model) -> String {
         let mut page = Page { out, tables };
         page.write_tables()?;
         for (number, resource) in model.resources.iter().enumerate() {
-            writeln!(page.out, "ResourceProfiles #{number}")?;
-            writeln!(page.out, "Resource SchemaURL: {}", resource.schema_url)?;
+            page.out.line(format_args!("ResourceProfiles #{number}"))?;
+            page.out
+                .line(format_args!("Resource SchemaURL: {}", resource.schema_url))?;
             page.write_resource(resource.resource.as_deref())?;
             for (number, scope) in resource.scopes.iter().enumerate() {
                 page.write_scope(number, scope)?;
@@ -39,90 +40,98 @@ impl<'a> Page<'a> {
     fn write_tables(&mut self) -> fmt::Result {
         let tables = self.tables;
         for (row, mapping) in tables.mappings.iter().enumerate().skip(1) {
-            writeln!(self.out, "Mapping #{row}")?;
-            writeln!(
-                self.out,
+            self.out.line(format_args!("Mapping #{row}"))?;
+            self.out.line(format_args!(
                 "    Memory start: {:#x}",
                 mapping.mapping.memory_start
-            )?;
-            writeln!(
-                self.out,
+            ))?;
+            self.out.line(format_args!(
                 "    Memory limit: {:#x}",
                 mapping.mapping.memory_limit
-            )?;
-            writeln!(
-                self.out,
+            ))?;
+            self.out.line(format_args!(
                 "    File offset: {:#x}",
                 mapping.mapping.file_offset
-            )?;
-            writeln!(
-                self.out,
+            ))?;
+            self.out.line(format_args!(
                 "    File name: {}",
                 self.string(mapping.mapping.filename)
-            )?;
+            ))?;
             self.write_named("    ", mapping.attributes)?;
         }
         for (row, location) in tables.locations.iter().enumerate().skip(1) {
-            writeln!(self.out, "Location #{row}")?;
-            writeln!(
-                self.out,
+            self.out.line(format_args!("Location #{row}"))?;
+            self.out.line(format_args!(
                 "    Mapping index: {}",
                 location.location.mapping.get()
-            )?;
-            writeln!(self.out, "    Address: {:#x}", location.location.address)?;
+            ))?;
+            self.out.line(format_args!(
+                "    Address: {:#x}",
+                location.location.address
+            ))?;
             for (number, line) in location.lines.iter().enumerate() {
-                writeln!(self.out, "    Line #{number}")?;
-                writeln!(self.out, "        Function index: {}", line.function.get())?;
-                writeln!(self.out, "        Line: {}", line.line)?;
-                writeln!(self.out, "        Column: {}", line.column)?;
+                self.out.line(format_args!("    Line #{number}"))?;
+                self.out.line(format_args!(
+                    "        Function index: {}",
+                    line.function.get()
+                ))?;
+                self.out.line(format_args!("        Line: {}", line.line))?;
+                self.out
+                    .line(format_args!("        Column: {}", line.column))?;
             }
             self.write_named("    ", location.attributes)?;
         }
         for (row, function) in tables.functions.rows().iter().enumerate().skip(1) {
-            writeln!(self.out, "Function #{row}")?;
-            writeln!(self.out, "    Name: {}", self.string(function.name))?;
-            writeln!(
-                self.out,
+            self.out.line(format_args!("Function #{row}"))?;
+            self.out
+                .line(format_args!("    Name: {}", self.string(function.name)))?;
+            self.out.line(format_args!(
                 "    System name: {}",
                 self.string(function.system_name)
-            )?;
-            writeln!(self.out, "    Filename: {}", self.string(function.filename))?;
-            writeln!(self.out, "    Start line: {}", function.start_line)?;
+            ))?;
+            self.out.line(format_args!(
+                "    Filename: {}",
+                self.string(function.filename)
+            ))?;
+            self.out
+                .line(format_args!("    Start line: {}", function.start_line))?;
         }
         for (row, stack) in tables.stacks.iter().enumerate().skip(1) {
             let locations: Vec<u32> = stack.iter().map(|location| location.get()).collect();
-            writeln!(self.out, "Stack #{row}")?;
-            writeln!(self.out, "    Location indices: {locations:?}")?;
+            self.out.line(format_args!("Stack #{row}"))?;
+            self.out
+                .line(format_args!("    Location indices: {locations:?}"))?;
         }
         self.write_attribute_table()?;
         self.write_link_table()?;
-        writeln!(self.out, "String table:")?;
+        self.out.line(format_args!("String table:"))?;
         tables
             .strings
             .iter()
             .skip(1)
-            .try_for_each(|text| writeln!(self.out, "    {text}"))
+            .try_for_each(|text| self.out.line(format_args!("    {text}")))
     }
 
     fn write_attribute_table(&mut self) -> fmt::Result {
-        writeln!(self.out, "Attribute table:")?;
+        self.out.line(format_args!("Attribute table:"))?;
         for attribute in self.tables.attributes.rows().iter().skip(1) {
             let (key, unit) = (self.string(attribute.key), self.string(attribute.unit));
-            writeln!(
-                self.out,
+            self.out.line(format_args!(
                 "     -> {key}: {} {unit}",
                 Typed(&attribute.value)
-            )?;
+            ))?;
         }
         Ok(())
     }
 
     fn write_link_table(&mut self) -> fmt::Result {
-        writeln!(self.out, "Link table:")?;
+        self.out.line(format_args!("Link table:"))?;
         let links = self.tables.links.rows().iter().skip(1);
         links.into_iter().try_for_each(|link| {
-            writeln!(self.out, "     -> Trace ID: {}", Hex(&link.trace_id))?;
-            writeln!(self.out, "     -> Span ID: {}", Hex(&link.span_id))
+            self.out
+                .line(format_args!("     -> Trace ID: {}", Hex(&link.trace_id)))?;
+            self.out
+                .line(format_args!("     -> Span ID: {}", Hex(&link.span_id)))
         })
     }
 
@@ -134,9 +143,10 @@ impl<'a> Page<'a> {
         if indices.is_empty() {
             return Ok(());
         }
-        writeln!(self.out, "{indent}Attributes:")?;
+        self.out.line(format_args!("{indent}Attributes:"))?;
         named(self.tables, indices).try_for_each(|(key, value)| {
-            writeln!(self.out, "{indent}     -> {key}: {}", Typed(value))
+            self.out
+                .line(format_args!("{indent}     -> {key}: {}", Typed(value)))
         })
     }
 }
@@ -150,7 +160,7 @@ impl Page<'_> {
         };
         self.write_attributes("Resource attributes:", &resource.attributes)?;
         if !resource.entity_refs.is_empty() {
-            writeln!(self.out, "Entity Refs:")?;
+            self.out.line(format_args!("Entity Refs:"))?;
         }
         resource
             .entity_refs
@@ -160,27 +170,32 @@ impl Page<'_> {
     }
 
     fn write_entity(&mut self, number: usize, entity: &EntityRef) -> fmt::Result {
-        writeln!(self.out, "Entity Ref #{number}")?;
-        writeln!(self.out, "     -> Entity Type: {}", entity.kind)?;
-        writeln!(self.out, "     -> SchemaURL: {}", entity.schema_url)?;
-        writeln!(
-            self.out,
+        self.out.line(format_args!("Entity Ref #{number}"))?;
+        self.out
+            .line(format_args!("     -> Entity Type: {}", entity.kind))?;
+        self.out
+            .line(format_args!("     -> SchemaURL: {}", entity.schema_url))?;
+        self.out.line(format_args!(
             "     -> Identifying Attributes: {}",
             entity.id_keys.join(", ")
-        )?;
+        ))?;
         let description = entity.description_keys.join(", ");
-        writeln!(self.out, "     -> Descriptive Attributes: {description}")
+        self.out.line(format_args!(
+            "     -> Descriptive Attributes: {description}"
+        ))
     }
 
     fn write_scope(&mut self, number: usize, scope: &ScopeProfiles) -> fmt::Result {
-        writeln!(self.out, "ScopeProfiles #{number}")?;
-        writeln!(self.out, "ScopeProfiles SchemaURL: {}", scope.schema_url)?;
+        self.out.line(format_args!("ScopeProfiles #{number}"))?;
+        self.out.line(format_args!(
+            "ScopeProfiles SchemaURL: {}",
+            scope.schema_url
+        ))?;
         if let Some(scope) = &scope.scope {
-            writeln!(
-                self.out,
+            self.out.line(format_args!(
                 "InstrumentationScope {} {}",
                 scope.name, scope.version
-            )?;
+            ))?;
             self.write_attributes("InstrumentationScope attributes:", &scope.attributes)?;
         }
         scope
@@ -194,31 +209,39 @@ impl Page<'_> {
         if attributes.is_empty() {
             return Ok(());
         }
-        writeln!(self.out, "{title}")?;
+        self.out.line(format_args!("{title}"))?;
         attributes.iter().try_for_each(|KeyValue { key, value }| {
-            writeln!(self.out, "     -> {key}: {}", Typed(value))
+            self.out
+                .line(format_args!("     -> {key}: {}", Typed(value)))
         })
     }
 
     fn write_profile(&mut self, number: usize, profile: &Profile) -> fmt::Result {
-        writeln!(self.out, "Profile #{number}")?;
+        self.out.line(format_args!("Profile #{number}"))?;
         if let Some(id) = &profile.profile_id {
-            writeln!(self.out, "    Profile ID     : {}", Hex(id))?;
+            self.out
+                .line(format_args!("    Profile ID     : {}", Hex(id)))?;
         }
-        writeln!(
-            self.out,
+        self.out.line(format_args!(
             "    Start time     : {}",
             Time(profile.time_unix_nano)
-        )?;
-        writeln!(self.out, "    DurationNano   : {}", profile.duration_nano)?;
+        ))?;
+        self.out.line(format_args!(
+            "    DurationNano   : {}",
+            profile.duration_nano
+        ))?;
         self.write_type("Sample type    ", profile.sample_type)?;
         self.write_type("Period type    ", profile.period_type)?;
-        writeln!(self.out, "    Period         : {}", profile.period)?;
+        self.out
+            .line(format_args!("    Period         : {}", profile.period))?;
         let dropped = profile.dropped_attributes_count;
-        writeln!(self.out, "    Dropped attributes count: {dropped}")?;
+        self.out
+            .line(format_args!("    Dropped attributes count: {dropped}"))?;
         if let Some(original) = &profile.original_payload {
             let (format, length) = (&original.format, original.payload.len());
-            writeln!(self.out, "    Original payload: {format}, {length} bytes")?;
+            self.out.line(format_args!(
+                "    Original payload: {format}, {length} bytes"
+            ))?;
         }
         self.write_named("    ", &profile.attributes)?;
         profile
@@ -231,25 +254,29 @@ impl Page<'_> {
     fn write_type(&mut self, title: &str, of: Option<ValueType>) -> fmt::Result {
         let Some(of) = of else { return Ok(()) };
         let (kind, unit) = (self.string(of.kind), self.string(of.unit));
-        writeln!(self.out, "    {title}: {kind}/{unit}")
+        self.out.line(format_args!("    {title}: {kind}/{unit}"))
     }
 
     fn write_sample(&mut self, number: usize, sample: SampleRef<'_>) -> fmt::Result {
-        writeln!(self.out, "    Sample #{number}")?;
-        writeln!(self.out, "        Values: {:?}", sample.values)?;
+        self.out.line(format_args!("    Sample #{number}"))?;
+        self.out
+            .line(format_args!("        Values: {:?}", sample.values))?;
         if !sample.timestamps.is_empty() {
-            writeln!(self.out, "        Timestamps: {:?}", sample.timestamps)?;
+            self.out
+                .line(format_args!("        Timestamps: {:?}", sample.timestamps))?;
         }
         if let Some(Link { trace_id, span_id }) = self.tables.links.get(sample.link)
             && sample.link.is_set()
         {
-            writeln!(self.out, "        Trace ID: {}", Hex(trace_id))?;
-            writeln!(self.out, "        Span ID: {}", Hex(span_id))?;
+            self.out
+                .line(format_args!("        Trace ID: {}", Hex(trace_id)))?;
+            self.out
+                .line(format_args!("        Span ID: {}", Hex(span_id)))?;
         }
         self.write_named("        ", sample.attributes)?;
         let stack = self.tables.stacks.get(sample.stack);
         if !stack.is_empty() {
-            writeln!(self.out, "        Stack:")?;
+            self.out.line(format_args!("        Stack:"))?;
         }
         stack.iter().try_for_each(|&index| self.write_frame(index))
     }
@@ -262,7 +289,10 @@ impl Page<'_> {
         let mapping = self.tables.mappings.get(location.mapping).mapping;
         let file = self.string(mapping.filename);
         if lines.is_empty() {
-            return writeln!(self.out, "             -> {:#x} {file}", location.address);
+            return self.out.line(format_args!(
+                "             -> {:#x} {file}",
+                location.address
+            ));
         }
         for line in lines {
             let function = self
@@ -273,7 +303,9 @@ impl Page<'_> {
                 .unwrap_or_default();
             let (name, source) = (self.string(function.name), self.string(function.filename));
             let number = line.line;
-            writeln!(self.out, "             -> {name} {source}:{number} {file}")?;
+            self.out.line(format_args!(
+                "             -> {name} {source}:{number} {file}"
+            ))?;
         }
         Ok(())
     }

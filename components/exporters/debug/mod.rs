@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
-    StartError,
+    Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Refusal,
+    Stability, StartError,
 };
 use profcol_config::ComponentId;
 use profcol_profile::Profiles;
@@ -37,6 +37,13 @@ impl Factory for Debug {
     const STABILITY: Stability = Stability::Alpha;
     type Config = DebugConfig;
     type Component = dyn Exporter;
+
+    fn capabilities(config: &DebugConfig) -> Capabilities {
+        match config.writes_files() {
+            true => Capabilities::DAC_OVERRIDE,
+            false => Capabilities::NONE,
+        }
+    }
 
     fn build(
         config: &DebugConfig,

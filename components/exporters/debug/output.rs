@@ -1,8 +1,10 @@
 //! Where plain text goes: the terminal and files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use profcol_component::files;
 
 pub(super) struct Output {
     places: Vec<Place>,
@@ -46,7 +48,7 @@ impl Place {
             "stdout" => Self::Stdout,
             "stderr" => Self::Stderr,
             path => {
-                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file = files::options().create(true).append(true).open(path);
                 let file = file.map_err(|source| OutputError::Open {
                     path: path.to_owned(),
                     source,

@@ -96,6 +96,38 @@ async fn detailed_resolves_tables_types_and_frames() {
     assert!(positions.is_sorted(), "{text}");
 }
 
+#[tokio::test]
+async fn no_name_acts_on_the_terminal_or_adds_a_line() {
+    for verbosity in ["normal", "detailed"] {
+        let written = Written::with(&format!("verbosity: {verbosity}")).await;
+        let mut batch = batch(1);
+        batch.profiles.update_resources(|resource| {
+            let key = "k\ney";
+            let attribute = KeyValue::new(key, "e\x1b[2Jvil\n\u{202e}");
+            resource.attributes.push(attribute);
+            true
+        });
+        written.exporter.export(&batch).await.unwrap();
+        let text = written.text();
+        let escaped = match verbosity {
+            "normal" => r" k\ney=e\x1b[2Jvil\n\u{202e}",
+            _ => r"     -> k\ney: Str(e\x1b[2Jvil\n\u{202e})",
+        };
+        assert!(text.contains(&format!("{escaped}\n")), "{text}");
+        assert_eq!(text, profcol_printable::lines(&text));
+    }
+}
+
+#[test]
+fn what_is_escaped_is_cut_at_the_limit_too() {
+    let text = text::Text::filled_by(9, |out| {
+        use std::fmt::Write;
+        out.write_str("ab")?;
+        out.write_str(&"\x1b".repeat(100))
+    });
+    assert!(text.starts_with("ab\\x1b\\x1\n... cut"), "{text}");
+}
+
 #[test]
 fn text_is_cut_at_its_limit_between_characters_and_says_so() {
     use std::fmt::Write;

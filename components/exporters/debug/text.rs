@@ -9,7 +9,8 @@ use profcol_profile::{
 /// One batch is shown in no more text than this.
 pub(super) const MAX_TEXT: usize = 1 << 20;
 
-/// Text that stops growing at its limit.
+/// Text that stops growing at its limit. What is written to it is escaped, so that a name can neither act on a terminal
+/// nor end a line; lines end by [`Text::end_line`].
 pub(super) struct Text {
     text: String,
     limit: usize,
@@ -36,14 +37,15 @@ fn write_normal(out: &mut Text, model: &Model) -> fmt::Result {
             write_attributes(out, &resource.attributes)?;
         }
         for (number, scope) in resource.scopes.iter().enumerate() {
-            write!(out, "\nScopeProfiles #{number}")?;
+            out.end_line()?;
+            write!(out, "ScopeProfiles #{number}")?;
             write_scope(out, scope.scope.as_deref(), &scope.schema_url)?;
             for profile in &scope.profiles {
-                out.write_char('\n')?;
+                out.end_line()?;
                 write_profile(out, &model.dictionary, profile)?;
             }
         }
-        out.write_char('\n')?;
+        out.end_line()?;
     }
     Ok(())
 }
@@ -116,10 +118,18 @@ impl Text {
         }
         text
     }
-}
 
-impl Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
+    /// One line.
+    pub(super) fn line(&mut self, text: fmt::Arguments<'_>) -> fmt::Result {
+        self.write_fmt(text)?;
+        self.end_line()
+    }
+
+    pub(super) fn end_line(&mut self) -> fmt::Result {
+        self.push("\n")
+    }
+
+    fn push(&mut self, text: &str) -> fmt::Result {
         if self.text.len() + text.len() > self.limit {
             let room = self.limit.saturating_sub(self.text.len());
             self.text.push_str(&text[..text.floor_char_boundary(room)]);
@@ -128,6 +138,19 @@ impl Write for Text {
         }
         self.text.push_str(text);
         Ok(())
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        // No text gets shorter by being escaped.
+        let room = self.limit.saturating_sub(self.text.len());
+        let (shown, rest) = text.split_at(text.floor_char_boundary(room));
+        self.push(&profcol_printable::line(shown))?;
+        match rest {
+            "" => Ok(()),
+            _ => self.push(rest),
+        }
     }
 }
 

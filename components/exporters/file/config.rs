@@ -1,5 +1,6 @@
 //! The options of `file`, as the Collector has them.
 
+use profcol_component::files;
 use profcol_config::{Config, Duration, Present, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,9 +25,9 @@ pub struct FileConfig {
     pub flush_interval: Duration,
     /// Writes resources that differ in an attribute to different files; absent means off.
     pub group_by: Present<GroupBy>,
-    /// Create missing directories at start.
+    /// Create missing directories.
     pub create_directory: bool,
-    /// The permissions of directories that are created, as octal text; empty means `0755`.
+    /// The permissions of directories that are created, as octal text; empty means `0750`.
     pub directory_permissions: String,
 }
 
@@ -74,8 +75,6 @@ pub enum Compression {
     Zstd,
 }
 
-/// Directories that are created are readable by everybody unless told otherwise.
-const DEFAULT_PERMISSIONS: u32 = 0o755;
 const ALL_PERMISSIONS: u32 = 0o777;
 
 // === defaults ===
@@ -161,7 +160,7 @@ impl FileConfig {
 
     pub(super) fn permissions(&self) -> u32 {
         let parsed = parse_permissions(&self.directory_permissions);
-        parsed.ok().flatten().unwrap_or(DEFAULT_PERMISSIONS)
+        parsed.ok().flatten().unwrap_or(files::FOLDER_MODE)
     }
 
     fn validate_grouping(&self, group_by: &GroupBy, problems: &mut Problems) {

@@ -11,7 +11,7 @@ use super::record_file::{FileRules, RecordFile};
 
 pub(super) struct Files {
     rules: FileRules,
-    /// Empty files at first use instead of appending to them.
+    /// Empty the first file instead of appending to it.
     truncate: bool,
     /// The permissions of missing directories; `None` leaves them missing.
     create_directories: Option<u32>,
@@ -62,6 +62,7 @@ impl Files {
 
     /// Appends a record to the file at `path`; returns where it begins.
     pub(super) fn append(&mut self, path: &Path, record: &[u8]) -> Result<u64, WriteError> {
+        self.close_if_moved(path);
         let rules = self.rules.clone();
         self.with(path, |file| file.append(record, &rules))
     }
@@ -124,9 +125,25 @@ impl Files {
         }
         self.create_directory_of(path)?;
         if self.truncate {
-            RecordFile::create(path.to_owned())
-        } else {
-            RecordFile::append_to(path.to_owned(), &self.rules)
+            let file = RecordFile::create(path.to_owned())?;
+            self.truncate = false;
+            return Ok(file);
+        }
+        RecordFile::append_to(path.to_owned(), &self.rules)
+    }
+
+    /// Others may move a file away or remove it at any time, as `logrotate` does.
+    fn close_if_moved(&mut self, path: &Path) {
+        let open = self.open.get(path);
+        if open.is_none_or(|open| open.file.is_at_its_path()) {
+            return;
+        }
+        let Some(moved) = self.open.remove(path) else {
+            return;
+        };
+        tracing::info!(path = %path.display(), "The file was moved away or removed. Beginning another one.");
+        if let Err(error) = moved.file.close() {
+            tracing::error!(path = %path.display(), %error, "Records that were taken may not have reached the disk.");
         }
     }
 

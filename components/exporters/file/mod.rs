@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, ComponentStatus, Delivered, Delivery, Exporter, Factory,
-    IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
+    Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::Notify;
@@ -51,6 +51,10 @@ impl Factory for File {
     const STABILITY: Stability = Stability::Alpha;
     type Config = FileConfig;
     type Component = dyn Exporter;
+
+    fn capabilities(_: &FileConfig) -> Capabilities {
+        Capabilities::DAC_OVERRIDE
+    }
 
     fn build(config: &FileConfig, context: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {
         Ok(Box::new(File::new(config, context)))

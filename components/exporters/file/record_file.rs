@@ -4,12 +4,14 @@
 //! anything else is written. The file is opened for appending and its length is asked for before
 //! each write, so that it may be emptied by others (`copytruncate`) at any time.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+use profcol_component::files;
 
 use super::backups::Backups;
 use super::record::{PREFIX, RecordFormat};
@@ -87,6 +89,27 @@ impl RecordFile {
         ))
     }
 
+    /// False where the file was moved away or removed: nobody would look for a record there.
+    pub(super) fn is_at_its_path(&self) -> bool {
+        match (fs::metadata(&self.path), self.file.metadata()) {
+            (Ok(found), Ok(file)) => (found.dev(), found.ino()) == (file.dev(), file.ino()),
+            (Err(error), _) => !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ),
+            (Ok(_), Err(_)) => true,
+        }
+    }
+
+    /// Leaves the file as whole records on the disk.
+    pub(super) fn close(mut self) -> io::Result<()> {
+        self.cut_torn_record()?;
+        match self.take_unsynced() {
+            Some(file) => file.sync_data(),
+            None => Ok(()),
+        }
+    }
+
     /// Appends a record; returns where it begins.
     pub(super) fn append(&mut self, record: &[u8], rules: &FileRules) -> io::Result<u64> {
         self.cut_torn_record()?;
@@ -152,7 +175,7 @@ impl RecordFile {
             Ok(file) => file,
             Err(error) => {
                 // Back to where it was, or the next try would find nothing to rename.
-                let _ = std::fs::rename(&backup, &self.path);
+                let _ = fs::rename(&backup, &self.path);
                 return Err(error);
             }
         };
@@ -166,7 +189,7 @@ impl RecordFile {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
+    files::options()
         .create(true)
         .append(true)
         .read(true)

@@ -149,6 +149,92 @@ async fn starts_with_an_empty_file_unless_told_to_append() {
     check("append: false", &[1]).await;
 }
 
+/// What others do with a file that is written to.
+enum Change {
+    Move,
+    Remove,
+    Replace,
+    Empty,
+    RemoveDirectory,
+}
+
+#[tokio::test]
+async fn goes_on_at_its_path_whatever_others_do_with_the_file() {
+    let check = async |options: &str, change: Change, moved: &[usize], found: &[usize]| {
+        let directory = directory();
+        let path = directory.path().join("profiles/out.jsonl");
+        fs::create_dir(directory.path().join("profiles")).unwrap();
+        let file = Started::at(path.clone(), options).await.unwrap();
+        file.export(1).await.unwrap();
+        let aside = directory.path().join("out.jsonl.1");
+        match change {
+            Change::Move => fs::rename(&path, &aside).unwrap(),
+            Change::Remove => fs::remove_file(&path).unwrap(),
+            Change::Replace => {
+                fs::rename(&path, &aside).unwrap();
+                fs::copy(&aside, &path).unwrap();
+            }
+            Change::Empty => {
+                fs::copy(&path, &aside).unwrap();
+                let emptied = fs::File::options().write(true).open(&path).unwrap();
+                emptied.set_len(0).unwrap();
+            }
+            Change::RemoveDirectory => fs::remove_dir_all(path.parent().unwrap()).unwrap(),
+        }
+        for samples in [2, 3] {
+            file.export(samples).await.unwrap();
+        }
+        assert_eq!(lines(&path), found, "{options}");
+        if !moved.is_empty() {
+            assert_eq!(lines(&aside), moved, "{options}");
+        }
+    };
+    for options in ["", "append: true", "rotation: {}"] {
+        check(options, Change::Move, &[1], &[2, 3]).await;
+        check(options, Change::Remove, &[], &[2, 3]).await;
+        check(options, Change::Replace, &[1], &[1, 2, 3]).await;
+        check(options, Change::Empty, &[1], &[2, 3]).await;
+        let options = format!("create_directory: true, {options}");
+        check(&options, Change::RemoveDirectory, &[], &[2, 3]).await;
+    }
+}
+
+#[tokio::test]
+async fn refuses_for_now_while_its_directory_is_gone() {
+    let parent = directory();
+    let directory = parent.path().join("profiles");
+    fs::create_dir(&directory).unwrap();
+    let file = Started::at(directory.join("out.jsonl"), "").await.unwrap();
+    file.export(1).await.unwrap();
+    fs::remove_dir_all(&directory).unwrap();
+    let refusal = file.export(2).await.unwrap_err();
+    assert!(refusal.is_retryable());
+    assert!(refusal.to_string().contains("No such file"), "{refusal}");
+    fs::create_dir(&directory).unwrap();
+    file.export(3).await.unwrap();
+    assert_eq!(lines(&file.path), [3]);
+}
+
+#[tokio::test]
+async fn each_group_goes_on_at_its_path_when_its_file_is_moved() {
+    let directory = directory();
+    let options = "group_by: {enabled: true, resource_attribute: service.name}";
+    let file = Started::at(directory.path().join("*.jsonl"), options)
+        .await
+        .unwrap();
+    let path = |name: &str| directory.path().join(name);
+    for service in ["a", "b"] {
+        file.exporter.export(&named(service, 1)).await.unwrap();
+    }
+    fs::rename(path("a.jsonl"), path("a.jsonl.1")).unwrap();
+    for service in ["a", "b"] {
+        file.exporter.export(&named(service, 2)).await.unwrap();
+    }
+    assert_eq!(lines(&path("a.jsonl.1")), [1]);
+    assert_eq!(lines(&path("a.jsonl")), [2]);
+    assert_eq!(lines(&path("b.jsonl")), [1, 2]);
+}
+
 #[tokio::test]
 async fn ends_a_torn_line_before_it_appends() {
     let directory = directory();

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use http::HeaderMap;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
-    StartError,
+    Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Refusal,
+    Stability, StartError,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
@@ -37,6 +37,10 @@ impl Factory for OtlpGrpc {
     const STABILITY: Stability = Stability::Beta;
     type Config = OtlpGrpcConfig;
     type Component = dyn Exporter;
+
+    fn capabilities(config: &OtlpGrpcConfig) -> Capabilities {
+        Capabilities::to_connect(&config.client.endpoint)
+    }
 
     fn build(
         config: &OtlpGrpcConfig,

@@ -1,8 +1,8 @@
 //! The options of `otlp_http`, as the Collector has them.
 
 use profcol_component::{QueueSettings, RetrySettings};
-use profcol_config::{Config, Problems};
-use profcol_net::HttpClientSettings;
+use profcol_config::{Config, Problem, Problems};
+use profcol_net::{HttpClientSettings, is_http_url};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -56,11 +56,6 @@ impl AttributeEncoding {
     }
 }
 
-fn is_http_url(text: &str) -> bool {
-    text.parse::<http::Uri>()
-        .is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
-}
-
 impl OtlpHttpConfig {
     /// Where profiles are posted.
     pub fn url(&self) -> String {
@@ -75,7 +70,8 @@ impl OtlpHttpConfig {
 impl Config for OtlpHttpConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.client.endpoint.is_empty() && self.profiles_endpoint.is_empty() {
-            problems.add("", "at least one endpoint must be specified");
+            let problem = Problem::new("at least one endpoint must be specified");
+            problems.push(problem.key("endpoint"));
         }
         let endpoints = [
             ("endpoint", &self.client.endpoint),

@@ -25,11 +25,8 @@ use profcol_profile::service::PartialSuccess;
 pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};
 use crate::shared::otlp::{
-    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal,
+    Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal, said,
 };
-
-/// How much of an error page is told.
-const MAX_ERROR_TEXT: usize = 500;
 
 pub struct OtlpHttp {
     id: ComponentId,
@@ -174,16 +171,13 @@ fn details(reply: &HttpReply) -> String {
             .map(|status| status.message)
             .filter(|message| !message.is_empty())
     };
-    if let Some(message) = message {
-        return format!(", Message={message}");
-    }
-    let text = String::from_utf8_lossy(&reply.body);
-    match text.trim() {
-        "" => String::new(),
-        text => format!(
-            ", Message={}",
-            &text[..text.floor_char_boundary(MAX_ERROR_TEXT)]
-        ),
+    let message = message.unwrap_or_else(|| {
+        let text = String::from_utf8_lossy(&reply.body);
+        text.trim().to_owned()
+    });
+    match said(message) {
+        message if message.is_empty() => message,
+        message => format!(", Message={message}"),
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::shared::backend::{self, HttpBackend, context, received, response};
+use crate::shared::otlp::MAX_SAID;
 use profcol_component::testkit::load;
 
 async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {
@@ -97,7 +98,8 @@ async fn the_words_of_the_destination_are_told() {
     let backend = backend::http();
     let status = Status::new(Code::InvalidArgument, "stack 3 is bad");
     let long = "x".repeat(2000);
-    let long_told = format!(", Message={}", "x".repeat(MAX_ERROR_TEXT));
+    let long_status = Status::new(Code::InvalidArgument, &*long);
+    let long_told = format!(", Message={}", "x".repeat(MAX_SAID));
     let proto = [("content-type", "application/x-protobuf")];
     let json = [("content-type", "application/json")];
     let html = [("content-type", "text/html")];
@@ -113,6 +115,7 @@ async fn the_words_of_the_destination_are_told() {
             ", Message=<html>no</html>",
         ),
         (&html, long.into_bytes(), &*long_told),
+        (&proto, long_status.to_protobuf(), &*long_told),
         (&proto, b"\xff\xfe".into(), ", Message=\u{fffd}\u{fffd}"),
         (&html, Vec::new(), ""),
     ] {

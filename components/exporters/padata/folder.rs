@@ -5,9 +5,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use profcol_parca::padata::{Reader, begun};
+use profcol_component::files;
+use profcol_parca::ipc;
+use profcol_parca::padata::{BadFile, Delivered, Reader, begun, note_of};
 
 const PLAIN: &str = "padata";
 const COMPRESSED: &str = "padata.zst";
@@ -19,20 +22,41 @@ const LOCK: &str = ".recorder.lock";
 
 /// A header is all that is read here.
 const NO_RECORD: u32 = 0;
+/// The longest record of a file whose samples are counted.
+const MAX_RECORD: u32 = 256 << 20;
 
 pub struct Folder {
     path: PathBuf,
     level: i32,
-    _lock: File,
+    lock: File,
     /// The oldest first.
-    complete: Vec<(PathBuf, u64)>,
+    complete: Vec<Complete>,
+}
+
+struct Complete {
+    path: PathBuf,
+    bytes: u64,
+    /// None where another process has written it.
+    samples: Option<u64>,
+}
+
+/// What dropping the oldest file has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    File {
+        /// Those that were not delivered.
+        samples: u64,
+    },
+    /// Uploaders have all there are.
+    InUse,
+    Nothing,
 }
 
 impl Folder {
     /// Makes the folder where there is none, and completes what was left behind in it.
     pub fn open(path: &Path, level: i32) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
-        let lock = File::options()
+        files::create_folders(path)?;
+        let lock = files::options()
             .create(true)
             .truncate(false)
             .write(true)
@@ -46,7 +70,7 @@ impl Folder {
         let mut folder = Self {
             path: path.to_owned(),
             level,
-            _lock: lock,
+            lock,
             complete: Vec::new(),
         };
         let mut left = Vec::new();
@@ -56,7 +80,11 @@ impl Folder {
                 Some(UNFINISHED) => fs::remove_file(&path)?,
                 Some(COMPRESSED) => {
                     let bytes = fs::metadata(&path)?.len();
-                    folder.complete.push((path, bytes));
+                    folder.complete.push(Complete {
+                        path,
+                        bytes,
+                        samples: None,
+                    });
                 }
                 Some(PLAIN) => left.push(path),
                 _ => {}
@@ -64,25 +92,28 @@ impl Folder {
         }
         left.sort_by_key(|path| (begun(path), path.clone()));
         for path in left {
-            folder.add(&path);
+            folder.add(&path, None);
         }
-        folder
-            .complete
-            .sort_by_key(|(path, _)| (begun(path), path.clone()));
+        let files = &mut folder.complete;
+        files.sort_by_key(|file| (begun(&file.path), file.path.clone()));
         Ok(folder)
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// False where the folder, or the lock in it, was removed or replaced: somebody else may record there.
+    pub fn is_ours(&self) -> bool {
+        let (Ok(lock), Ok(found)) = (self.lock.metadata(), self.path.join(LOCK).metadata()) else {
+            return false;
+        };
+        (lock.dev(), lock.ino()) == (found.dev(), found.ino())
     }
 
     pub fn bytes(&self) -> u64 {
-        self.complete.iter().map(|(_, bytes)| bytes).sum()
+        self.complete.iter().map(|file| file.bytes).sum()
     }
 
     /// Compresses a complete file, or keeps it as it is where that is not possible. It is there under
     /// one of its two names at any moment.
-    pub fn add(&mut self, plain: &Path) {
+    pub fn add(&mut self, plain: &Path, samples: Option<u64>) {
         let path = match self.compress(plain) {
             Ok(Some(compressed)) => compressed,
             Ok(None) => return,
@@ -94,8 +125,12 @@ impl Folder {
             }
         };
         let bytes = path.metadata().map_or(0, |file| file.len());
-        self.complete.retain(|(known, _)| *known != path);
-        self.complete.push((path, bytes));
+        self.complete.retain(|known| known.path != path);
+        self.complete.push(Complete {
+            path,
+            bytes,
+            samples,
+        });
     }
 
     /// None where nothing is left to keep, or somebody else has the file.
@@ -114,7 +149,12 @@ impl Folder {
         }
         let compressed = plain.with_extension(COMPRESSED);
         let unfinished = plain.with_extension(UNFINISHED);
-        let target = File::create(&unfinished)?;
+        let mut options = files::options();
+        let target = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&unfinished)?;
         let mut encoder = zstd::Encoder::new(&target, self.level)?;
         encoder.include_checksum(true)?;
         io::copy(&mut source, &mut encoder)?;
@@ -126,22 +166,82 @@ impl Folder {
         Ok(Some(compressed))
     }
 
-    /// Drops the oldest file; false where there is none.
-    pub fn drop_oldest(&mut self) -> io::Result<bool> {
-        if self.complete.is_empty() {
-            return Ok(false);
+    /// Drops the oldest file that nobody delivers: removing one that is open makes no room.
+    pub fn drop_oldest(&mut self) -> io::Result<Dropped> {
+        let mut place = 0;
+        while let Some(oldest) = self.complete.get(place) {
+            let path = &oldest.path;
+            let file = match File::open(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.complete.remove(place);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if file.try_lock().is_err() {
+                place += 1;
+                continue;
+            }
+            let samples = oldest.undelivered(&file);
+            gone_is_fine(fs::remove_file(path))?;
+            tracing::warn!(path = %path.display(), samples, "Dropped the oldest file to make room.");
+            self.complete.remove(place);
+            return Ok(Dropped::File { samples });
         }
-        let (path, _) = self.complete.remove(0);
-        match fs::remove_file(path) {
-            // It was uploaded.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(true),
-        }
+        Ok(match self.complete.is_empty() {
+            true => Dropped::Nothing,
+            false => Dropped::InUse,
+        })
     }
 
     /// Forgets files that others removed.
     pub fn look(&mut self) {
-        self.complete.retain(|(path, _)| path.exists());
+        self.complete.retain(|file| file.path.exists());
+    }
+}
+
+impl Complete {
+    /// How many of its samples nobody has delivered; `file` stays locked meanwhile.
+    fn undelivered(&self, file: &File) -> u64 {
+        let note = fs::read_to_string(note_of(&self.path)).unwrap_or_default();
+        let settled = match (Delivered::parse(&note), self.samples) {
+            (Delivered::Everything, _) => return 0,
+            (Delivered::Batches { settled: 0, .. }, Some(samples)) => return samples,
+            (Delivered::Batches { settled, .. }, _) => settled,
+        };
+        let mut samples = 0;
+        if let Err(error) = self.count_rows(file, settled, &mut samples) {
+            tracing::warn!(path = %self.path.display(), samples, %error, "Not all samples of a file can be counted.");
+        }
+        samples
+    }
+
+    /// Adds up the rows of all batches but the first `settled`; none of them is decoded.
+    fn count_rows(&self, file: &File, settled: u16, rows: &mut u64) -> Result<(), BadFile> {
+        let file = file
+            .try_clone()
+            .map_err(|error| BadFile::Io { at: 0, error })?;
+        let mut reader = Reader::of_file(&self.path, file, MAX_RECORD)?;
+        let mut number = 0;
+        while let Some(batch) = reader.next_batch()? {
+            if number >= settled {
+                let stated = ipc::stated_rows(&batch.samples, MAX_RECORD as usize);
+                *rows += stated.map_err(|error| BadFile::Record {
+                    at: batch.at,
+                    error,
+                })?;
+            }
+            number += 1;
+        }
+        Ok(())
+    }
+}
+
+fn gone_is_fine(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, ComponentStatus, Delivered, Delivery, Exporter, Factory,
-    Gauge, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
+    Factory, Gauge, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_parca::LabelRules;
 use profcol_profile::Profiles;
@@ -29,7 +29,7 @@ use tokio::task::spawn_blocking;
 
 pub use self::config::PadataConfig;
 use self::config::WhenFull;
-use self::folder::Folder;
+use self::folder::{Dropped, Folder};
 use self::recording::{Recording, WriteError};
 
 /// How often it is looked whether the file is complete.
@@ -50,10 +50,19 @@ struct Recorder {
     telemetry: Telemetry,
 }
 
+/// How a try to record a batch has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    Done,
+    /// There is more room, or another file to begin.
+    Again,
+}
+
 struct Telemetry {
     written_bytes: IntCounter,
     complete_files: IntCounter,
     dropped_files: IntCounter,
+    dropped_samples: IntCounter,
     failed_writes: IntCounter,
     bytes: Gauge,
 }
@@ -63,6 +72,10 @@ impl Factory for Padata {
     const STABILITY: Stability = Stability::Alpha;
     type Config = PadataConfig;
     type Component = dyn Exporter;
+
+    fn capabilities(_: &PadataConfig) -> Capabilities {
+        Capabilities::DAC_OVERRIDE
+    }
 
     fn build(
         config: &PadataConfig,
@@ -148,91 +161,120 @@ impl Recorder {
         self.rotate_if_complete();
         let gone = self.recording.take_if(|recording| !recording.is_there());
         if let Some(gone) = gone {
-            tracing::error!(path = %gone.path().display(), "The file that is being written was taken away with what it had; beginning another.");
+            tracing::error!(path = %gone.path().display(), samples = gone.samples(), "The file that is being written was taken away with what it had; beginning another.");
         }
-        let recording = match self.recording.take() {
-            Some(recording) => recording,
-            None => self.begin()?,
+        // Each further try has one file less in its way.
+        while self.try_record(profiles)? == Attempt::Again {}
+        Ok(())
+    }
+
+    fn try_record(&mut self, profiles: &Profiles) -> Result<Attempt, Refusal> {
+        if self.recording.is_none() {
+            match self.begin()? {
+                Ok(recording) => self.recording = Some(recording),
+                Err(error) => return self.after(&error),
+            }
+        }
+        let Some(recording) = &self.recording else {
+            return Err(Refusal::retry("no file is open"));
         };
-        let recording = self.recording.insert(recording);
         let encoded = recording
             .encode(profiles.model(), &self.rules, self.config.schema)
             .map_err(|error| Refusal::permanent(error.to_string()))?;
         let Some(encoded) = encoded else {
-            return Ok(());
+            return Ok(Attempt::Done);
         };
         let bytes = encoded.len();
-        self.make_room(bytes)?;
+        if self.make_room(bytes)? == Attempt::Again {
+            return Ok(Attempt::Again);
+        }
         let Some(recording) = &mut self.recording else {
             return Err(Refusal::retry("no file is open"));
         };
         if let Err(error) = recording.write(encoded) {
             // What stands behind the last batch that counts is nobody's.
-            self.telemetry.failed_writes.inc();
-            self.rotate();
-            self.make_room_on_disk(&error);
-            return Err(refusal(&error));
+            if !error.is_of_full_disk() || recording.cut().is_err() {
+                self.rotate();
+            }
+            return self.after(&error);
         }
         self.telemetry.written_bytes.inc_by(bytes);
         self.tell_bytes();
-        Ok(())
+        Ok(Attempt::Done)
     }
 
-    fn begin(&mut self) -> Result<Recording, Refusal> {
+    fn begin(&mut self) -> Result<Result<Recording, WriteError>, Refusal> {
         let Some(folder) = &self.folder else {
             return Err(Refusal::retry("not started yet"));
         };
-        // It may have been removed.
-        let made = std::fs::create_dir_all(folder.path());
-        made.map_err(|error| {
-            Refusal::retry(format!("storage_path {}: {error}", folder.path().display()))
-        })?;
-        Recording::begin(folder.path()).map_err(|error| {
-            self.telemetry.failed_writes.inc();
-            self.make_room_on_disk(&error);
-            refusal(&error)
-        })
+        if !folder.is_ours() {
+            self.open().map_err(Refusal::retry)?;
+        }
+        Ok(Recording::begin(Path::new(&self.config.storage_path)))
     }
 
-    fn make_room(&mut self, bytes: u64) -> Result<(), Refusal> {
-        let limit = self.config.max_total_bytes;
-        let written = self.recording.as_ref().map_or(0, Recording::len);
-        let Some(folder) = &mut self.folder else {
-            return Ok(());
-        };
-        if folder.bytes() + written + bytes <= limit {
-            return Ok(());
+    /// A disk that is full before the quota is reached counts as one that has reached it.
+    fn after(&mut self, error: &WriteError) -> Result<Attempt, Refusal> {
+        self.telemetry.failed_writes.inc();
+        if !error.is_of_full_disk() || self.config.when_full == WhenFull::Stop {
+            return Err(refusal(error));
         }
-        folder.look();
-        while folder.bytes() + written + bytes > limit {
+        match self.drop_oldest()? {
+            Dropped::File { .. } => Ok(Attempt::Again),
+            Dropped::InUse | Dropped::Nothing => Err(refusal(error)),
+        }
+    }
+
+    fn make_room(&mut self, bytes: u64) -> Result<Attempt, Refusal> {
+        let limit = self.config.max_total_bytes;
+        if self.total_bytes() + bytes <= limit {
+            return Ok(Attempt::Done);
+        }
+        if let Some(folder) = &mut self.folder {
+            folder.look();
+        }
+        while self.total_bytes() + bytes > limit {
             if self.config.when_full == WhenFull::Stop {
                 let reason = format!("the files have {limit} bytes, which is all they may have");
                 return Err(Refusal::retry(reason));
             }
-            match folder.drop_oldest() {
-                Ok(true) => self.telemetry.dropped_files.inc(),
-                Ok(false) => {
+            match self.drop_oldest()? {
+                Dropped::File { .. } => {}
+                Dropped::InUse => {
+                    let reason = "all files are being uploaded, and none can be dropped";
+                    return Err(Refusal::retry(reason));
+                }
+                Dropped::Nothing if self.has_batches() => {
+                    self.rotate();
+                    return Ok(Attempt::Again);
+                }
+                Dropped::Nothing => {
                     let reason =
                         format!("a batch of {bytes} bytes does not fit into `max_total_bytes`");
                     return Err(Refusal::permanent(reason));
                 }
-                Err(error) => {
-                    return Err(Refusal::retry(format!("failed to drop a file: {error}")));
-                }
             }
         }
-        Ok(())
+        Ok(Attempt::Done)
     }
 
-    /// A disk that is full before the quota is reached counts as one that has reached it.
-    fn make_room_on_disk(&mut self, error: &WriteError) {
-        let (true, Some(folder)) = (error.is_full_disk(), &mut self.folder) else {
-            return;
+    fn drop_oldest(&mut self) -> Result<Dropped, Refusal> {
+        let Some(folder) = &mut self.folder else {
+            return Ok(Dropped::Nothing);
         };
-        if self.config.when_full == WhenFull::DropOldest && matches!(folder.drop_oldest(), Ok(true))
-        {
+        let dropped = folder
+            .drop_oldest()
+            .map_err(|error| Refusal::retry(format!("failed to drop a file: {error}")))?;
+        if let Dropped::File { samples } = dropped {
             self.telemetry.dropped_files.inc();
+            self.telemetry.dropped_samples.inc_by(samples);
         }
+        Ok(dropped)
+    }
+
+    fn has_batches(&self) -> bool {
+        let recording = self.recording.as_ref();
+        recording.is_some_and(|recording| recording.batches() > 0)
     }
 
     fn rotate_if_complete(&mut self) {
@@ -252,19 +294,24 @@ impl Recorder {
             return;
         };
         let path: PathBuf = recording.path().to_owned();
+        let samples = recording.samples();
         if recording.batches() > 0 {
             self.telemetry.complete_files.inc();
         }
         drop(recording);
-        folder.add(&path);
+        folder.add(&path, Some(samples));
         self.tell_bytes();
     }
 
-    fn tell_bytes(&self) {
+    fn total_bytes(&self) -> u64 {
         let written = self.recording.as_ref().map_or(0, Recording::len);
         let complete = self.folder.as_ref().map_or(0, Folder::bytes);
+        written + complete
+    }
+
+    fn tell_bytes(&self) {
         #[expect(clippy::cast_precision_loss, reason = "disks are far below 2^52 bytes")]
-        self.telemetry.bytes.set((written + complete) as f64);
+        self.telemetry.bytes.set(self.total_bytes() as f64);
     }
 }
 
@@ -287,6 +334,10 @@ impl Telemetry {
             written_bytes: counter("written_bytes", "Bytes that were written, not compressed."),
             complete_files: counter("complete_files", "Files that were completed."),
             dropped_files: counter("dropped_files", "Old files that were dropped for new ones."),
+            dropped_samples: counter(
+                "dropped_profile_samples",
+                "Samples in dropped files that nobody had delivered.",
+            ),
             failed_writes: counter("failed_writes", "Tries to write that failed."),
             bytes: context.meter.gauge(
                 "otelcol_exporter_padata_bytes",

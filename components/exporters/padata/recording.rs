@@ -4,12 +4,13 @@
 //! reader that trusts the number sees whole batches, whenever the power goes.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use profcol_component::files;
 use profcol_parca::ipc::NotEncoded;
 use profcol_parca::padata::{COUNT_AT, MAX_BATCHES, TooLong, header, push_frame};
 use profcol_parca::v1::{encode_samples, encode_stacks};
@@ -28,6 +29,7 @@ pub struct Recording {
     path: PathBuf,
     begun: Instant,
     batches: u16,
+    samples: u64,
     bytes: u64,
     stacks: HashSet<StackId>,
 }
@@ -47,14 +49,21 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    pub fn is_full_disk(&self) -> bool {
-        matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::StorageFull)
+    pub fn is_of_full_disk(&self) -> bool {
+        let is_full = |error: &io::Error| {
+            matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            )
+        };
+        matches!(self, Self::Io { error, .. } if is_full(error))
     }
 }
 
 /// A batch as it will stand in the file.
 pub struct Encoded {
     bytes: Vec<u8>,
+    samples: u64,
     stacks: Vec<StackId>,
 }
 
@@ -78,6 +87,7 @@ impl Recording {
             path,
             begun: Instant::now(),
             batches: 0,
+            samples: 0,
             bytes: header().len() as u64,
             stacks: HashSet::new(),
         })
@@ -93,6 +103,10 @@ impl Recording {
 
     pub fn batches(&self) -> u16 {
         self.batches
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.samples
     }
 
     /// False where somebody took the file away, or the folder with it.
@@ -143,8 +157,14 @@ impl Recording {
         }
         Ok(Some(Encoded {
             bytes,
+            samples: model.sample_count() as u64,
             stacks: added.into_iter().map(|(id, _)| id).collect(),
         }))
+    }
+
+    /// Gives back the room of a batch that could not be written.
+    pub fn cut(&self) -> io::Result<()> {
+        self.file.set_len(self.bytes)
     }
 
     /// Writes a batch and waits until it is on the disk. What fails is not in the file.
@@ -167,6 +187,7 @@ impl Recording {
             .and_then(|()| self.file.sync_data())
             .map_err(failed("write"))?;
         self.batches = batches;
+        self.samples += batch.samples;
         self.bytes += batch.len();
         if self.stacks.len() + batch.stacks.len() > MOST_STACKS {
             self.stacks.clear();
@@ -180,12 +201,11 @@ impl Recording {
 fn create(path: &Path) -> io::Result<File> {
     let unfinished = path.with_extension(UNFINISHED);
     let created = (|| {
-        let file = OpenOptions::new()
+        let file = files::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(true)
-            .mode(0o660)
             .open(&unfinished)?;
         file.lock()?;
         file.write_all_at(&header(), 0)?;

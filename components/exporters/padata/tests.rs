@@ -1,8 +1,12 @@
-//! Names of files.
+//! Names of files, and which of them go.
 
-use std::fs;
+use std::fs::{self, File};
 
+use profcol_component::testkit::{batch, context, load};
+
+use super::folder::{Dropped, Folder};
 use super::recording::free_name;
+use super::*;
 
 #[test]
 fn no_name_is_taken_twice_whatever_the_clock_says() {
@@ -30,4 +34,120 @@ fn no_name_is_taken_twice_whatever_the_clock_says() {
         .collect();
     let crowd: Vec<&str> = crowd.iter().map(String::as_str).collect();
     check(&crowd, 0, 1500);
+}
+
+const NOTHING_COUNTED: Dropped = Dropped::File { samples: 0 };
+
+#[test]
+fn the_oldest_file_goes_that_nobody_delivers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["1-1.padata.zst", "2-1.padata.zst", "3-1.padata.zst"] {
+        fs::write(path(name), "nothing that could be counted").unwrap();
+    }
+    let mut opened = Folder::open(folder.path(), 1).unwrap();
+    let uploader = File::open(path("1-1.padata.zst")).unwrap();
+    uploader.lock().unwrap();
+    fs::remove_file(path("2-1.padata.zst")).unwrap();
+    assert_eq!(opened.drop_oldest().unwrap(), NOTHING_COUNTED);
+    assert!(path("1-1.padata.zst").exists() && !path("3-1.padata.zst").exists());
+    assert_eq!(opened.drop_oldest().unwrap(), Dropped::InUse);
+    drop(uploader);
+    assert_eq!(opened.drop_oldest().unwrap(), NOTHING_COUNTED);
+    assert_eq!(opened.drop_oldest().unwrap(), Dropped::Nothing);
+}
+
+#[test]
+fn a_folder_is_ours_as_long_as_our_lock_is_in_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("recordings");
+    let folder = Folder::open(&path, 1).unwrap();
+    assert!(folder.is_ours());
+    fs::remove_dir_all(&path).unwrap();
+    assert!(!folder.is_ours());
+    let other = Folder::open(&path, 1).unwrap();
+    assert!(other.is_ours() && !folder.is_ours());
+}
+
+/// Records a file for each of the numbers of samples, and stops.
+async fn record(folder: &Path, options: &str, samples: &[usize]) -> u64 {
+    let options = format!("{{storage_path: \"{}\", {options}}}", folder.display());
+    let context = context("padata");
+    let exporter = Padata::build(&load(&options).unwrap(), &context).unwrap();
+    exporter.start().await.unwrap();
+    for &samples in samples {
+        exporter.export(&batch(samples)).await.unwrap();
+    }
+    let name = "otelcol_exporter_padata_dropped_profile_samples";
+    let dropped = context.meter.counter(name, "", &[("exporter", "padata")]);
+    dropped.get()
+}
+
+/// The bytes of a file with one batch, before it is compressed.
+async fn bytes_of_file(options: &str, samples: usize) -> u64 {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), options, &[samples]).await;
+    let [file] = recordings(folder.path()).try_into().unwrap();
+    fs::metadata(file).unwrap().len()
+}
+
+#[tokio::test]
+async fn what_is_dropped_is_counted_in_samples_whoever_recorded_it() {
+    for schema in ["v1", "v2"] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("schema: {schema}, max_file_bytes: 1");
+        let dropped = record(folder.path(), &options, &[30, 40]).await;
+        assert_eq!(dropped, 0, "{schema}");
+        // There is room for one file and a half: those of the earlier run go, and then some of this one.
+        let room = bytes_of_file(&options, 100).await * 3 / 2;
+        let bounded = format!("{options}, max_total_bytes: {room}");
+        let dropped = record(folder.path(), &bounded, &[100; 20]).await;
+        let kept = kept_samples(folder.path());
+        assert!(dropped > 70, "{dropped} at {schema}");
+        assert_eq!(dropped + kept, 30 + 40 + 20 * 100, "{schema}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_delivered_before_its_file_is_dropped_is_not_counted() {
+    let check = async |note: &str, expected: u64| {
+        let folder = tempfile::tempdir().unwrap();
+        record(folder.path(), "", &[30, 40, 50]).await;
+        // A start completes the file.
+        let opened = Folder::open(folder.path(), 1).unwrap();
+        drop(opened);
+        let [name] = recordings(folder.path()).try_into().unwrap();
+        fs::write(profcol_parca::padata::note_of(&name), note).unwrap();
+        let mut opened = Folder::open(folder.path(), 1).unwrap();
+        let dropped = Dropped::File { samples: expected };
+        assert_eq!(opened.drop_oldest().unwrap(), dropped, "{note:?}");
+    };
+    check("", 120).await;
+    check("0\n", 120).await;
+    check("1\n", 90).await;
+    check("2\nrefused 0\n", 50).await;
+    check("complete\n", 0).await;
+}
+
+fn recordings(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_recording =
+        |path: &PathBuf| !path.file_name().unwrap().to_string_lossy().starts_with('.');
+    paths.filter(is_recording).collect()
+}
+
+/// The rows of all recordings of a folder.
+fn kept_samples(folder: &Path) -> u64 {
+    let rows = |path: PathBuf| {
+        let file = File::open(&path).unwrap();
+        let mut reader = profcol_parca::padata::Reader::of_file(&path, file, 1 << 20).unwrap();
+        let batches = std::iter::from_fn(|| reader.next_batch().unwrap());
+        let rows = batches.map(|batch| {
+            let rows = profcol_parca::ipc::read(&batch.samples, 1 << 20).unwrap();
+            rows.unwrap().num_rows() as u64
+        });
+        rows.sum::<u64>()
+    };
+    recordings(folder).into_iter().map(rows).sum()
 }

@@ -12,6 +12,8 @@ mod debuginfo;
 mod dialogue;
 mod messages;
 mod suspects;
+#[cfg(test)]
+mod tests;
 mod token;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +21,8 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, IntCounter, Refusal,
-    RunError, Stability, StartError, Stop,
+    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
+    Factory, IntCounter, Refusal, RunError, Stability, StartError, Stop,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
@@ -51,12 +53,13 @@ pub struct Parca {
     suspects: Suspects,
     /// The server has taken lines without columns, and not those with them.
     is_old: AtomicBool,
+    status: ComponentStatus,
     telemetry: Telemetry,
 }
 
 struct Telemetry {
-    fatal_records: IntCounter,
-    given_up_batches: IntCounter,
+    fatal_samples: IntCounter,
+    given_up_samples: IntCounter,
 }
 
 /// A message of up to this size takes seconds only where the server is busy, and is not cut for it.
@@ -72,10 +75,28 @@ impl Factory for Parca {
     type Config = ParcaConfig;
     type Component = dyn Exporter;
 
+    fn capabilities(config: &ParcaConfig) -> Capabilities {
+        let mut needed = Capabilities::to_connect(&config.client.endpoint);
+        if config.debuginfo.upload {
+            // Debug files are looked for below the root of their process.
+            needed |= Capabilities::SYS_PTRACE;
+        }
+        if !config.debuginfo.state_directory.is_empty() {
+            needed |= Capabilities::DAC_OVERRIDE;
+        }
+        needed
+    }
+
     fn build(
         config: &ParcaConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Exporter>, BuildError> {
+        Ok(Box::new(Parca::new(config, context)?))
+    }
+}
+
+impl Parca {
+    fn new(config: &ParcaConfig, context: &BuildContext) -> Result<Self, BuildError> {
         let token = if !config.bearer_token_file.is_empty() {
             Some(Token::File(config.bearer_token_file.clone()))
         } else if !config.bearer_token.is_empty() {
@@ -87,7 +108,7 @@ impl Factory for Parca {
             Some(token) => Some(Arc::new(token) as Arc<dyn ClientAuth>),
             None => client_auth(config.client.auth.as_ref(), context)?,
         };
-        Ok(Box::new(Parca {
+        Ok(Self {
             id: context.id.clone(),
             rules: Arc::new(config.label_rules()),
             auth,
@@ -97,9 +118,10 @@ impl Factory for Parca {
             choice: Choice::new(config.schema),
             suspects: Suspects::default(),
             is_old: AtomicBool::new(false),
+            status: context.status.clone(),
             telemetry: Telemetry::new(context),
             config: config.clone(),
-        }))
+        })
     }
 }
 
@@ -129,24 +151,41 @@ impl Exporter for Parca {
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let delivered = self.deliver(&batch.profiles).await;
+        match &delivered {
+            Ok(()) => self.status.set(profcol_component::Status::Ok),
+            // Its pieces follow.
+            Err(Refusal::TooLarge { .. }) => {}
+            Err(refusal) => {
+                let reason = refusal.to_string();
+                let state = profcol_component::Status::RecoverableError(reason);
+                self.status.set(state);
+            }
+        }
+        delivered.map(|()| Delivered::default())
+    }
+}
+
+impl Parca {
+    async fn deliver(&self, profiles: &Profiles) -> Result<(), Refusal> {
         let client = self
             .client
             .get()
             .ok_or_else(|| Refusal::retry("not started yet"))?;
-        if batch.profiles.is_empty() {
-            return Ok(Delivered::default());
+        if profiles.is_empty() {
+            return Ok(());
         }
         let candidates = self.choice.candidates();
         let is_open = candidates.len() > 1;
         let mut not_known = None;
         for schema in candidates {
-            match self.deliver(client, &batch.profiles, schema).await {
+            match self.deliver_in(schema, client, profiles).await {
                 Ok(()) => {
                     self.choice.took(schema);
                     if let Some(debuginfo) = &self.debuginfo {
-                        debuginfo.seen(&batch.profiles);
+                        debuginfo.seen(profiles);
                     }
-                    return Ok(Delivered::default());
+                    return Ok(());
                 }
                 Err(Failure::Refused { status, .. })
                     if is_open && status.code == Code::Unimplemented =>
@@ -154,16 +193,14 @@ impl Exporter for Parca {
                     self.choice.not_known(schema, &status);
                     not_known = Some(status);
                 }
-                Err(failure) => return Err(self.refused(&batch.profiles, failure)),
+                Err(failure) => return Err(self.refused(profiles, failure)),
             }
         }
         let status = not_known.map_or_else(String::new, |status| status.to_string());
         let reason = format!("the server takes profiles in none of the three schemas: {status}");
         Err(Refusal::permanent(reason))
     }
-}
 
-impl Parca {
     /// One on which nothing is compressed.
     fn own_client(&self) -> Result<GrpcClient, RunError> {
         let settings = GrpcClientSettings {
@@ -174,11 +211,11 @@ impl Parca {
             .map_err(|error| RunError(not_started(&self.id, error).0))
     }
 
-    async fn deliver(
+    async fn deliver_in(
         &self,
+        schema: Schema,
         client: &GrpcClient,
         profiles: &Profiles,
-        schema: Schema,
     ) -> Result<(), Failure> {
         let mut wording = Wording {
             rules: Arc::clone(&self.rules),
@@ -240,16 +277,17 @@ impl Parca {
     }
 
     fn refused(&self, profiles: &Profiles, failure: Failure) -> Refusal {
+        let samples = profiles.sample_count() as u64;
         match failure {
             Failure::TooLong { refusal, bytes } => in_pieces(refusal, bytes, profiles),
             Failure::Unsaid(error) => {
                 if matches!(error, Unsaid::Record(NotEncoded::Fatal(_))) {
-                    self.telemetry.fatal_records.inc();
+                    self.telemetry.fatal_samples.inc_by(samples);
                 }
                 Refusal::permanent(error.to_string())
             }
             Failure::GivenUp { status } => {
-                self.telemetry.given_up_batches.inc();
+                self.telemetry.given_up_samples.inc_by(samples);
                 Refusal::permanent(format!(
                     "each time this batch was sent alone the connection ended, and the server may \
                      have died of it: {status}"
@@ -320,13 +358,13 @@ impl Telemetry {
             context.meter.counter(&name, help, &labels)
         };
         Self {
-            fatal_records: counter(
-                "fatal_records",
-                "Records that were not sent, since the server would have died of them.",
+            fatal_samples: counter(
+                "fatal_profile_samples",
+                "Samples that were not sent, since the server would have died of their record.",
             ),
-            given_up_batches: counter(
-                "given_up_batches",
-                "Batches under which connections ended again and again.",
+            given_up_samples: counter(
+                "given_up_profile_samples",
+                "Samples of batches under which connections ended again and again.",
             ),
         }
     }

@@ -33,13 +33,19 @@ pub struct PprofFileConfig {
     pub retention: Present<Retention>,
 }
 
-/// Which attributes become labels, by key; `"*"` stands for all.
+/// Which attributes become labels, by key; `"*"` stands for all but those in `exclude`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct Labels {
+    /// Attributes of resources: of processes, containers, hosts.
     pub resource: Vec<String>,
+    /// Attributes of profiles.
     pub profile: Vec<String>,
+    /// Attributes of samples: of threads, CPUs.
     pub sample: Vec<String>,
+    /// What `"*"` leaves out: by default what other labels, mappings or frames say too. A key that is listed by
+    /// name in `resource`, `profile` or `sample` stays.
+    pub exclude: Vec<String>,
     /// Write the links of samples as the labels `trace_id` and `span_id`.
     pub links: bool,
 }
@@ -58,6 +64,38 @@ pub struct Retention {
 
 pub(super) const DEFAULT_FILE_NAME: &str = "{type}-{group}-{time}-{sequence}.pb.gz";
 const ALL: &str = "*";
+/// Said by other labels, by mappings or by frames, too.
+const REPEATED: &[&str] = &[
+    // By `process.pid`.
+    "process.creation.time",
+    "process.parent_pid",
+    "process.vpid",
+    // By `process.executable.name` and the mappings.
+    "process.executable.build_id.gnu",
+    "process.executable.build_id.go",
+    "process.executable.build_id.htlhash",
+    "process.executable.compiler",
+    "process.executable.path",
+    "process.executable.static",
+    "process.executable.stripped",
+    // By the names of the container, the pod and the unit.
+    "container.image.id",
+    "container.image.repo_digests",
+    "container.runtime.name",
+    "k8s.pod.start_time",
+    "k8s.pod.uid",
+    "process.linux.cgroup",
+    "systemd.invocation_id",
+    "systemd.slice",
+    "systemd.unit_description",
+    "systemd.user_slice",
+    // By `process.owner` and `host.name`.
+    "host.id",
+    "systemd.machine_id",
+    "systemd.owner_uid",
+    // By the last frame.
+    "profcol.stack.end_reason",
+];
 /// The largest file that can be built in one piece.
 const MAX_BUFFERED_MIB: usize = 1024;
 
@@ -85,6 +123,7 @@ impl Default for Labels {
             resource: all(),
             profile: all(),
             sample: all(),
+            exclude: REPEATED.iter().map(|&key| key.to_owned()).collect(),
             links: true,
         }
     }
@@ -93,19 +132,20 @@ impl Default for Labels {
 impl Labels {
     pub(super) fn selection(&self) -> LabelSelection {
         LabelSelection {
-            resource: keys(&self.resource),
-            profile: keys(&self.profile),
-            sample: keys(&self.sample),
+            resource: self.keys(&self.resource),
+            profile: self.keys(&self.profile),
+            sample: self.keys(&self.sample),
             links: self.links,
         }
     }
-}
 
-fn keys(list: &[String]) -> Keys {
-    if list.iter().any(|key| key == ALL) {
-        return Keys::All;
+    fn keys(&self, list: &[String]) -> Keys {
+        if list.iter().any(|key| key == ALL) {
+            let excluded = self.exclude.iter().filter(|key| !list.contains(key));
+            return Keys::AllBut(excluded.cloned().collect());
+        }
+        Keys::Only(list.iter().cloned().collect())
     }
-    Keys::Only(list.iter().cloned().collect())
 }
 
 // === validation ===

@@ -3,12 +3,15 @@
 //! A file is written under a hidden name, forced to the disk and only then given its name, so that
 //! whoever sees it sees all of it, after a power cut too. What a crash left behind is removed at
 //! start. The directory is locked, because removing leftovers and old files is only right while
-//! nobody else writes there.
+//! nobody else writes there. It is made again where others removed it or moved it away.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use profcol_component::files;
 
 use super::config::Retention;
 use super::held::Finished;
@@ -20,7 +23,8 @@ pub(super) struct Directory {
     retention: Option<Rules>,
     /// The number of the next file.
     sequence: u64,
-    lock: Option<File>,
+    /// The directory itself, locked where its file system can. `None` before it is opened.
+    opened: Option<File>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,15 +66,15 @@ impl Directory {
             template,
             retention: retention.map(Rules::new),
             sequence: 1,
-            lock: None,
+            opened: None,
         }
     }
 
     /// Creates and locks the directory, removes what a crash left behind, and goes on counting
     /// where the files end.
     pub(super) fn open(&mut self) -> Result<(), DirectoryError> {
-        fs::create_dir_all(&self.path).map_err(|error| self.failed("create", error))?;
-        self.lock = self.try_lock()?;
+        files::create_folders(&self.path).map_err(|error| self.failed("create", error))?;
+        let opened = self.try_lock()?;
         let read = |error| self.failed("read", error);
         let mut last = 0;
         for entry in fs::read_dir(&self.path).map_err(read)? {
@@ -85,17 +89,23 @@ impl Directory {
                 last = last.max(sequence);
             }
         }
-        self.sequence = last + 1;
-        self.probe()
+        self.sequence = self.sequence.max(last + 1);
+        self.probe()?;
+        self.opened = Some(opened);
+        Ok(())
     }
 
     /// Lets others use it.
     pub(super) fn close(&mut self) {
-        self.lock = None;
+        self.opened = None;
     }
 
     /// Writes a file: all of it or nothing. Its name is safe after the next [`sync`](Self::sync).
     pub(super) fn write(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
+        if !self.is_there() {
+            self.open()?;
+            tracing::warn!(path = %self.path.display(), "The directory was removed or moved away. Made it again.");
+        }
         let (path, temporary) = self.free_name(file)?;
         let written = write_and_sync(&temporary, &file.bytes)
             .map_err(|error| failed("write", &temporary, error))
@@ -116,14 +126,14 @@ impl Directory {
         synced.map_err(|error| self.failed("force to the disk the directory", error))
     }
 
-    /// Removes what is too old or too much; returns how many files. Failure is not worth losing
-    /// data for.
-    pub(super) fn prune(&self) -> u64 {
+    /// Removes what is too old or too much, or would be with the file that comes next; returns how many
+    /// files. Failure is not worth losing data for.
+    pub(super) fn prune(&self, next: Option<&Finished>) -> u64 {
         let Some(rules) = self.retention else {
             return 0;
         };
         match self.kept() {
-            Ok(kept) => rules.prune(&kept),
+            Ok(kept) => rules.prune(&kept, next),
             Err(error) => {
                 tracing::warn!(%error, "Failed to look for old files.");
                 0
@@ -131,15 +141,30 @@ impl Directory {
         }
     }
 
-    fn try_lock(&self) -> Result<Option<File>, DirectoryError> {
+    /// False where another directory, or none, stands at the path of the one that was opened.
+    fn is_there(&self) -> bool {
+        let Some(opened) = &self.opened else {
+            return false;
+        };
+        match (fs::metadata(&self.path), opened.metadata()) {
+            (Ok(found), Ok(opened)) => (found.dev(), found.ino()) == (opened.dev(), opened.ino()),
+            (Err(error), _) => !matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ),
+            (Ok(_), Err(_)) => true,
+        }
+    }
+
+    fn try_lock(&self) -> Result<File, DirectoryError> {
         let directory = File::open(&self.path).map_err(|error| self.failed("open", error))?;
         match directory.try_lock() {
-            Ok(()) => Ok(Some(directory)),
+            Ok(()) => Ok(directory),
             Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse(self.path.clone())),
             Err(TryLockError::Error(error)) => {
                 // Some network file systems have no locks.
                 tracing::warn!(path = %self.path.display(), %error, "The directory cannot be locked. Nobody else may write there.");
-                Ok(None)
+                Ok(directory)
             }
         }
     }
@@ -209,9 +234,10 @@ impl Rules {
         }
     }
 
-    fn prune(self, kept: &[Kept]) -> u64 {
-        let mut files = kept.len();
+    fn prune(self, kept: &[Kept], next: Option<&Finished>) -> u64 {
+        let mut files = kept.len() + usize::from(next.is_some());
         let mut bytes: u64 = kept.iter().map(|file| file.bytes).sum();
+        bytes += next.map_or(0, |next| next.bytes.len() as u64);
         let mut removed = 0;
         let Some((_newest, older)) = kept.split_last() else {
             return 0;
@@ -239,6 +265,12 @@ impl Rules {
     }
 }
 
+impl DirectoryError {
+    pub(super) fn is_of_full_disk(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+}
+
 pub(super) fn remove_if_there(path: &Path) {
     if let Err(error) = fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
@@ -256,7 +288,7 @@ fn write_and_sync(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Never follows a link that somebody has put there.
 fn create(path: &Path) -> io::Result<File> {
     remove_if_there(path);
-    OpenOptions::new().write(true).create_new(true).open(path)
+    files::options().write(true).create_new(true).open(path)
 }
 
 fn is_full(error: &io::Error) -> bool {

@@ -1,10 +1,14 @@
 //! Profiles that wait to be written, added up per file.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
-use profcol_profile::pprof::{Builder, LabelSelection, ProfileSet, Refused, gzip, sets};
-use profcol_profile::{Model, ResourceProfiles, Value};
+use profcol_component::{CodeFrame, LateName, LateNames, Naming};
+use profcol_profile::pprof::{
+    Builder, LabelSelection, Options, ProfileSet, Refused, UnnamedLocation, gzip, sets,
+};
+use profcol_profile::{Dictionary, LocationIdx, Model, ResourceProfiles, Value};
 use tokio::time::Instant;
 
 use super::name::Parts;
@@ -44,6 +48,8 @@ enum Group {
 
 struct Open {
     builder: Builder,
+    /// Locations whose names are asked for when the file is made.
+    unnamed: HashMap<UnnamedLocation, LateName>,
     began: Timestamp,
     samples: u64,
     size: usize,
@@ -74,13 +80,20 @@ struct Plan<'a> {
 
 /// What an open file takes beside what it holds.
 const BYTES_PER_FILE: usize = 1024 + size_of::<Open>();
+/// What a location without a name takes, with its place in a hash table.
+const BYTES_PER_UNNAMED: usize = size_of::<(UnnamedLocation, LateName)>() * 2;
 /// Sample types may be anything, so somebody could ask for as many files as a batch has profiles.
 const MAX_FILES: usize = 4096;
 
 impl Held {
     /// Adds a batch; returns how many of its samples had to go to the group of all others. Where
     /// there would be too many files nothing is added.
-    pub(super) fn add(&mut self, model: &Model, grouping: &Grouping) -> Result<u64, AddError> {
+    pub(super) fn add(
+        &mut self,
+        model: &Model,
+        late_names: &LateNames,
+        grouping: &Grouping,
+    ) -> Result<u64, AddError> {
         let plan = self.plan(model, grouping);
         let keys = plan.sets.iter().map(|(key, _)| key);
         let new_keys: HashSet<&FileKey> =
@@ -97,7 +110,7 @@ impl Held {
             if key.group == Group::Other {
                 others += set.sample_count() as u64;
             }
-            self.add_set(&set, key, grouping)?;
+            self.add_set(&set, &model.dictionary, late_names, key, grouping)?;
         }
         Ok(others)
     }
@@ -129,6 +142,8 @@ impl Held {
     fn add_set(
         &mut self,
         set: &ProfileSet<'_>,
+        dictionary: &Dictionary,
+        late_names: &LateNames,
         key: FileKey,
         grouping: &Grouping,
     ) -> Result<(), Refused> {
@@ -138,9 +153,17 @@ impl Held {
             *bytes += key_size;
             Open::new(grouping.labels.clone())
         });
-        file.builder.add(set)?;
+        let Open {
+            builder, unnamed, ..
+        } = file;
+        let mut note = |location: LocationIdx, id| {
+            if let Some(name) = late_names.find(dictionary, location) {
+                unnamed.insert(id, name);
+            }
+        };
+        builder.add_and_tell(set, &mut note)?;
         file.samples += set.sample_count() as u64;
-        let size = file.builder.heap_size();
+        let size = file.builder.heap_size() + file.unnamed.len() * BYTES_PER_UNNAMED;
         *bytes = (*bytes + size).saturating_sub(file.size);
         file.size = size;
         self.since.get_or_insert_with(Instant::now);
@@ -156,7 +179,7 @@ impl Held {
         self.since
     }
 
-    /// Makes the files, one at a time.
+    /// Makes the files, one at a time, with the names that have come by now.
     pub(super) fn finish(self) -> impl Iterator<Item = Finished> {
         self.files.into_iter().map(|(key, open)| Finished {
             parts: Parts {
@@ -164,8 +187,8 @@ impl Held {
                 group: key.group.text(),
                 time: open.began,
             },
-            bytes: gzip(&open.builder.finish()),
             samples: open.samples,
+            bytes: gzip(&open.finish()),
         })
     }
 }
@@ -173,11 +196,29 @@ impl Held {
 impl Open {
     fn new(labels: LabelSelection) -> Self {
         Self {
-            builder: Builder::new(labels),
+            builder: Builder::new(Options {
+                labels,
+                period_values: true,
+            }),
+            unnamed: HashMap::new(),
             began: Timestamp::now(),
             samples: 0,
             size: 0,
         }
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let mut named: HashMap<UnnamedLocation, Arc<[CodeFrame]>> = HashMap::new();
+        for (id, name) in self.unnamed {
+            if let Naming::Named(frames) = name.get() {
+                named.insert(id, frames);
+            }
+        }
+        if !named.is_empty() {
+            self.builder
+                .set_lines(|id| Some(named.get(&id)?.iter().map(CodeFrame::line)));
+        }
+        self.builder.finish()
     }
 }
 

@@ -11,6 +11,8 @@
 //! All work on profiles and files happens on threads for blocking work. Whoever writes holds the
 //! lock of the outbox until it is done, even if nobody waits for it any more, so that the end of
 //! the last write is the end of all.
+//!
+//! Names of code that come after their batch are asked for when a file is made.
 
 mod config;
 mod directory;
@@ -28,8 +30,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, ComponentStatus, Delivered, Delivery, Exporter, Factory,
-    Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
+    Factory, LateNames, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::{Mutex, Notify, Semaphore};
@@ -81,6 +83,12 @@ struct Failure {
     retry_at: Instant,
 }
 
+/// What of a batch goes into files.
+struct Input {
+    profiles: Profiles,
+    late_names: LateNames,
+}
+
 enum Offer {
     Taken,
     /// There is no room before something has been written, for the next time after `writes`.
@@ -94,6 +102,10 @@ impl Factory for PprofFile {
     const STABILITY: Stability = Stability::Alpha;
     type Config = PprofFileConfig;
     type Component = dyn Exporter;
+
+    fn capabilities(_: &PprofFileConfig) -> Capabilities {
+        Capabilities::DAC_OVERRIDE
+    }
 
     fn build(
         config: &PprofFileConfig,
@@ -133,12 +145,12 @@ impl PprofFile {
         })
     }
 
-    async fn offer(&self, profiles: &Profiles) -> Result<Offer, Refusal> {
-        let (shared, profiles) = (Arc::clone(&self.shared), profiles.clone());
+    async fn offer(&self, batch: &Batch) -> Result<Offer, Refusal> {
+        let (shared, input) = (Arc::clone(&self.shared), Input::of(batch));
         let adder = Arc::clone(&shared.adders).acquire_owned().await;
         let adding = spawn_blocking(move || {
             let _adder = adder;
-            shared.offer(&profiles)
+            shared.offer(&input)
         });
         adding.await.map_err(|error| broken(&error))?
     }
@@ -156,10 +168,10 @@ impl PprofFile {
         writing.await.map_err(|error| broken(&error))
     }
 
-    async fn write_through(&self, profiles: &Profiles) -> Result<Delivered, Refusal> {
+    async fn write_through(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
-        let (shared, profiles) = (Arc::clone(&self.shared), profiles.clone());
-        let writing = spawn_blocking(move || shared.write_through(&profiles, &mut outbox));
+        let (shared, input) = (Arc::clone(&self.shared), Input::of(batch));
+        let writing = spawn_blocking(move || shared.write_through(&input, &mut outbox));
         writing.await.map_err(|error| broken(&error))?
     }
 
@@ -203,11 +215,11 @@ impl Exporter for PprofFile {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         if self.shared.interval.is_zero() {
-            return self.write_through(&batch.profiles).await;
+            return self.write_through(batch).await;
         }
-        if let Offer::Full { writes } = self.offer(&batch.profiles).await? {
+        if let Offer::Full { writes } = self.offer(batch).await? {
             self.make_room(writes).await?;
-            if let Offer::Full { .. } = self.offer(&batch.profiles).await? {
+            if let Offer::Full { .. } = self.offer(batch).await? {
                 let reason = "profiles come faster than they can be written to files";
                 return Err(Refusal::retry(reason));
             }
@@ -228,10 +240,25 @@ impl Exporter for PprofFile {
     }
 }
 
+// === impl Input ===
+
+impl Input {
+    fn of(batch: &Batch) -> Self {
+        Self {
+            profiles: batch.profiles.clone(),
+            late_names: batch.late_names.clone(),
+        }
+    }
+}
+
 // === impl Shared ===
 
 impl Shared {
-    fn offer(&self, profiles: &Profiles) -> Result<Offer, Refusal> {
+    fn offer(&self, input: &Input) -> Result<Offer, Refusal> {
+        let Input {
+            profiles,
+            late_names,
+        } = input;
         // Decoding needs no lock.
         let model = profiles.model();
         let mut state = self.state.blocking_lock();
@@ -239,7 +266,7 @@ impl Shared {
         if state.is_full(self.limit) {
             return state.refuse_or_wait(self.limit);
         }
-        let others = match state.held.add(model, &self.grouping) {
+        let others = match state.held.add(model, late_names, &self.grouping) {
             Ok(others) => others,
             Err(AddError::TooManyFiles) if state.held.since().is_some() => {
                 return state.refuse_or_wait(self.limit);
@@ -254,13 +281,13 @@ impl Shared {
         Ok(Offer::Taken)
     }
 
-    fn write_through(
-        &self,
-        profiles: &Profiles,
-        outbox: &mut Outbox,
-    ) -> Result<Delivered, Refusal> {
+    fn write_through(&self, input: &Input, outbox: &mut Outbox) -> Result<Delivered, Refusal> {
+        let Input {
+            profiles,
+            late_names,
+        } = input;
         let mut held = Held::default();
-        let others = held.add(profiles.model(), &self.grouping);
+        let others = held.add(profiles.model(), late_names, &self.grouping);
         let others = others.map_err(|error| refusal_of_add(&error, profiles))?;
         let written = outbox.write_all(held.finish());
         self.note(&mut self.state.blocking_lock(), &written);

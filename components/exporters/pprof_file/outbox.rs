@@ -29,11 +29,13 @@ impl Outbox {
         }
     }
 
-    /// Writes what waits and then `files`; what cannot be written waits for the next time.
+    /// Writes what waits and then `files`; what cannot be written waits for the next time. Old files
+    /// go first: they may be what fills the disk.
     pub(super) fn write(
         &mut self,
         files: impl Iterator<Item = Finished>,
     ) -> Result<(), DirectoryError> {
+        self.prune();
         let mut written = self.write_waiting();
         for file in files {
             self.waiting.push_back(file);
@@ -51,9 +53,9 @@ impl Outbox {
         &mut self,
         files: impl Iterator<Item = Finished>,
     ) -> Result<(), DirectoryError> {
+        self.prune_if_due();
         let mut written = Vec::new();
         if let Err(error) = self.try_write_all(files, &mut written) {
-            self.telemetry.failed_writes.inc();
             // They are sent again as a whole.
             written.iter().for_each(|(path, _)| remove_if_there(path));
             return Err(error);
@@ -61,10 +63,7 @@ impl Outbox {
         for (_, bytes) in written {
             self.telemetry.wrote(bytes);
         }
-        let pruned = self.pruned;
-        if pruned.is_none_or(|pruned| pruned.elapsed() >= PRUNE_INTERVAL) {
-            self.prune();
-        }
+        self.prune_if_due();
         Ok(())
     }
 
@@ -74,15 +73,46 @@ impl Outbox {
         written: &mut Vec<(PathBuf, usize)>,
     ) -> Result<(), DirectoryError> {
         for file in files {
-            let path = self.directory.write(&file)?;
+            let path = self.write_file(&file)?;
             written.push((path, file.bytes.len()));
         }
         self.directory.sync()
     }
 
     pub(super) fn prune(&mut self) {
-        self.telemetry.removed_files.inc_by(self.directory.prune());
+        self.prune_for(None);
+    }
+
+    fn prune_if_due(&mut self) {
+        let pruned = self.pruned;
+        if pruned.is_none_or(|pruned| pruned.elapsed() >= PRUNE_INTERVAL) {
+            self.prune();
+        }
+    }
+
+    /// Returns how many files were removed.
+    fn prune_for(&mut self, next: Option<&Finished>) -> u64 {
+        let removed = self.directory.prune(next);
+        self.telemetry.removed_files.inc_by(removed);
         self.pruned = Some(Instant::now());
+        removed
+    }
+
+    /// On a full disk the file takes the place of those that it would make too many.
+    fn write_file(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
+        let error = match self.directory.write(file) {
+            Ok(path) => return Ok(path),
+            Err(error) => error,
+        };
+        self.telemetry.failed_writes.inc();
+        if !error.is_of_full_disk() || self.prune_for(Some(file)) == 0 {
+            return Err(error);
+        }
+        let written = self.directory.write(file);
+        if written.is_err() {
+            self.telemetry.failed_writes.inc();
+        }
+        written
     }
 
     pub(super) fn waiting_bytes(&self) -> usize {
@@ -97,13 +127,12 @@ impl Outbox {
     }
 
     fn write_waiting(&mut self) -> Result<(), DirectoryError> {
-        while let Some(file) = self.waiting.front() {
-            if let Err(error) = self.directory.write(file) {
-                self.telemetry.failed_writes.inc();
+        while let Some(file) = self.waiting.pop_front() {
+            if let Err(error) = self.write_file(&file) {
+                self.waiting.push_front(file);
                 return Err(error);
             }
             self.telemetry.wrote(file.bytes.len());
-            self.waiting.pop_front();
         }
         Ok(())
     }

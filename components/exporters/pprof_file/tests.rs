@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use profcol_component::testkit::{batch, context};
+use profcol_component::testkit::{LateNamer, batch, context};
 use profcol_profile::pprof::{Limits, read};
-use profcol_profile::{KeyValue, Model};
+use profcol_profile::{KeyValue, Model, NamedLine};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 
@@ -176,6 +176,45 @@ async fn one_file_holds_the_sum_of_all_batches() {
     assert!(name.starts_with("samples-all-2"), "{name}");
     assert!(name.ends_with("Z-000001.pb.gz"), "{name}");
     assert_eq!(exporter.count("written_files"), 1);
+}
+
+/// The functions in a file.
+fn functions(directory: &Path) -> Vec<String> {
+    let model = read_file(&directory.join(&names(directory)[0]));
+    let tables = &model.dictionary;
+    let functions = tables.functions.rows()[1..].iter();
+    let mut names: Vec<String> = functions
+        .map(|function| tables.strings.get(function.name).to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_file_has_the_names_that_have_come_when_it_is_written() {
+    for (options, is_named, expected) in [
+        ("", true, &["inner", "late"][..]),
+        ("", false, &[]),
+        ("interval: 0s", true, &["inner", "late"]),
+    ] {
+        let directory = directory();
+        let exporter = Started::at(directory.path(), options).await.unwrap();
+        let namer = LateNamer::new(|_| &["inner", "late"]);
+        let mut batch = batch(3);
+        batch.late_names = namer.names();
+        let no_lines = |_| Some(std::iter::empty::<NamedLine<'_>>());
+        batch.profiles.model_mut().set_lines(no_lines);
+        if is_named && !options.is_empty() {
+            namer.finish();
+        }
+        exporter.export_all([batch.clone(), batch]).await;
+        if is_named {
+            namer.finish();
+        }
+        exporter.stop().await.unwrap();
+        assert_eq!(functions(&exporter.path), expected, "{options}");
+        assert_eq!(totals(&exporter.path).iter().sum::<i64>(), 6);
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -369,7 +408,15 @@ async fn labels_are_those_that_were_chosen() {
         let options = format!("interval: 0s, labels: {{{options}}}");
         let exporter = Started::at(directory.path(), &options).await.unwrap();
         exporter
-            .export_all([of(&[("a", "1"), ("b", "2")], 1)])
+            .export_all([of(
+                &[
+                    ("a", "1"),
+                    ("b", "2"),
+                    ("process.executable.path", "/bin/a"),
+                    ("service.name", "unknown_service:a"),
+                ],
+                1,
+            )])
             .await;
         let [name] = &names(directory.path())[..] else {
             panic!("{:?}", names(directory.path()));
@@ -377,7 +424,9 @@ async fn labels_are_those_that_were_chosen() {
         let model = read_file(&directory.path().join(name));
         let strings = &model.dictionary.strings;
         let attributes = model.dictionary.attributes.rows().iter().skip(1);
-        let mut keys: Vec<&str> = attributes.map(|it| strings.get(it.key)).collect();
+        let keys = attributes.map(|it| strings.get(it.key));
+        // Those of the mapping are no labels.
+        let mut keys: Vec<&str> = keys.filter(|key| !key.starts_with("pprof.")).collect();
         keys.sort_unstable();
         assert_eq!(keys, expected, "{options}");
     };
@@ -386,6 +435,12 @@ async fn labels_are_those_that_were_chosen() {
     check("resource: [b]", &["b"]).await;
     check("resource: []", &[]).await;
     check("sample: []", &["a", "b"]).await;
+    let path = "process.executable.path";
+    check("exclude: []", &["a", "b", path]).await;
+    check("exclude: [a]", &["b", path]).await;
+    check(&format!("resource: ['*', {path}]"), &["a", "b", path]).await;
+    check(&format!("resource: [{path}]"), &[path]).await;
+    check("resource: [a], exclude: [a]", &["a"]).await;
 }
 
 // === retention, restart ===
@@ -515,7 +570,8 @@ async fn a_directory_that_cannot_be_is_told_at_start() {
 
 // === failure ===
 
-/// Takes the directory away, so that nothing can be written, and gives it back.
+/// Takes the directory away and puts a file in its place, so that nothing can be written, and gives it
+/// back.
 struct Outage<'a> {
     path: &'a Path,
     aside: PathBuf,
@@ -525,10 +581,12 @@ impl<'a> Outage<'a> {
     fn of(path: &'a Path) -> Self {
         let aside = path.with_extension("aside");
         fs::rename(path, &aside).unwrap();
+        fs::write(path, "").unwrap();
         Self { path, aside }
     }
 
     fn end(self) {
+        fs::remove_file(self.path).unwrap();
         fs::rename(&self.aside, self.path).unwrap();
     }
 }
@@ -559,7 +617,7 @@ async fn what_cannot_be_written_is_kept_up_to_the_bound_and_written_later() {
     assert!(
         refusal
             .to_string()
-            .starts_with("profiles wait to be written, at most 1 MiB: failed to write ")
+            .starts_with("profiles wait to be written, at most 1 MiB: failed to create ")
     );
     exporter.exporter.write().await;
     assert_eq!(exporter.count("failed_writes"), 2);
@@ -572,6 +630,41 @@ async fn what_cannot_be_written_is_kept_up_to_the_bound_and_written_later() {
     exporter.stop().await.unwrap();
     assert_eq!(totals(&path), [3, 20_000, 1]);
     assert_eq!(exporter.count("lost_profile_samples"), 0);
+}
+
+#[tokio::test]
+async fn a_directory_that_others_removed_or_moved_is_made_again() {
+    let check = async |interval: &str, take_away: fn(&Path)| {
+        let parent = directory();
+        let path = parent.path().join("deep/profiles");
+        let options = format!("interval: {interval}");
+        let exporter = Started::at(&path, &options).await.unwrap();
+        exporter.export(1).await.unwrap();
+        exporter.exporter.write().await;
+        take_away(&path);
+        for samples in [2, 3] {
+            exporter.export(samples).await.unwrap();
+            exporter.exporter.write().await;
+        }
+        assert_eq!(totals(&path), [2, 3]);
+        assert_eq!(exporter.count("failed_writes"), 0);
+        let second = Started::at(&path, "").await;
+        let error = second.err().unwrap().to_string();
+        assert!(error.contains("in use by another"), "{error}");
+        exporter.stop().await.unwrap();
+    };
+    for interval in ["0s", "1h"] {
+        check(interval, |path| fs::remove_dir_all(path).unwrap()).await;
+        check(interval, |path| {
+            fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        })
+        .await;
+        check(interval, |path| {
+            fs::rename(path, path.with_extension("old")).unwrap();
+            fs::create_dir(path).unwrap();
+        })
+        .await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -601,7 +694,7 @@ async fn what_cannot_be_written_at_the_end_is_counted_as_lost() {
     exporter.export(3).await.unwrap();
     let error = exporter.stop().await.unwrap_err().to_string();
     assert!(
-        error.starts_with("3 samples were not written: failed to write"),
+        error.starts_with("3 samples were not written: failed to create"),
         "{error}"
     );
     assert_eq!(exporter.count("lost_profile_samples"), 3);
@@ -693,6 +786,45 @@ async fn a_full_disk_shows_no_half_files_and_costs_no_samples() {
         (totals(&path), totals(&through.path)),
         (vec![2000], vec![2000])
     );
+}
+
+#[tokio::test]
+async fn retention_makes_room_on_a_full_disk() {
+    // What stays of three files, the first of them a day old, and how many come to stand beside them.
+    let check = async |options: &str, stay: usize, come: usize| {
+        let Some(disk) = SmallDisk::mount() else {
+            return;
+        };
+        let path = disk.0.path().join("profiles");
+        let exporter = Started::at(&path, options).await.unwrap();
+        for _ in 0..3 {
+            exporter.export(2000).await.unwrap();
+            exporter.exporter.write().await;
+        }
+        let before = names(&path);
+        assert_eq!(before.len(), 3);
+        let oldest = fs::File::options().write(true).open(path.join(&before[0]));
+        let yesterday = std::time::SystemTime::now() - Duration::from_secs(24 * 60 * 60);
+        oldest.unwrap().set_modified(yesterday).unwrap();
+        fs::write(disk.0.path().join("filler"), vec![1; 300 << 10]).unwrap_err();
+
+        let answer = exporter.export(1000).await;
+        exporter.exporter.write().await;
+        let after = names(&path);
+        let stayed = before.iter().filter(|name| after.contains(name)).count();
+        let came = after.len() - stayed;
+        assert_eq!((stayed, came), (stay, come), "{options}: {after:?}");
+        if options.contains("interval: 0s") {
+            assert_eq!(answer.is_ok(), come == 1, "{options}");
+        }
+    };
+    for interval in ["0s", "1h"] {
+        let retain = |rule: &str| format!("interval: {interval}, retention: {{{rule}}}");
+        check(&retain("max_files: 3"), 2, 1).await;
+        check(&retain("max_age: 1h"), 2, 1).await;
+        check(&retain("max_files: 100"), 3, 0).await;
+        check(&retain(""), 3, 0).await;
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@ use profcol_net::{AuthSettings, Chunks, ClientError, Content, Encoding};
 use profcol_profile::Profiles;
 use profcol_profile::service::PartialSuccess;
 
+/// No text of a destination is quoted at greater length.
+pub(crate) const MAX_SAID: usize = 1000;
+
 /// How we introduce ourselves.
 pub(crate) const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
 
@@ -54,8 +57,14 @@ impl Content for Protobuf<'_> {
 pub(crate) fn delivered(partial: PartialSuccess) -> Delivered {
     Delivered {
         rejected_profiles: u64::try_from(partial.rejected_profiles).unwrap_or(0),
-        message: partial.error_message,
+        message: said(partial.error_message),
     }
+}
+
+/// What a destination says, at a length that a log can bear.
+pub(crate) fn said(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_SAID));
+    text
 }
 
 /// What the engine is told of a request that failed.

@@ -1,13 +1,14 @@
 //! Prints the hottest functions and processes, for people who watch.
 
 mod config;
+mod schedule;
+mod screen;
 mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,14 +17,19 @@ use profcol_component::{
     Stability, Stop,
 };
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-use self::config::Output;
 pub use self::config::TopConfig;
+use self::schedule::Schedule;
+use self::screen::Screen;
 use self::tally::Tally;
+
+/// How often the line on a terminal moves until the first table.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 pub struct Top {
     config: TopConfig,
+    screen: Screen,
     tally: Mutex<Tally>,
     /// Tells the printing task that there is something.
     something: Notify,
@@ -36,14 +42,15 @@ impl Factory for Top {
     type Component = dyn Exporter;
 
     fn build(config: &TopConfig, _: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {
-        Ok(Box::new(Top::new(config)))
+        Ok(Box::new(Top::new(config, Screen::of(config.output))))
     }
 }
 
 impl Top {
-    fn new(config: &TopConfig) -> Self {
+    fn new(config: &TopConfig, screen: Screen) -> Self {
         Self {
             config: config.clone(),
+            screen,
             tally: Mutex::default(),
             something: Notify::new(),
         }
@@ -51,24 +58,22 @@ impl Top {
 
     /// The text for what came since the last time; `None` where nothing did.
     fn take_text(&self) -> Option<String> {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        let tally = std::mem::take(&mut *tally);
+        let mut tally = std::mem::take(&mut *self.tally());
+        tally.resolve_names();
         table::text(&tally, self.config.functions, self.config.processes)
     }
 
-    async fn print(&self) {
+    /// Whether there was something to print.
+    async fn print(&self) -> bool {
         let Some(text) = self.take_text() else {
-            return;
+            return false;
         };
-        let output = self.config.output;
-        // A terminal that is stopped must hold up nothing else.
-        let printing = tokio::task::spawn_blocking(move || match output {
-            Output::Stdout => write(std::io::stdout().lock(), &text),
-            Output::Stderr => write(std::io::stderr().lock(), &text),
-        });
-        if let Ok(Err(error)) = printing.await {
-            tracing::warn!(%error, "What is hottest cannot be printed.");
-        }
+        self.screen.print(text).await;
+        true
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,33 +85,47 @@ impl Exporter for Top {
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.add(batch.profiles.model());
+        let model = batch.profiles.model();
+        self.tally().add(model, &batch.late_names);
         self.something.notify_one();
         Ok(Delivered::default())
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
-        let interval: Duration = self.config.interval.into();
-        let mut due = Instant::now() + interval;
-        while !stop.is_cancelled() {
+        let began = Instant::now();
+        let mut schedule = Schedule::new(self.config.interval.into());
+        // While there is nothing to print, there is no time to wait for.
+        let mut table_due = None;
+        let mut progress_due = self.screen.is_terminal().then_some(began);
+        loop {
             tokio::select! {
-                () = stop.cancelled() => {}
-                () = self.something.notified() => tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = tokio::time::sleep_until(due) => {
-                        self.print().await;
-                        due = Instant::now() + interval;
+                () = stop.cancelled() => break,
+                () = self.something.notified(), if table_due.is_none() => {
+                    table_due = Some(schedule.next(Instant::now()));
+                }
+                () = until(table_due) => {
+                    table_due = None;
+                    if self.print().await {
+                        progress_due = None;
                     }
-                },
+                }
+                () = until(progress_due) => {
+                    let samples = self.tally().samples();
+                    self.screen.show_progress(began.elapsed(), samples).await;
+                    progress_due = Some(Instant::now() + PROGRESS);
+                }
             }
         }
-        self.print().await;
+        if !self.print().await && progress_due.is_some() {
+            self.screen.clear_progress().await;
+        }
         Ok(())
     }
 }
 
-fn write(mut output: impl Write, text: &str) -> std::io::Result<()> {
-    output.write_all(text.as_bytes())?;
-    output.flush()
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
 }

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use profcol_printable::line;
+
 use super::tally::{Function, Name, OfType, Process, ProcessName, Tally};
 
 /// Names that are longer are cut in their middle.
@@ -31,8 +33,10 @@ fn header(text: &mut String, of_type: &OfType, span: Duration) {
         unit,
         samples,
         total,
+        own,
         ..
     } = of_type;
+    let (kind, unit) = (cell(kind), cell(unit));
     let amount = match unit.as_str() {
         "nanoseconds" => {
             let busy = Duration::from_nanos(*total).as_secs_f64();
@@ -45,9 +49,17 @@ fn header(text: &mut String, of_type: &OfType, span: Duration) {
             } else {
                 String::new()
             };
+            let kind = match kind.as_str() {
+                "cpu" => "CPU time",
+                kind => kind,
+            };
             format!("{busy:.2} s of {kind}{of_span}")
         }
         _ => format!("{total} {unit} of {kind}"),
+    };
+    let amount = match own {
+        0 => amount,
+        own => format!("{amount}, {:.1}% of it profcol itself", share(*own, *total)),
     };
     let span = span.as_secs_f64();
     // Writing to a string cannot fail.
@@ -57,14 +69,15 @@ fn header(text: &mut String, of_type: &OfType, span: Duration) {
 fn show_functions(text: &mut String, of_type: &OfType, most: usize) {
     let mut hottest: Vec<&Function> = of_type.functions.iter().filter(|it| it.own > 0).collect();
     hottest.sort_by(|a, b| (b.own, b.all, &a.name.function).cmp(&(a.own, a.all, &b.name.function)));
-    let _ = writeln!(text, "   own     all  function");
+    let _ = writeln!(text, "  self   total  function");
     for Function { name, own, all } in hottest.into_iter().take(most) {
         let Name { function, file } = name;
+        let (function, file) = (cell(function), cell(file));
         let name = match (function.as_str(), file.as_str()) {
             ("", "") => "(unknown)".to_owned(),
-            ("", file) => format!("({file}, no symbol)"),
-            (function, "") => middle_cut(function),
-            (function, file) => format!("{}  [{file}]", middle_cut(function)),
+            ("", file) => format!("(no symbol)  [{file}]"),
+            (function, "") => function.to_owned(),
+            (function, file) => format!("{function}  [{file}]"),
         };
         let (own, all) = (share(*own, of_type.total), share(*all, of_type.total));
         let _ = writeln!(text, "{own:>5.1}%  {all:>5.1}%  {name}");
@@ -74,7 +87,7 @@ fn show_functions(text: &mut String, of_type: &OfType, most: usize) {
 fn show_processes(text: &mut String, of_type: &OfType, most: usize) {
     let mut hottest: Vec<(&ProcessName, &Process)> = of_type.processes.iter().collect();
     hottest.sort_by(|a, b| (b.1.weight, a.0).cmp(&(a.1.weight, b.0)));
-    let _ = writeln!(text, "         all  process");
+    let _ = writeln!(text, "        total  process");
     for (ProcessName { name, of }, process) in hottest.into_iter().take(most) {
         let name = match name.as_str() {
             "" => "(unknown)",
@@ -82,15 +95,15 @@ fn show_processes(text: &mut String, of_type: &OfType, most: usize) {
         };
         let which = match process.pids.iter().collect::<Vec<_>>()[..] {
             [] => String::new(),
-            [pid] => format!(" {pid}"),
-            [_, _, ..] => format!(" × {}", process.pids.len()),
+            [pid] => format!(" (pid {pid})"),
+            [_, _, ..] => format!(" ({} processes)", process.pids.len()),
         };
         let of = match of.as_str() {
             "" => String::new(),
-            of => format!("  [{of}]"),
+            of => format!("  [{}]", cell(of)),
         };
         let all = share(process.weight, of_type.total);
-        let _ = writeln!(text, "       {all:>5.1}%  {}{which}{of}", middle_cut(name));
+        let _ = writeln!(text, "       {all:>5.1}%  {}{which}{of}", cell(name));
     }
 }
 
@@ -101,12 +114,12 @@ fn share(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// Control characters in a name must not reach a terminal.
-fn middle_cut(name: &str) -> String {
-    let plain = |it: char| if it.is_control() { '\u{fffd}' } else { it };
-    let letters: Vec<char> = name.chars().map(plain).collect();
+/// A name as it stands in the table: in one line, and not too long.
+fn cell(name: &str) -> String {
+    let name = line(name);
+    let letters: Vec<char> = name.chars().collect();
     if letters.len() <= WIDTH {
-        return letters.into_iter().collect();
+        return name.into_owned();
     }
     let half = (WIDTH - 1) / 2;
     let (start, end) = (&letters[..half], &letters[letters.len() - half..]);

@@ -1,8 +1,13 @@
 //! Adds up samples by function and by process.
+//!
+//! Stacks with code that is still being named are kept as they are until they are shown: only then it is known
+//! which of their frames are of one function.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::LazyLock;
 
+use profcol_component::{LateName, LateNames, Naming};
 use profcol_profile::{
     Attributes, Dictionary, LocationIdx, Model, Profile, SampleRef, StackIdx, Value,
 };
@@ -13,9 +18,14 @@ const FUNCTIONS: usize = 50_000;
 const PROCESSES: usize = 10_000;
 /// How many types of samples are; those that come later are left out.
 const TYPES: usize = 8;
+/// How many stacks are kept until their code is named, and how much code; the rest counts as not named yet.
+const UNNAMED_STACKS: usize = 20_000;
+const UNNAMED: usize = 50_000;
 /// No name is longer.
 const NAME: usize = 256;
 const OTHERS: &str = "(others)";
+/// Shown for code whose name is not there yet.
+const NAMING: &str = "naming...";
 
 /// What came in an interval.
 #[derive(Default)]
@@ -33,8 +43,14 @@ pub(super) struct OfType {
     pub unit: String,
     pub samples: u64,
     pub total: u64,
+    /// What this very process took of it, which has no place among the others.
+    pub own: u64,
     names: HashMap<Name, usize>,
     pub functions: Vec<Function>,
+    unnamed: Vec<Unnamed>,
+    unnamed_places: HashMap<LateName, usize>,
+    /// What was observed in stacks with code that has no name yet.
+    unnamed_stacks: HashMap<Vec<Frame>, u64>,
     pub processes: HashMap<ProcessName, Process>,
 }
 
@@ -67,20 +83,44 @@ pub(super) struct Process {
     pub pids: BTreeSet<i64>,
 }
 
-/// The functions of the locations of one batch, by their numbers in the tally.
-type Known = HashMap<LocationIdx, Vec<usize>>;
+/// Code that is being named.
+struct Unnamed {
+    name: LateName,
+    file: String,
+}
+
+/// A frame, by its number in the tally.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Frame {
+    Function(usize),
+    Unnamed(usize),
+}
+
+/// The frames of the locations of one batch.
+type Known = HashMap<LocationIdx, Vec<Frame>>;
+
+/// A batch's tables, and where to ask for names that are not in them.
+#[derive(Clone, Copy)]
+struct Tables<'a> {
+    dictionary: &'a Dictionary,
+    late_names: &'a LateNames,
+}
 
 // === impl Tally ===
 
 impl Tally {
-    pub fn add(&mut self, model: &Model) {
-        let tables = &*model.dictionary;
+    pub fn add(&mut self, model: &Model, late_names: &LateNames) {
+        let dictionary = &*model.dictionary;
+        let tables = Tables {
+            dictionary,
+            late_names,
+        };
         let mut known: Vec<Known> = Vec::new();
         for row in &model.resources {
             let none = Vec::new();
             let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
             for profile in row.scopes.iter().flat_map(|scope| &scope.profiles) {
-                let Some(place) = self.place(profile, tables) else {
+                let Some(place) = self.place(profile, dictionary) else {
                     continue;
                 };
                 known.resize_with(known.len().max(place + 1), Known::new);
@@ -98,8 +138,18 @@ impl Tally {
         }
     }
 
+    /// To be called once, when everything was added.
+    pub fn resolve_names(&mut self) {
+        self.types.iter_mut().for_each(OfType::resolve_names);
+    }
+
+    pub fn samples(&self) -> u64 {
+        self.types.iter().map(|it| it.samples).sum()
+    }
+
     fn place(&mut self, profile: &Profile, tables: &Dictionary) -> Option<usize> {
         let (kind, unit) = measure(profile, tables);
+        let (kind, unit) = (short(kind), short(unit));
         let known = self
             .types
             .iter()
@@ -123,12 +173,12 @@ impl OfType {
         &mut self,
         profile: &Profile,
         attributes: &Attributes,
-        tables: &Dictionary,
+        tables: Tables<'_>,
         known: &mut Known,
     ) {
         let mut stacks: HashMap<StackIdx, u64> = HashMap::new();
         let mut whole = 0u64;
-        let factor = factor(profile, tables);
+        let factor = factor(profile, tables.dictionary);
         for sample in profile.samples.iter() {
             let (count, value) = weight(&sample);
             let value = value.saturating_mul(factor);
@@ -137,10 +187,14 @@ impl OfType {
             *stacks.entry(sample.stack).or_default() += value;
         }
         self.total = self.total.saturating_add(whole);
+        if is_this_process(attributes) {
+            self.own = self.own.saturating_add(whole);
+            return;
+        }
         self.add_process(attributes, whole);
-        let mut met = Vec::new();
         for (stack, value) in stacks {
-            self.add_stack(tables.stacks.get(stack), value, tables, known, &mut met);
+            let stack = tables.dictionary.stacks.get(stack);
+            self.add_stack(stack, value, tables, known);
         }
     }
 
@@ -148,17 +202,40 @@ impl OfType {
         &mut self,
         stack: &[LocationIdx],
         value: u64,
-        tables: &Dictionary,
+        tables: Tables<'_>,
         known: &mut Known,
-        met: &mut Vec<usize>,
     ) {
-        met.clear();
+        let mut frames = Vec::with_capacity(stack.len());
         for &location in stack {
-            let functions = match known.entry(location) {
+            let found = match known.entry(location) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => place.insert(self.functions_at(location, tables)),
+                Entry::Vacant(place) => place.insert(self.frames_at(location, tables)),
             };
-            met.extend_from_slice(functions);
+            frames.extend_from_slice(found);
+        }
+        let is_named = |frame: &Frame| matches!(frame, Frame::Function(_));
+        if frames.iter().all(is_named) {
+            self.add_frames(&frames, &[], value);
+            return;
+        }
+        let has_room = self.unnamed_stacks.len() < UNNAMED_STACKS;
+        if has_room || self.unnamed_stacks.contains_key(&frames) {
+            let sum = self.unnamed_stacks.entry(frames).or_default();
+            *sum = sum.saturating_add(value);
+        } else {
+            let naming: Vec<Frame> = frames.into_iter().map(|it| self.naming(it)).collect();
+            self.add_frames(&naming, &[], value);
+        }
+    }
+
+    /// `unnamed` has the functions of each number of code without a name.
+    fn add_frames(&mut self, frames: &[Frame], unnamed: &[Vec<usize>], value: u64) {
+        let mut met: Vec<usize> = Vec::with_capacity(frames.len());
+        for frame in frames {
+            match *frame {
+                Frame::Function(number) => met.push(number),
+                Frame::Unnamed(number) => met.extend(unnamed.get(number).into_iter().flatten()),
+            }
         }
         if let Some(leaf) = met.first().and_then(|&leaf| self.functions.get_mut(leaf)) {
             leaf.own = leaf.own.saturating_add(value);
@@ -166,30 +243,85 @@ impl OfType {
         // A function that calls itself is there once.
         met.sort_unstable();
         met.dedup();
-        for &number in &*met {
+        for &number in &met {
             if let Some(function) = self.functions.get_mut(number) {
                 function.all = function.all.saturating_add(value);
             }
         }
     }
 
-    /// Innermost first.
-    fn functions_at(&mut self, location: LocationIdx, tables: &Dictionary) -> Vec<usize> {
-        let row = tables.locations.get(location);
-        let mapping = tables.mappings.get(row.location.mapping).mapping;
-        let file = tables.strings.get(mapping.filename);
-        let file = cut(file.rsplit('/').next().unwrap_or(file));
-        let names = row.lines.iter().map(|line| {
-            let function = tables.functions.get(line.function);
-            function.map_or("", |function| tables.strings.get(function.name))
+    fn resolve_names(&mut self) {
+        let unnamed = std::mem::take(&mut self.unnamed);
+        let functions = unnamed.into_iter().map(|Unnamed { name, file }| {
+            let names = match name.get() {
+                Naming::Named(frames) => frames.iter().map(|it| cut(&it.name)).collect(),
+                Naming::Pending => vec![NAMING.to_owned()],
+                Naming::Nameless => vec![String::new()],
+            };
+            self.numbers(names, &file)
         });
-        let mut names: Vec<String> = names.map(cut).collect();
-        if names.is_empty() {
-            names.push(String::new());
+        let functions: Vec<Vec<usize>> = functions.collect();
+        for (frames, value) in std::mem::take(&mut self.unnamed_stacks) {
+            self.add_frames(&frames, &functions, value);
         }
-        let names = names.into_iter().map(|function| Name {
+    }
+
+    /// What a frame counts as that cannot be kept until it is named.
+    fn naming(&mut self, frame: Frame) -> Frame {
+        let file = match frame {
+            Frame::Function(_) => return frame,
+            Frame::Unnamed(number) => self.unnamed.get(number).map(|it| it.file.clone()),
+        };
+        Frame::Function(self.number(Name {
+            function: NAMING.to_owned(),
+            file: file.unwrap_or_default(),
+        }))
+    }
+
+    /// Innermost first.
+    fn frames_at(&mut self, location: LocationIdx, tables: Tables<'_>) -> Vec<Frame> {
+        let Tables {
+            dictionary,
+            late_names,
+        } = tables;
+        let row = dictionary.locations.get(location);
+        let mapping = dictionary.mappings.get(row.location.mapping).mapping;
+        let file = dictionary.strings.get(mapping.filename);
+        let file = cut(file.rsplit('/').next().unwrap_or(file));
+        if row.lines.is_empty() {
+            return vec![match late_names.find(dictionary, location) {
+                Some(name) => self.unnamed(name, file),
+                None => Frame::Function(self.number(Name {
+                    function: String::new(),
+                    file,
+                })),
+            }];
+        }
+        let names = row.lines.iter().map(|line| {
+            let function = dictionary.functions.get(line.function);
+            cut(function.map_or("", |function| dictionary.strings.get(function.name)))
+        });
+        let numbers = self.numbers(names.collect(), &file);
+        numbers.into_iter().map(Frame::Function).collect()
+    }
+
+    fn unnamed(&mut self, name: LateName, file: String) -> Frame {
+        let next = self.unnamed.len();
+        if next >= UNNAMED && !self.unnamed_places.contains_key(&name) {
+            let function = NAMING.to_owned();
+            return Frame::Function(self.number(Name { function, file }));
+        }
+        let number = *self.unnamed_places.entry(name.clone()).or_insert(next);
+        if number == next {
+            self.unnamed.push(Unnamed { name, file });
+        }
+        Frame::Unnamed(number)
+    }
+
+    fn numbers(&mut self, functions: Vec<String>, file: &str) -> Vec<usize> {
+        let names = functions.into_iter().map(|function| Name {
             function,
-            file: file.clone(),
+            file: file.to_owned(),
         });
         names.map(|name| self.number(name)).collect()
     }
@@ -238,6 +370,19 @@ impl OfType {
     }
 }
 
+/// By its number and name: a number may be another process's on another host.
+fn is_this_process(attributes: &Attributes) -> bool {
+    static NAME: LazyLock<Option<String>> = LazyLock::new(|| {
+        let path = std::env::current_exe().ok()?;
+        let name = path.file_name()?.to_str()?;
+        // So the kernel names it once it was replaced.
+        Some(name.strip_suffix(" (deleted)").unwrap_or(name).to_owned())
+    });
+    let pid = find(attributes, "process.pid").and_then(Value::as_int);
+    let name = find(attributes, "process.executable.name").and_then(Value::as_str);
+    pid == Some(std::process::id().into()) && name.is_some() && name == NAME.as_deref()
+}
+
 /// What is measured, and in which unit. Samples of a clock are shown as the time they stand for.
 fn measure<'a>(profile: &Profile, tables: &'a Dictionary) -> (&'a str, &'a str) {
     let text = |index| tables.strings.get(index);
@@ -281,5 +426,9 @@ fn first(attributes: &Attributes, keys: &[&str]) -> String {
 }
 
 fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(NAME)].to_owned()
+    short(text).to_owned()
+}
+
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(NAME)]
 }

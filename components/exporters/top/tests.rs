@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
-use profcol_component::testkit::load;
+use profcol_component::testkit::{LateNamer, load};
 use profcol_profile::{
-    Function, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model, Profile,
-    Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, ValueType,
+    Function, Interner, KeyValue, Line, Location, LocationIdx, LocationRef, Mapping, MappingRef,
+    Model, Profile, Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
+    ValueType,
 };
 
 use super::*;
@@ -66,8 +67,10 @@ fn model(told: &[Told<'_>]) -> Model {
     }
 }
 
-fn location(rows: &mut Interner, frame: &str) -> profcol_profile::LocationIdx {
+fn location(rows: &mut Interner, frame: &str) -> LocationIdx {
     let is_named = !frame.starts_with('/');
+    let (frame, address) = frame.split_once('+').unwrap_or((frame, "16"));
+    let address = address.parse().unwrap();
     let filename = rows.string(if is_named { "/usr/bin/app" } else { frame });
     let mapping = rows.mapping(MappingRef {
         mapping: Mapping {
@@ -86,10 +89,7 @@ fn location(rows: &mut Interner, frame: &str) -> profcol_profile::LocationIdx {
         ..Line::default()
     };
     rows.location(LocationRef {
-        location: Location {
-            mapping,
-            address: 0x10,
-        },
+        location: Location { mapping, address },
         lines: if is_named {
             std::slice::from_ref(&line)
         } else {
@@ -99,10 +99,18 @@ fn location(rows: &mut Interner, frame: &str) -> profcol_profile::LocationIdx {
     })
 }
 
+fn batch(told: &[Told<'_>]) -> Batch {
+    Batch::new(Profiles::from_model(model(told)))
+}
+
+/// One that prints to nobody.
+fn mute(options: &str) -> Top {
+    Top::new(&load(options).unwrap(), Screen::new(std::io::sink(), false))
+}
+
 async fn shown(options: &str, told: &[Told<'_>]) -> Option<String> {
-    let top = Top::new(&load(options).unwrap());
-    let batch = Batch::new(Profiles::from_model(model(told)));
-    top.export(&batch).await.unwrap();
+    let top = mute(options);
+    top.export(&batch(told)).await.unwrap();
     top.take_text()
 }
 
@@ -112,31 +120,105 @@ async fn prints_what_is_hottest() {
         ("web", 7, &["parse", "serve", "serve", "main"], 60),
         ("web", 8, &["write", "serve", "main"], 25),
         ("db", 9, &["/usr/lib/libdb.so", "main"], 10),
-        ("tool", 10, &["evil\u{1b}[2J"], 5),
+        ("tool", 10, &["work"], 5),
     ];
     let expected = "
-── 1 s: 100 samples, 1.00 s of cpu = 1.00 CPUs
-   own     all  function
+── 1 s: 100 samples, 1.00 s of CPU time = 1.00 CPUs
+  self   total  function
  60.0%   60.0%  parse  [app]
  25.0%   25.0%  write  [app]
- 10.0%   10.0%  (libdb.so, no symbol)
-         all  process
-        85.0%  web × 2  [x.service]
-        10.0%  db 9  [x.service]
-         5.0%  tool 10  [x.service]
+ 10.0%   10.0%  (no symbol)  [libdb.so]
+        total  process
+        85.0%  web (2 processes)  [x.service]
+        10.0%  db (pid 9)  [x.service]
+         5.0%  tool (pid 10)  [x.service]
 ";
     assert_eq!(shown("functions: 3", told).await.unwrap(), expected);
     let all = shown("{functions: 9, processes: 0}", told).await.unwrap();
-    assert!(all.contains("evil\u{fffd}[2J"), "{all}");
-    assert!(!all.contains("process"), "{all}");
+    assert!(all.contains("work") && !all.contains("process"), "{all}");
+}
+
+#[tokio::test]
+async fn no_name_acts_on_the_terminal_or_adds_a_row() {
+    let told: &[Told<'_>] = &[
+        ("p\n\u{9b}2J", 1, &["/tmp/e\x1b[2Jvil\n", "main"], 2),
+        ("q\u{202e}", 2, &["f\r\x1b]0;title\x07"], 1),
+    ];
+    let expected = r"
+── 1 s: 3 samples, 0.03 s of CPU time = 0.03 CPUs
+  self   total  function
+ 66.7%   66.7%  (no symbol)  [e\x1b[2Jvil\n]
+ 33.3%   33.3%  f\r\x1b]0;title\x07  [app]
+        total  process
+        66.7%  p\n\u{9b}2J (pid 1)  [x.service]
+        33.3%  q\u{202e} (pid 2)  [x.service]
+";
+    assert_eq!(shown("{}", told).await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn code_is_shown_as_far_as_it_is_named_by_then() {
+    let told: &[Told<'_>] = &[
+        ("db", 9, &["/lib/db.so+1", "/lib/db.so+2", "main"], 60),
+        ("tool", 9, &["/bin/stripped", "main"], 40),
+    ];
+    let pending = "
+ 60.0%   60.0%  naming...  [db.so]
+ 40.0%   40.0%  naming...  [stripped]
+";
+    // Of a function that is there twice each sample counts once.
+    let named = "
+ 60.0%   60.0%  query  [db.so]
+ 40.0%   40.0%  (no symbol)  [stripped]
+";
+    for (is_named, expected) in [(false, pending), (true, named)] {
+        let namer = LateNamer::new(|file| match file {
+            "/lib/db.so" => &["query", "query"],
+            _ => &[],
+        });
+        let batch = Batch {
+            late_names: namer.names(),
+            ..batch(told)
+        };
+        let top = mute("processes: 0");
+        top.export(&batch).await.unwrap();
+        if is_named {
+            namer.finish();
+        }
+        let text = top.take_text().unwrap();
+        let rows = text.split_once("function").unwrap().1;
+        assert_eq!(rows, expected);
+    }
+}
+
+#[tokio::test]
+async fn this_process_is_told_apart_and_has_no_rank() {
+    let path = std::env::current_exe().unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let pid = i64::from(std::process::id());
+    let told: &[Told<'_>] = &[
+        (name, pid, &["name", "main"], 90),
+        (name, pid + 1, &["other", "main"], 6),
+        ("another", pid, &["third", "main"], 4),
+    ];
+    let text = shown("{}", told).await.unwrap();
+    let expected =
+        "── 1 s: 100 samples, 1.00 s of CPU time = 1.00 CPUs, 90.0% of it profcol itself";
+    assert!(text.contains(expected), "{text}");
+    let shares: Vec<&str> = text.lines().filter(|line| line.contains('%')).collect();
+    assert!(
+        !shares[1..].iter().any(|line| line.contains("90.0%")),
+        "{text}"
+    );
+    assert!(text.contains("  6.0%  "), "{text}");
+    assert!(text.contains("  4.0%  another"), "{text}");
 }
 
 #[tokio::test]
 async fn what_is_printed_is_over() {
-    let top = Top::new(&TopConfig::default());
+    let top = mute("{}");
     assert_eq!(top.take_text(), None);
-    let batch = Batch::new(Profiles::from_model(model(&[("a", 1, &["f"], 1)])));
-    top.export(&batch).await.unwrap();
+    top.export(&batch(&[("a", 1, &["f"], 1)])).await.unwrap();
     assert!(top.take_text().is_some());
     assert_eq!(top.take_text(), None);
 }
@@ -161,4 +243,109 @@ fn refuses_to_show_nothing() {
         let problems = load::<TopConfig>(options).unwrap_err();
         assert!(problems.contains(expected), "{problems}");
     }
+}
+
+/// What was written, each piece with the second in which it was.
+#[derive(Clone)]
+struct Written {
+    began: Instant,
+    pieces: Arc<Mutex<Vec<(u64, String)>>>,
+}
+
+impl Written {
+    fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            pieces: Arc::default(),
+        }
+    }
+
+    fn pieces(&self) -> Vec<(u64, String)> {
+        self.pieces.lock().unwrap().clone()
+    }
+
+    /// The seconds at which tables were.
+    fn tables(&self) -> Vec<u64> {
+        let pieces = self.pieces();
+        let tables = pieces.iter().filter(|(_, text)| text.contains("──"));
+        tables.map(|(second, _)| *second).collect()
+    }
+}
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        let second = self.began.elapsed().as_secs();
+        self.pieces.lock().unwrap().push((second, text));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Exports a batch at each of these times, in tenths of a second, and stops at the last one.
+async fn printed_while(is_terminal: bool, batches: &[u64], end: u64) -> Written {
+    let written = Written::new();
+    let screen = Screen::new(written.clone(), is_terminal);
+    let top = Arc::new(Top::new(&load("interval: 10s").unwrap(), screen));
+    let stop = Stop::new();
+    let running = Arc::clone(&top).run(stop.clone());
+    let tenths = |count| written.began + Duration::from_millis(100 * count);
+    let exporting = async {
+        for &at in batches {
+            sleep_until(tenths(at)).await;
+            top.export(&batch(&[("a", 1, &["f"], 1)])).await.unwrap();
+        }
+        sleep_until(tenths(end)).await;
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(running, exporting);
+    ended.unwrap();
+    written
+}
+
+#[tokio::test(start_paused = true)]
+async fn tables_appear_at_a_steady_interval_whatever_batches_come() {
+    let steady: Vec<u64> = (1..60).map(|second| 10 * second).collect();
+    let in_bursts = [10, 49, 151, 152, 203, 204, 205, 290, 333, 471, 509, 598];
+    for batches in [&steady[..], &in_bursts] {
+        let written = printed_while(false, batches, 600).await;
+        // The last is what came since the one before.
+        assert_eq!(written.tables(), [2, 12, 22, 32, 42, 52, 60], "{batches:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_in_which_nothing_came_has_no_table_and_moves_no_other() {
+    let written = printed_while(false, &[10, 333], 600).await;
+    assert_eq!(written.tables(), [2, 42]);
+    assert_eq!(written.pieces().len(), 2, "{:?}", written.pieces());
+}
+
+#[tokio::test(start_paused = true)]
+async fn something_moves_on_a_terminal_until_the_first_table() {
+    let written = printed_while(true, &[35, 36, 120], 150).await;
+    let shown = written.pieces();
+    let lines: Vec<&str> = shown.iter().map(|(_, text)| &**text).collect();
+    let moved = [
+        "\r\x1b[KWaiting for samples... 0 s\r",
+        "\r\x1b[KWaiting for samples... 1 s\r",
+        "\r\x1b[KWaiting for samples... 2 s\r",
+        "\r\x1b[KWaiting for samples... 3 s\r",
+        "\r\x1b[KProfiling... 4 s, 2 samples\r",
+    ];
+    assert_eq!(lines[..5], moved);
+    assert_eq!(written.tables(), [4, 14]);
+    assert!(lines[5].starts_with("\r\x1b[K\n──"), "{lines:?}");
+    assert_eq!(lines.len(), 7, "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_the_moving_line_at_the_end() {
+    let written = printed_while(true, &[], 5).await;
+    let shown = written.pieces();
+    assert_eq!(shown.last().unwrap().1, "\r\x1b[K", "{shown:?}");
+    assert_eq!(printed_while(false, &[], 5).await.pieces(), []);
 }

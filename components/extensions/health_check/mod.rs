@@ -14,7 +14,8 @@ use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use profcol_component::{
-    BuildContext, BuildError, Extension, Factory, RunError, Stability, StartError, Stop,
+    BuildContext, BuildError, Capabilities, Extension, Factory, RunError, Stability, StartError,
+    Stop,
 };
 use profcol_net::grpc::Status;
 use profcol_net::{HttpRequest, HttpServer, HttpService};
@@ -41,6 +42,10 @@ impl Factory for HealthCheck {
     const STABILITY: Stability = Stability::Beta;
     type Config = HealthCheckConfig;
     type Component = dyn Extension;
+
+    fn capabilities(config: &HealthCheckConfig) -> Capabilities {
+        Capabilities::to_listen(&config.endpoint)
+    }
 
     fn build(
         config: &HealthCheckConfig,

@@ -1,8 +1,12 @@
-use profcol_component::Outcome;
+use std::time::Duration;
+
 use profcol_component::testkit::{Sink, batch, context, watched_batch};
+use profcol_component::{Outcome, Refusal};
 use profcol_config::{Config, Duration as ConfigDuration, Problems};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use super::lane::OUTBOX_LIMIT;
 use super::*;
 
 /// A running processor in front of a sink.
@@ -201,5 +205,66 @@ fn says_what_is_wrong_with_the_options() {
         "timeout: timeout must be greater or equal to 0\n\
          send_batch_max_size: send_batch_max_size must be greater or equal to send_batch_size\n\
          metadata_keys: duplicate entry in metadata_keys: \"Tenant\""
+    );
+}
+
+/// Takes live batches, and never answers for others.
+struct StuckForClients(Sink);
+
+#[async_trait]
+impl Consumer for StuckForClients {
+    async fn consume(&self, batch: Batch) -> Answer {
+        if batch.source == Source::Replayable {
+            std::future::pending::<()>().await;
+        }
+        self.0.consume(batch).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_to_wait_holds_up_no_live_source() {
+    let processor = BatchProcessor::build(&config(1, 0, 100), &context("batch")).unwrap();
+    let processor: Arc<dyn Processor> = processor.into();
+    let next = Arc::new(StuckForClients(Sink::default()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(Arc::clone(&processor).run(Arc::clone(&next) as Arc<dyn Consumer>, Stop::new()));
+    processor.process(batch(7), &*next).await.unwrap();
+    for _ in 0..20 {
+        let live = Batch::live(batch(2).profiles);
+        processor.process(live, &*next).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(next.0.accepted(), [2; 20]);
+    // The one that is stuck would be lost if this were the end.
+    tasks.shutdown().await;
+    assert_eq!(processor.lost_samples(), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_merged_batch_is_offered_again_as_the_same_batch() {
+    #[derive(Default)]
+    struct Refusing(std::sync::Mutex<Vec<Option<profcol_component::BatchId>>>);
+    #[async_trait]
+    impl Consumer for Refusing {
+        async fn consume(&self, batch: Batch) -> Answer {
+            let id = batch.id;
+            self.0.lock().unwrap().push(id);
+            batch.refuse(Refusal::retry("down"))
+        }
+    }
+    let processor = BatchProcessor::build(&config(4, 0, 100), &context("batch")).unwrap();
+    let processor: Arc<dyn Processor> = processor.into();
+    let next = Arc::new(Refusing::default());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(Arc::clone(&processor).run(Arc::clone(&next) as Arc<dyn Consumer>, Stop::new()));
+    for _ in 0..2 {
+        processor.process(batch(2), &*next).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let ids = next.0.lock().unwrap();
+    assert!(ids.len() > 1);
+    assert!(
+        ids[0].is_some() && ids.iter().all(|id| *id == ids[0]),
+        "{ids:?}"
     );
 }

@@ -22,7 +22,7 @@ pub struct ContainerConfig {
 }
 
 /// The Unix sockets of container runtimes. Those that do not exist are looked for again.
-#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct SocketsConfig {
     /// Off: what the path of the cgroup tells is all.

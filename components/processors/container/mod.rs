@@ -21,8 +21,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Meter, Processor,
-    RunError, Stability, Stop,
+    Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Factory, IntCounter, Meter,
+    Processor, RunError, Stability, Stop,
 };
 use profcol_processes::{Container, parents_and_names};
 use profcol_profile::{Attributes, Value};
@@ -54,6 +54,14 @@ impl Factory for ContainerProcessor {
     type Config = ContainerConfig;
     type Component = dyn Processor;
     const STABILITY: Stability = Stability::Alpha;
+
+    fn capabilities(config: &ContainerConfig) -> Capabilities {
+        // Those of root are open to root.
+        match config.sockets == config::SocketsConfig::default() {
+            true => Capabilities::NONE,
+            false => Capabilities::DAC_OVERRIDE,
+        }
+    }
 
     fn build(
         config: &ContainerConfig,

@@ -6,9 +6,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::rules::{self, RuleConfig};
 
+/// The Collector's `filter` has conditions in OTTL.
+const INSTEAD: &str = "conditions are lists of attributes here, not OTTL: write \
+     `exclude: [{resource_attributes: [{key: service.name, value: shop}]}]` to drop what matches, `include` to keep only that";
+const LOGS: &str =
+    "profcol moves profiles only, remove it; logs are filtered by a Collector beside profcol";
+const METRICS: &str =
+    "profcol moves profiles only, remove it; metrics are filtered by a Collector beside profcol";
+const TRACES: &str =
+    "profcol moves profiles only, remove it; traces are filtered by a Collector beside profcol";
+
 /// Drops samples by the attributes of their resource, their profile and their own.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
+#[schemars(extend("x-refused" = {
+    "error_mode": "conditions are lists of attributes here, not OTTL, and cannot fail; remove it",
+    "logs": LOGS,
+    "metrics": METRICS,
+    "profile_conditions": INSTEAD,
+    "profiles": INSTEAD,
+    "spans": TRACES,
+    "trace_conditions": TRACES,
+    "traces": TRACES,
+    "log_conditions": LOGS,
+    "metric_conditions": METRICS,
+}))]
 pub struct FilterConfig {
     /// Rules of which one must match a sample for it to pass. Without any, all pass.
     pub include: Vec<RuleConfig>,

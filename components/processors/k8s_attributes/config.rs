@@ -1,6 +1,7 @@
 //! The options of `k8s_attributes`: the Collector's, and what this one has beyond them.
 
 use profcol_config::{Config, Duration, Problems};
+use profcol_net::is_http_url;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -300,8 +301,7 @@ impl Config for K8sAttributesConfig {
 impl K8sAttributesConfig {
     /// A kubelet knows the pods of its node and nothing of the cluster.
     fn check_kubelet(&self, problems: &mut Problems) {
-        let url = self.kubelet.endpoint.parse::<http::Uri>();
-        if !url.is_ok_and(|url| url.scheme().is_some() && url.host().is_some()) {
+        if !is_http_url(&self.kubelet.endpoint) {
             problems.add(
                 "kubelet::endpoint",
                 "needs a URL such as https://${env:K8S_NODE_NAME}:10250",

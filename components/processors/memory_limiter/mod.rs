@@ -2,17 +2,18 @@
 //!
 //! It stands first in a pipeline and answers "retry later", so that clients keep what does not fit.
 //! The memory in use is read when a batch comes and the last reading is too old: an idle agent is
-//! not woken up for it.
+//! not woken up for it. Servers hold to the same limit before they read or decompress a request
+//! ([`Admission`]).
 
-mod available;
 mod config;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use profcol_admission::{Admission, available_memory};
 use profcol_component::{
     Answer, Batch, BuildContext, BuildError, ComponentStatus, Consumer, Factory, IntCounter,
     Processor, Refusal, Stability, Status,
@@ -25,10 +26,7 @@ const MIB: u64 = 1024 * 1024;
 pub struct MemoryLimiter {
     thresholds: Thresholds,
     check_interval: Duration,
-    read: fn() -> Option<u64>,
-    started: Instant,
-    /// Milliseconds after `started`.
-    next_check: AtomicU64,
+    admission: Admission,
     refusing: AtomicBool,
     refused: IntCounter,
     status: ComponentStatus,
@@ -52,33 +50,22 @@ impl Factory for MemoryLimiter {
         config: &MemoryLimiterConfig,
         context: &BuildContext,
     ) -> Result<Box<dyn Processor>, BuildError> {
-        let total = available::limit().ok_or_else(|| {
+        let total = available_memory().ok_or_else(|| {
             BuildError("failed to read how much memory there is from /proc/meminfo".to_owned())
         })?;
         let thresholds = Thresholds::new(config, total);
-        Ok(Box::new(MemoryLimiter::new(
-            config,
-            thresholds,
-            available::in_use,
-            context,
-        )))
+        Ok(Box::new(MemoryLimiter::new(config, thresholds, context)))
     }
 }
 
 impl MemoryLimiter {
-    fn new(
-        config: &MemoryLimiterConfig,
-        thresholds: Thresholds,
-        read: fn() -> Option<u64>,
-        context: &BuildContext,
-    ) -> Self {
+    fn new(config: &MemoryLimiterConfig, thresholds: Thresholds, context: &BuildContext) -> Self {
+        context.admission.lower_limit(thresholds.soft);
         let id = context.id.to_string();
         Self {
             thresholds,
             check_interval: config.check_interval.into(),
-            read,
-            started: Instant::now(),
-            next_check: AtomicU64::new(0),
+            admission: context.admission.clone(),
             refusing: AtomicBool::new(false),
             refused: context.meter.counter(
                 "otelcol_processor_refused_profile_samples",
@@ -90,15 +77,8 @@ impl MemoryLimiter {
     }
 
     fn refuses_now(&self) -> bool {
-        let now = self.started.elapsed();
-        let due = Duration::from_millis(self.next_check.load(Ordering::Relaxed));
-        if now >= due {
-            let next = now + self.check_interval;
-            self.next_check
-                .store(next.as_millis() as u64, Ordering::Relaxed);
-            if let Some(used) = (self.read)() {
-                self.judge(used);
-            }
+        if let Some(used) = self.admission.memory_in_use(self.check_interval) {
+            self.judge(used);
         }
         self.refusing.load(Ordering::Relaxed)
     }

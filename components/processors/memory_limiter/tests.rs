@@ -1,3 +1,5 @@
+use std::sync::atomic::AtomicU64;
+
 use profcol_component::Outcome;
 use profcol_component::testkit::{Sink, batch, context, watched_batch};
 use profcol_config::{Config, Duration as ConfigDuration, Problems};
@@ -13,12 +15,12 @@ fn config() -> MemoryLimiterConfig {
 }
 
 fn limiter(read: fn() -> Option<u64>) -> (MemoryLimiter, BuildContext) {
-    let context = context("memory_limiter");
+    let context = BuildContext {
+        admission: Admission::measured_by(read, u64::MAX),
+        ..context("memory_limiter")
+    };
     let thresholds = Thresholds::new(&config(), 0);
-    (
-        MemoryLimiter::new(&config(), thresholds, read, &context),
-        context,
-    )
+    (MemoryLimiter::new(&config(), thresholds, &context), context)
 }
 
 #[tokio::test]
@@ -64,6 +66,14 @@ async fn takes_batches_again_when_memory_is_free_again() {
     std::thread::sleep(Duration::from_millis(2));
     limiter.process(batch(1), &sink).await.unwrap();
     assert_eq!(context.board.snapshot()["memory_limiter"], Status::Ok);
+}
+
+#[test]
+fn servers_take_nothing_in_from_the_soft_limit_on() {
+    let (_limiter, context) = limiter(|| Some(70 * MIB));
+    context.admission.take(10 << 20).unwrap();
+    let refused = context.admission.take(11 << 20).unwrap_err();
+    assert_eq!(refused.limit, 80 * MIB);
 }
 
 #[test]

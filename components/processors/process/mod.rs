@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Stability,
-    StartError,
+    Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Factory, IntCounter,
+    Processor, Stability, StartError,
 };
 use profcol_processes::{Described, Host};
 use profcol_profile::Attributes;
@@ -53,6 +53,10 @@ impl Factory for ProcessProcessor {
     const STABILITY: Stability = Stability::Alpha;
     type Config = ProcessConfig;
     type Component = dyn Processor;
+
+    fn capabilities(_: &ProcessConfig) -> Capabilities {
+        Capabilities::SYS_PTRACE
+    }
 
     fn build(
         config: &ProcessConfig,

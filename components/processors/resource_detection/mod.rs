@@ -118,7 +118,8 @@ impl ResourceDetectionProcessor {
             match answer {
                 Ok(attributes) => {
                     self.detected.inc();
-                    tracing::debug!(detector, ?attributes, "detected");
+                    let keys: Vec<&str> = attributes.iter().map(|it| &*it.key).collect();
+                    tracing::debug!(detector, attributes = %keys.join(", "), "Detected.");
                     *known = Some(attributes);
                 }
                 Err(error) => {

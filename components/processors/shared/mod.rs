@@ -16,4 +16,5 @@ pub(crate) mod rules;
 pub(crate) mod sightings;
 #[cfg(test)]
 pub(crate) mod testkit;
+pub(crate) mod threads;
 pub(crate) mod together;

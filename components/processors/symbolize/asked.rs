@@ -1,10 +1,11 @@
 //! What of a batch has no name yet.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use profcol_component::{Code, Place};
 use profcol_profile::{
     AttributeIdx, Dictionary, LocationIdx, LocationRef, MappingIdx, MappingRef, Model, StackIdx,
 };
@@ -29,14 +30,12 @@ pub(super) struct Module {
     pub processes: Vec<u32>,
 }
 
-/// A place in an executable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Place {
-    /// The address for which it was linked.
-    Address(u64),
-    /// From the start of the file.
-    Offset(u64),
-}
+/// How much more a sample in a function weighs than one in what it calls: the functions that people look for are
+/// where the time is spent.
+const LEAF: u64 = 8;
+
+/// Locations of executables whose names are not known, each with its weight: how many samples want it named.
+pub(super) type Unknown = HashMap<LocationIdx, u64, RandomState>;
 
 /// The locations without names, by where they are.
 #[derive(Debug, Default)]
@@ -87,7 +86,7 @@ impl Asked {
             });
             match module {
                 Some(module) => {
-                    let place = (module, Place::of(row.location.address, &mapping));
+                    let place = (module, place_of(row.location.address, &mapping));
                     asked
                         .locations
                         .insert(LocationIdx::new(number as u32), place);
@@ -98,20 +97,33 @@ impl Asked {
         asked
     }
 
-    /// Finds out which processes have the modules of these locations.
-    pub fn find_processes(&mut self, model: &Model, unknown: &HashSet<LocationIdx, RandomState>) {
+    pub fn code(&self, location: LocationIdx) -> Option<Code> {
+        let &(module, place) = self.locations.get(&location)?;
+        let build_id = Arc::clone(&self.modules.get(module)?.build_id);
+        Some(Code { build_id, place })
+    }
+
+    /// Weighs these locations, and finds out which processes have their modules.
+    pub fn weigh(&mut self, model: &Model, unknown: &mut Unknown) {
         for row in &model.resources {
             let resource = row.resource.as_ref();
             let pid = resource.and_then(|it| find(&it.attributes, PID)?.as_int());
-            let Some(pid) = pid.and_then(|pid| u32::try_from(pid).ok()) else {
-                continue;
-            };
+            let pid = pid.and_then(|pid| u32::try_from(pid).ok());
             let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
-            let samples = profiles.flat_map(|profile| profile.samples.iter());
-            let stacks: HashSet<StackIdx> = samples.map(|sample| sample.stack).collect();
-            for stack in stacks {
-                for location in model.dictionary.stacks.get(stack) {
-                    if unknown.contains(location)
+            let mut stacks: HashMap<StackIdx, u64> = HashMap::new();
+            for sample in profiles.flat_map(|profile| profile.samples.iter()) {
+                let observed = u64::try_from(sample.observed()).unwrap_or(0).max(1);
+                let weight = stacks.entry(sample.stack).or_default();
+                *weight = weight.saturating_add(observed);
+            }
+            for (stack, observed) in stacks {
+                for (depth, location) in model.dictionary.stacks.get(stack).iter().enumerate() {
+                    let Some(weight) = unknown.get_mut(location) else {
+                        continue;
+                    };
+                    let more = if depth == 0 { LEAF } else { 1 };
+                    *weight = weight.saturating_add(observed.saturating_mul(more));
+                    if let Some(pid) = pid
                         && let Some((module, _)) = self.locations.get(location)
                         && let Some(module) = self.modules.get_mut(*module)
                         && module.processes.len() < MAX_PROCESSES
@@ -125,17 +137,26 @@ impl Asked {
     }
 }
 
-impl Place {
-    /// OpenTelemetry's profilers write the address for which the file was linked, and where the file
-    /// was mapped beside it; others the address in the process.
-    fn of(address: u64, mapping: &MappingRef<'_>) -> Self {
-        let mapping = &mapping.mapping;
-        match (mapping.memory_start..mapping.memory_limit).contains(&address) {
-            true => {
-                Self::Offset((address - mapping.memory_start).saturating_add(mapping.file_offset))
-            }
-            false => Self::Address(address),
-        }
+/// The place of a location that has no lines and is in an executable.
+pub(super) fn code_at(dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+    let row = dictionary.locations.get(location);
+    if !row.lines.is_empty() || Kind::of(dictionary, &row) != Kind::Native {
+        return None;
+    }
+    let mapping = dictionary.mappings.get(row.location.mapping);
+    Some(Code {
+        build_id: build_id(dictionary, &mapping)?,
+        place: place_of(row.location.address, &mapping),
+    })
+}
+
+/// OpenTelemetry's profilers write the address for which the file was linked, and where the file
+/// was mapped beside it; others the address in the process.
+fn place_of(address: u64, mapping: &MappingRef<'_>) -> Place {
+    let mapping = &mapping.mapping;
+    match (mapping.memory_start..mapping.memory_limit).contains(&address) {
+        true => Place::Offset((address - mapping.memory_start).saturating_add(mapping.file_offset)),
+        false => Place::Address(address),
     }
 }
 

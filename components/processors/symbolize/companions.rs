@@ -12,22 +12,25 @@ use profcol_symbols::{Companions, OnHost};
 use super::asked::Module;
 use super::debuginfod::Wanted;
 use super::files::{Files, Sought};
+use super::pace::{Stopping, UntilStop};
 
 /// On this host, else from debuginfod servers where these know of such files.
 pub(super) struct Beside {
     executable: PathBuf,
     on_host: OnHost,
     files: Arc<Files>,
+    stopping: Arc<Stopping>,
     /// The file that was asked for last and is not there yet.
     coming: RefCell<Option<Wanted>>,
 }
 
 impl Beside {
-    pub fn new(files: Arc<Files>, module: &Module) -> Self {
+    pub fn new(files: Arc<Files>, module: &Module, stopping: Arc<Stopping>) -> Self {
         Self {
             executable: module.path.clone(),
             on_host: files.beside(module),
             files,
+            stopping,
             coming: RefCell::default(),
         }
     }
@@ -41,7 +44,8 @@ impl Beside {
         if sought.coming.is_some() {
             self.coming.replace(sought.coming);
         }
-        Some(Rc::new(sought.found?))
+        let found: Rc<dyn Source> = Rc::new(sought.found?);
+        Some(self.until_stop(found))
     }
 
     fn told(&self, found: Option<Rc<dyn Source>>, what: &str) -> Option<Rc<dyn Source>> {
@@ -49,7 +53,12 @@ impl Beside {
             let path = self.executable.display();
             tracing::debug!(%path, what, "an executable has DWARF in another file");
         }
-        found
+        found.map(|found| self.until_stop(found))
+    }
+
+    fn until_stop(&self, source: Rc<dyn Source>) -> Rc<dyn Source> {
+        let stopping = Arc::clone(&self.stopping);
+        Rc::new(UntilStop { source, stopping })
     }
 }
 

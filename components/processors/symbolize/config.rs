@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use profcol_config::{Config, Duration, Present, Problems};
+use profcol_net::is_http_url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::debuginfod::is_url;
 
 /// Names code: functions, inlined ones included, with their files and lines.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -18,14 +17,18 @@ pub struct SymbolizeConfig {
     /// Take profiles that do not say which host they come from for this host's: by that the kernel and generated code
     /// are named.
     pub assume_local: bool,
-    /// `short`: C++ and D without parameters and return types, Swift without types and modules, Rust without hashes;
-    /// `full`: with them; `none`: as the linker sees it.
+    /// `short`: C++ without parameters and return types, Rust without hashes, both with their template and generic
+    /// arguments; `full`: with all of it; `none`: as the linker sees it. Swift and D stay as the linker sees them.
     pub demangle: Demangle,
-    /// How long a batch waits for its names. After that it leaves as far as it is named; what was being read is
-    /// there for the next one.
+    /// How long a batch waits for its names. After that it leaves as far as it is named; the rest is there for the
+    /// next one, and for `top` and `pprof_file` when they print or write. Once a batch has waited in vain, none waits
+    /// until the workers have caught up.
     pub timeout: Duration,
-    /// Threads that read executables, at a low priority.
+    /// Threads that read executables.
     pub workers: u32,
+    /// How the workers are scheduled: `low` behind everything else on the host, so that names come late while it is
+    /// busy; `normal` like any other program, for somebody who waits for names. Either way within `max_cpu`.
+    pub priority: Priority,
     /// Bytes, for names and for tables from which they are read.
     pub max_memory: u64,
     /// The share of one CPU that each worker may take, up to 1.
@@ -85,6 +88,13 @@ impl Targets {
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
+pub enum Priority {
+    Low,
+    Normal,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Demangle {
     Short,
     Full,
@@ -99,6 +109,7 @@ impl Default for SymbolizeConfig {
             demangle: Demangle::Short,
             timeout: Duration::from_secs(2),
             workers: 1,
+            priority: Priority::Low,
             max_memory: 256 << 20,
             max_cpu: 0.5,
             max_open: 256,
@@ -143,7 +154,7 @@ impl Config for SymbolizeConfig {
 impl Config for DebuginfodConfig {
     fn validate(&self, problems: &mut Problems) {
         for (position, url) in self.urls.iter().enumerate() {
-            if !is_url(url) {
+            if !is_http_url(url) {
                 let problem = format!("{url:?} is no URL; write http://host or https://host");
                 problems.add(&format!("urls::{position}"), problem);
             }

@@ -8,10 +8,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use profcol_component::CodeFrame;
 use profcol_processes::{Described, Host, JitProcesses, KernelNames};
 use profcol_profile::{LocationIdx, Model, ResourceProfiles, StackIdx};
 
-use super::names::{Answer, Frame};
+use super::names::Answer;
 use super::telemetry::Reason;
 use crate::shared::local::{LocalProcess, is_of};
 use crate::shared::locks::lock;
@@ -188,12 +189,12 @@ impl HostNames {
             let do_agree = found.all(|other| other == first);
             let answer = match first {
                 _ if question.is_foreign => Err(Reason::NotLocal),
-                Some(code) if do_agree => Ok(one(Frame {
+                Some(code) if do_agree => Ok(one(CodeFrame {
                     name: code.name.into(),
                     system_name: code.name.into(),
                     file: code.file.into(),
                     line: code.line,
-                    ..Frame::default()
+                    ..CodeFrame::default()
                 })),
                 _ => Err(Reason::NotFound),
             };
@@ -255,13 +256,13 @@ fn kernel_frame(names: &KernelNames, question: &Question) -> Answer {
     if build_id.is_some_and(|told| found.build_id != Some(&**told)) {
         return Err(Reason::NotLocal);
     }
-    Ok(one(Frame {
+    Ok(one(CodeFrame {
         name: name.into(),
         system_name: name.into(),
-        ..Frame::default()
+        ..CodeFrame::default()
     }))
 }
 
-fn one(frame: Frame) -> Arc<[Frame]> {
+fn one(frame: CodeFrame) -> Arc<[CodeFrame]> {
     Arc::new([frame])
 }

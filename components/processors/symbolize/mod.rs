@@ -1,21 +1,26 @@
 //! Names code, off the threads that move batches.
 //!
 //! ```text
-//! batch ─► locations without lines ─► known? ─► lines added ─► next
+//! batch ─► locations without lines ─► known? ─► lines added ─► next ─► exporter
 //!                                       │ no      ▲ at the latest after `timeout`
-//!                                       ▼         │
-//!                                     worker: executable ─► tables ─► names
+//!                                       ▼         │                     │
+//!                                    backlog ─► worker ─► names ◄───────┘ late names
 //! ```
+//!
+//! The backlog gives the hottest places first to the workers, which read executables and make tables of them. A
+//! batch that left before everything in it was named says where an exporter can ask for the rest.
 //!
 //! Cost is by distinct location, not by sample, and each is looked up once. A batch in which there is
 //! nothing to name passes as it came. What is in no executable is named by [`HostNames`].
 
 mod asked;
+mod backlog;
 mod companions;
 mod config;
 mod debuginfod;
 mod files;
 mod host;
+mod late;
 mod names;
 mod pace;
 mod telemetry;
@@ -23,18 +28,18 @@ mod telemetry;
 mod tests;
 mod worker;
 
-use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder as Thread;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use foldhash::fast::RandomState;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, Processor, RunError, Stability,
-    StartError, Stop,
+    Answer, Batch, BuildContext, BuildError, Capabilities, CodeFrame, Consumer, Factory,
+    NameSource, Processor, RunError, Stability, StartError, Stop,
 };
 use profcol_profile::{LocationIdx, Model, Profiles};
 use tokio::runtime::Handle;
@@ -42,20 +47,23 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use self::asked::{Asked, Place};
+use self::asked::{Asked, Unknown};
+use self::backlog::{Backlog, PLACE_BYTES, Wait};
 pub use self::config::SymbolizeConfig;
 use self::config::Targets;
 use self::debuginfod::Debuginfod;
 use self::files::Files;
 use self::host::HostNames;
-use self::names::{Frame, Names, Wait};
+use self::late::Late;
+use self::names::Names;
 use self::pace::Stopping;
 use self::telemetry::{Reason, Telemetry};
-use self::worker::{Job, Worker};
-use crate::shared::locks::lock;
+use self::worker::Worker;
+use crate::shared::threads::join_within;
 
-/// Executables that may wait for each worker.
-const MAX_JOBS: usize = 256;
+/// How long a stop waits for a thread. One of low priority on a busy host may not notice for longer, and what it
+/// would still do is of no use.
+const JOIN: Duration = Duration::from_secs(1);
 
 pub struct SymbolizeProcessor {
     config: SymbolizeConfig,
@@ -65,10 +73,10 @@ pub struct SymbolizeProcessor {
     telemetry: Arc<Telemetry>,
     stopping: Arc<Stopping>,
     debuginfod: Option<Arc<Debuginfod>>,
-    /// To each worker; none once it stops.
-    queues: Mutex<Vec<SyncSender<Job>>>,
-    /// The other ends, until the workers take them.
-    jobs: Mutex<Vec<Receiver<Job>>>,
+    backlog: Arc<Backlog>,
+    late: Arc<Late>,
+    /// The last batch left before everything in it was named.
+    is_late: AtomicBool,
 }
 
 /// What became of each location.
@@ -79,6 +87,14 @@ impl Factory for SymbolizeProcessor {
     const STABILITY: Stability = Stability::Alpha;
     type Config = SymbolizeConfig;
     type Component = dyn Processor;
+
+    fn capabilities(config: &SymbolizeConfig) -> Capabilities {
+        let cache = match config.debuginfod.is_some() {
+            true => Capabilities::DAC_OVERRIDE,
+            false => Capabilities::NONE,
+        };
+        Capabilities::SYS_PTRACE | Capabilities::SYSLOG | cache
+    }
 
     fn build(
         config: &SymbolizeConfig,
@@ -111,11 +127,19 @@ impl SymbolizeProcessor {
             Arc::clone(&stopping),
         );
         let names = Names::new(names_memory(config), telemetry.evicted_names.clone());
-        let channels = (0..config.workers).map(|_| sync_channel(MAX_JOBS));
-        let (queues, jobs) = channels.unzip();
+        let names = Arc::new(names);
+        let backlog = Backlog::new(
+            config.workers as usize,
+            backlog_memory(config) / PLACE_BYTES,
+        );
+        let backlog = Arc::new(backlog);
         Ok(Self {
             config: config.clone(),
-            names: Arc::new(names),
+            late: Arc::new(Late {
+                names: Arc::clone(&names),
+                backlog: Arc::clone(&backlog),
+            }),
+            names,
             host_names: Arc::new(HostNames::new(
                 config.assume_local,
                 generated_memory(config),
@@ -124,23 +148,26 @@ impl SymbolizeProcessor {
             telemetry,
             stopping,
             debuginfod,
-            queues: Mutex::new(queues),
-            jobs: Mutex::new(jobs),
+            backlog,
+            is_late: AtomicBool::new(false),
         })
     }
 
-    fn worker(&self, jobs: Receiver<Job>) -> Worker {
-        let names = names_memory(&self.config) + generated_memory(&self.config);
-        let tables = self.config.max_memory as usize - names;
+    fn worker(&self, number: usize) -> Worker {
+        let config = &self.config;
+        let others = names_memory(config) + generated_memory(config) + backlog_memory(config);
+        let tables = config.max_memory as usize - others;
         Worker {
-            jobs,
+            number,
+            backlog: Arc::clone(&self.backlog),
             names: Arc::clone(&self.names),
             files: Arc::clone(&self.files),
             telemetry: Arc::clone(&self.telemetry),
             stopping: Arc::clone(&self.stopping),
-            demangle: self.config.demangle,
-            max_cpu: self.config.max_cpu,
-            max_memory: tables / self.config.workers as usize,
+            demangle: config.demangle,
+            priority: config.priority,
+            max_cpu: config.max_cpu,
+            max_memory: tables / config.workers as usize,
         }
     }
 
@@ -151,47 +178,63 @@ impl SymbolizeProcessor {
         self.telemetry
             .count_unresolved(Reason::NoBuildId, asked.anonymous);
         let mut found = self.find_on_host(model, &mut asked).await;
-        let mut unknown = HashSet::default();
         found.reserve(asked.locations.len());
-        let keys = asked.locations.iter();
-        let keys = keys.filter_map(|(&location, &(module, place))| {
-            let module = asked.modules.get(module)?;
-            Some((location, (Arc::clone(&module.build_id), place)))
-        });
+        let keys = asked.locations.keys();
+        let keys = keys.filter_map(|&location| Some((location, asked.code(location)?)));
+        let mut unknown = Unknown::default();
         self.names.each(keys, |location, answer| match answer {
             Some(answer) => {
                 found.insert(location, answer);
             }
             None => {
-                unknown.insert(location);
+                unknown.insert(location, 0);
             }
         });
         if unknown.is_empty() {
             return found;
         }
-        asked.find_processes(model, &unknown);
-        let wait = Arc::new(Wait::default());
-        let is_busy = !self.send(&asked, &unknown, &wait);
-        let is_late = timeout(self.config.timeout.into(), wait.end())
-            .await
-            .is_err();
+        asked.weigh(model, &mut unknown);
+        self.wait_for(&asked, &unknown).await;
+        for location in unknown.into_keys() {
+            let Some(code) = asked.code(location) else {
+                continue;
+            };
+            // In this order: what is answered in between is known.
+            let is_pending = self.backlog.contains(&code);
+            let answer = self.names.latest(&code).unwrap_or(Err(match is_pending {
+                true => Reason::Timeout,
+                false => Reason::Busy,
+            }));
+            found.insert(location, answer);
+        }
+        found
+    }
+
+    /// Asks for what is unknown, and waits until it has answers or the time is over.
+    async fn wait_for(&self, asked: &Asked, unknown: &Unknown) {
+        // What comes in faster than it can be named would wait longer and longer.
+        let is_behind = self.is_late.load(Ordering::Relaxed) && !self.backlog.is_empty();
+        let wait = Arc::<Wait>::default();
+        let mut places: HashMap<usize, Vec<_>> = HashMap::new();
+        for (location, &weight) in unknown {
+            if let Some(&(module, place)) = asked.locations.get(location) {
+                places.entry(module).or_default().push((place, weight));
+            }
+        }
+        for (module, places) in places {
+            if let Some(module) = asked.modules.get(module) {
+                let wait = (!is_behind).then_some(&wait);
+                self.backlog.ask(module, places.into_iter(), wait);
+            }
+        }
+        let is_late = is_behind
+            || timeout(self.config.timeout.into(), wait.end())
+                .await
+                .is_err();
+        self.is_late.store(is_late, Ordering::Relaxed);
         if is_late {
             self.telemetry.timeouts.inc();
         }
-        let answers = wait.take();
-        let reason = if is_busy && !is_late {
-            Reason::Busy
-        } else {
-            Reason::Timeout
-        };
-        for location in unknown {
-            let key = asked.locations.get(&location).and_then(|&(module, place)| {
-                Some((Arc::clone(&asked.modules.get(module)?.build_id), place))
-            });
-            let answer = key.and_then(|key| answers.get(&key).cloned());
-            found.insert(location, answer.unwrap_or(Err(reason)));
-        }
-        found
     }
 
     async fn find_on_host(&self, model: &Model, asked: &mut Asked) -> Found {
@@ -207,52 +250,6 @@ impl SymbolizeProcessor {
             // The runtime is shutting down.
             Err(_) => Found::default(),
         }
-    }
-
-    /// Asks the workers; false where one of them has no room.
-    fn send(
-        &self,
-        asked: &Asked,
-        unknown: &HashSet<LocationIdx, RandomState>,
-        wait: &Arc<Wait>,
-    ) -> bool {
-        let mut places: HashMap<usize, HashSet<Place>> = HashMap::new();
-        for location in unknown {
-            if let Some(&(module, place)) = asked.locations.get(location) {
-                places.entry(module).or_default().insert(place);
-            }
-        }
-        let queues = lock(&self.queues);
-        let mut is_sent = true;
-        for (module, places) in places {
-            let Some(module) = asked.modules.get(module) else {
-                continue;
-            };
-            let mut hasher = DefaultHasher::new();
-            module.build_id.hash(&mut hasher);
-            let worker = hasher.finish() as usize % queues.len().max(1);
-            let Some(queue) = queues.get(worker) else {
-                return false;
-            };
-            let mut places: Vec<Place> = places.into_iter().collect();
-            // Neighbours mostly are of one unit.
-            places.sort_unstable_by_key(|place| match place {
-                Place::Address(at) | Place::Offset(at) => *at,
-            });
-            wait.expect_one();
-            let job = Job {
-                module: module.clone(),
-                places,
-                wait: Arc::clone(wait),
-            };
-            if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) =
-                queue.try_send(job)
-            {
-                job.wait.end_one();
-                is_sent = false;
-            }
-        }
-        is_sent
     }
 
     fn count(&self, found: &Found) {
@@ -274,13 +271,17 @@ impl Drop for End {
     }
 }
 
-/// A quarter is for names, an eighth for those of generated code, the rest for tables.
+/// A quarter is for names, an eighth for those of generated code, a sixteenth for what waits, the rest for tables.
 fn names_memory(config: &SymbolizeConfig) -> usize {
     config.max_memory as usize / 4
 }
 
 fn generated_memory(config: &SymbolizeConfig) -> usize {
     config.max_memory as usize / 8
+}
+
+fn backlog_memory(config: &SymbolizeConfig) -> usize {
+    config.max_memory as usize / 16
 }
 
 #[async_trait]
@@ -300,8 +301,14 @@ impl Processor for SymbolizeProcessor {
         if found.values().any(Result::is_ok) {
             batch.profiles.model_mut().set_lines(|location| {
                 let frames = found.get(&location)?.as_ref().ok()?;
-                Some(frames.iter().map(Frame::line))
+                Some(frames.iter().map(CodeFrame::line))
             });
+        }
+        let is_pending = |answer: &names::Answer| matches!(answer, Err(Reason::Timeout));
+        if found.values().any(is_pending) {
+            batch
+                .late_names
+                .add(Arc::clone(&self.late) as Arc<dyn NameSource>);
         }
         next.consume(batch).await
     }
@@ -330,8 +337,8 @@ impl Processor for SymbolizeProcessor {
                 Box::new(move || debuginfod.run(&runtime, &stop)),
             )?;
         }
-        for jobs in std::mem::take(&mut *lock(&self.jobs)) {
-            let worker = self.worker(jobs);
+        for number in 0..self.config.workers as usize {
+            let worker = self.worker(number);
             start("profcol-symbols", Box::new(move || worker.run()))?;
         }
         tokio::select! {
@@ -340,13 +347,11 @@ impl Processor for SymbolizeProcessor {
             _ = ended.recv() => {}
         }
         self.stopping.set();
-        lock(&self.queues).clear();
+        self.backlog.close();
         if let Some(debuginfod) = &self.debuginfod {
             debuginfod.close();
         }
-        let joined =
-            spawn_blocking(move || threads.into_iter().all(|thread| thread.join().is_ok()));
-        match joined.await {
+        match spawn_blocking(move || join_within(JOIN, threads)).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(RunError("a thread of its own panicked".into())),
             Err(error) => Err(RunError(error.to_string())),

@@ -1,51 +1,27 @@
 //! Names that were found, within a bound.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use profcol_component::IntCounter;
-use profcol_profile::NamedLine;
-use tokio::sync::Notify;
+use profcol_component::{Code, CodeFrame, IntCounter};
 
-use super::asked::Place;
 use super::telemetry::Reason;
 use crate::shared::generations::Generations;
 use crate::shared::locks::lock;
 
-/// A place in an executable, by its build id.
-pub(super) type Key = (Arc<str>, Place);
-
 /// What was found at a place: the frames, the innermost first.
-pub(super) type Answer = Result<Arc<[Frame]>, Reason>;
-
-#[derive(Debug, Default)]
-pub(super) struct Frame {
-    pub name: Arc<str>,
-    /// As the linker sees it.
-    pub system_name: Arc<str>,
-    pub file: Arc<str>,
-    pub start_line: u32,
-    pub line: u32,
-    pub column: u32,
-}
-
-impl Frame {
-    pub fn line(&self) -> NamedLine<'_> {
-        NamedLine {
-            name: &self.name,
-            system_name: &self.system_name,
-            filename: &self.file,
-            start_line: self.start_line.into(),
-            line: self.line.into(),
-            column: self.column.into(),
-        }
-    }
-}
+pub(super) type Answer = Result<Arc<[CodeFrame]>, Reason>;
 
 /// What all batches know, and what the workers add.
 pub(super) struct Names {
-    known: Mutex<Generations<Key, Answer>>,
+    known: Mutex<Generations<Code, Known>>,
     evicted: IntCounter,
+}
+
+#[derive(Clone)]
+struct Known {
+    answer: Answer,
+    /// It is not asked for again.
+    is_final: bool,
 }
 
 impl Names {
@@ -56,72 +32,40 @@ impl Names {
         }
     }
 
-    pub fn get(&self, key: &Key) -> Option<Answer> {
-        lock(&self.known).get(key)
+    /// The last word on a place.
+    pub fn get(&self, code: &Code) -> Option<Answer> {
+        final_answer(lock(&self.known).get(code))
     }
 
-    /// Tells of each key what is known, holding the others off once.
+    /// What is known of a place, though it may not be the last word.
+    pub fn latest(&self, code: &Code) -> Option<Answer> {
+        Some(lock(&self.known).get(code)?.answer)
+    }
+
+    /// Tells the last word on each place, holding the others off once.
     pub fn each<T>(
         &self,
-        keys: impl Iterator<Item = (T, Key)>,
+        places: impl Iterator<Item = (T, Code)>,
         mut tell: impl FnMut(T, Option<Answer>),
     ) {
         let mut known = lock(&self.known);
-        for (whose, key) in keys {
-            tell(whose, known.get(&key));
+        for (whose, code) in places {
+            tell(whose, final_answer(known.get(&code)));
         }
     }
 
-    pub fn insert(&self, key: Key, answer: Answer) {
+    pub fn insert(&self, code: Code, answer: Answer, is_final: bool) {
         let frames = answer.as_ref().map_or(&[][..], |frames| frames);
-        let text = |it: &Frame| it.name.len() + it.system_name.len() + it.file.len();
+        let text = |it: &CodeFrame| it.name.len() + it.system_name.len() + it.file.len();
         let texts: usize = frames.iter().map(text).sum();
         // Strings are shared by many, so this is more than it takes.
-        let weight = size_of::<(Key, Answer)>() + size_of_val(frames) + texts;
-        let forgotten = lock(&self.known).insert(key, answer, weight);
+        let weight = size_of::<(Code, Known)>() + size_of_val(frames) + texts;
+        let known = Known { answer, is_final };
+        let forgotten = lock(&self.known).insert(code, known, weight);
         self.evicted.inc_by(forgotten as u64);
     }
 }
 
-/// What a batch waits for.
-#[derive(Default)]
-pub(super) struct Wait {
-    state: Mutex<Waiting>,
-    is_done: Notify,
-}
-
-#[derive(Default)]
-struct Waiting {
-    jobs: usize,
-    answers: HashMap<Key, Answer>,
-}
-
-impl Wait {
-    pub fn expect_one(&self) {
-        lock(&self.state).jobs += 1;
-    }
-
-    pub fn answer(&self, key: Key, answer: Answer) {
-        lock(&self.state).answers.insert(key, answer);
-    }
-
-    pub fn end_one(&self) {
-        let mut state = lock(&self.state);
-        state.jobs = state.jobs.saturating_sub(1);
-        if state.jobs == 0 {
-            self.is_done.notify_one();
-        }
-    }
-
-    /// Until everything is answered.
-    pub async fn end(&self) {
-        while lock(&self.state).jobs > 0 {
-            self.is_done.notified().await;
-        }
-    }
-
-    /// What was answered until now.
-    pub fn take(&self) -> HashMap<Key, Answer> {
-        std::mem::take(&mut lock(&self.state).answers)
-    }
+fn final_answer(known: Option<Known>) -> Option<Answer> {
+    known.filter(|known| known.is_final).map(|it| it.answer)
 }

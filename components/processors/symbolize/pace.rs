@@ -1,7 +1,11 @@
 //! How much of a CPU a worker takes.
 
-use std::sync::{Condvar, Mutex};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+
+use profcol_debuginfo::Source;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -13,27 +17,49 @@ const STRETCH: Duration = Duration::from_millis(10);
 /// Set once, when everything stops.
 #[derive(Debug, Default)]
 pub(super) struct Stopping {
-    is_set: Mutex<bool>,
+    is_set: AtomicBool,
+    /// Guards the waiting for it.
+    waiting: Mutex<()>,
     changed: Condvar,
 }
 
 impl Stopping {
     pub fn set(&self) {
-        *lock(&self.is_set) = true;
+        self.is_set.store(true, Ordering::Release);
+        let _waiting = lock(&self.waiting);
         self.changed.notify_all();
     }
 
     pub fn is_set(&self) -> bool {
-        *lock(&self.is_set)
+        self.is_set.load(Ordering::Acquire)
     }
 
     /// Until that long has passed, or everything stops.
     fn sleep(&self, time: Duration) {
-        let is_set = lock(&self.is_set);
+        let waiting = lock(&self.waiting);
         // A poisoned lock ends the sleep, which does no harm.
         let _ended = self
             .changed
-            .wait_timeout_while(is_set, time, |is_set| !*is_set);
+            .wait_timeout_while(waiting, time, |()| !self.is_set());
+    }
+}
+
+/// A file whose reader gives up soon after everything stops, however much there is to read.
+pub(super) struct UntilStop<S> {
+    pub source: S,
+    pub stopping: Arc<Stopping>,
+}
+
+impl<S: Source> Source for UntilStop<S> {
+    fn length(&self) -> io::Result<u64> {
+        self.source.length()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.stopping.is_set() {
+            return Err(io::Error::other("profcol stops"));
+        }
+        self.source.read_at(buffer, offset)
     }
 }
 
@@ -67,7 +93,7 @@ impl Pace {
 }
 
 /// Of this thread.
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -6,47 +6,41 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use profcol_component::{Code, CodeFrame, Place};
 use profcol_debuginfo::Refused;
 use profcol_symbols::{Companions, Style, Symbols, Unresolved, demangle};
 
-use super::asked::{Module, Place};
+use super::asked::Module;
+use super::backlog::{Backlog, Job};
 use super::companions::Beside;
-use super::config::Demangle;
+use super::config::{Demangle, Priority};
 use super::debuginfod::Wanted;
 use super::files::Files;
-use super::names::{Answer, Frame, Names, Wait};
-use super::pace::{Pace, Stopping};
+use super::names::{Answer, Names};
+use super::pace::{Pace, Stopping, UntilStop, cpu_time};
 use super::telemetry::{Reason, Telemetry};
 
 /// A priority below whatever else the host does, and not so low that a busy host never has names.
-const NICE: i32 = 10;
+const LOW_NICE: i32 = 10;
 /// How long a file that was not found, or has no names, is left alone.
 const MISSING: Duration = Duration::from_secs(60);
 /// Files of which that is remembered.
 const MAX_MISSING: usize = 4096;
-/// What one executable may take of the worker before others have their turn; the next batch asks for the
-/// rest again.
-const TURN: Duration = Duration::from_secs(5);
-/// Places that are looked up between two looks at how much is held.
-const PLACES: usize = 64;
-
-/// Places of one executable that a batch wants named.
-pub(super) struct Job {
-    pub module: Module,
-    pub places: Vec<Place>,
-    pub wait: Arc<Wait>,
-}
+/// What one executable may take of a CPU before it is asked again which one is next.
+const TURN: Duration = Duration::from_millis(500);
 
 pub(super) struct Worker {
-    pub jobs: Receiver<Job>,
+    /// Which of the workers it is.
+    pub number: usize,
+    pub backlog: Arc<Backlog>,
     pub names: Arc<Names>,
     pub files: Arc<Files>,
     pub telemetry: Arc<Telemetry>,
     pub stopping: Arc<Stopping>,
     pub demangle: Demangle,
+    pub priority: Priority,
     pub max_cpu: f64,
     /// What the tables may take.
     pub max_memory: usize,
@@ -83,8 +77,10 @@ struct Library {
 impl Worker {
     /// Until nobody can ask any more.
     pub fn run(self) {
-        if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-            tracing::debug!(%error, "executables are read at usual priority");
+        if self.priority == Priority::Low
+            && let Err(error) = rustix::process::setpriority_process(None, LOW_NICE)
+        {
+            tracing::debug!(%error, "executables are read at normal priority");
         }
         let mut library = Library {
             pace: Pace::new(self.max_cpu),
@@ -94,42 +90,42 @@ impl Worker {
             told: 0.0,
             worker: self,
         };
-        while let Ok(job) = library.worker.jobs.recv() {
-            if !library.worker.stopping.is_set() {
-                library.work(&job);
-            }
-            job.wait.end_one();
+        while let Some(job) = library.worker.backlog.take(library.worker.number) {
+            let before = cpu_time();
+            let build_id = Arc::clone(&job.module.build_id);
+            library.work(job, before);
+            library.shrink(&build_id);
+            let spent = cpu_time().saturating_sub(before);
+            library.worker.backlog.spend(&build_id, spent);
         }
     }
 }
 
 impl Library {
-    fn work(&mut self, job: &Job) {
-        let build_id = &job.module.build_id;
-        let started = Instant::now();
-        for places in job.places.chunks(PLACES) {
-            for &place in places {
-                if self.worker.stopping.is_set() || started.elapsed() > TURN {
-                    self.shrink(build_id);
+    /// What is not done when its turn is over waits on.
+    fn work(&mut self, job: Job, began: Duration) {
+        let Job { module, places } = job;
+        for place in places {
+            let build_id = Arc::clone(&module.build_id);
+            let code = Code { build_id, place };
+            // It may have been asked for once more just before it was answered.
+            if self.worker.names.get(&code).is_none() {
+                let answer = self.find(&module, place);
+                if self.worker.stopping.is_set() {
                     return;
                 }
-                let key = (Arc::clone(build_id), place);
-                // Another batch may have asked for it meanwhile.
-                let answer = match self.worker.names.get(&key) {
-                    Some(known) => known,
-                    None => self.find(&job.module, place),
-                };
-                let is_last_word = !matches!(
-                    answer,
-                    Err(Reason::NoFile | Reason::NoNames | Reason::Refused)
-                );
-                if is_last_word && !self.is_coming(build_id) {
-                    self.worker.names.insert(key.clone(), answer.clone());
-                }
-                job.wait.answer(key, answer);
-                self.pace.keep(&self.worker.stopping);
+                let is_final = !self.is_coming(&code.build_id)
+                    && !matches!(
+                        answer,
+                        Err(Reason::NoFile | Reason::NoNames | Reason::Refused)
+                    );
+                self.worker.names.insert(code.clone(), answer, is_final);
             }
-            self.shrink(build_id);
+            self.worker.backlog.answered(&code);
+            self.pace.keep(&self.worker.stopping);
+            if cpu_time().saturating_sub(began) > TURN {
+                return;
+            }
         }
     }
 
@@ -161,7 +157,7 @@ impl Library {
         let frame = |found: profcol_symbols::Frame| {
             let system_name = found.name;
             let name = style.and_then(|style| demangle(&system_name, style));
-            Frame {
+            CodeFrame {
                 name: name.map_or_else(|| Arc::clone(&system_name), Arc::from),
                 system_name,
                 file: found.file,
@@ -225,9 +221,17 @@ impl Library {
             return (Err(Reason::NoFile), executable.coming);
         };
         let path = module.path.display();
-        let beside = Rc::new(Beside::new(Arc::clone(&self.worker.files), module));
+        let beside = Rc::new(Beside::new(
+            Arc::clone(&self.worker.files),
+            module,
+            Arc::clone(&self.worker.stopping),
+        ));
         let companions: Rc<dyn Companions> = beside.clone();
         let most = self.worker.max_memory as u64;
+        let file = UntilStop {
+            source: file,
+            stopping: Arc::clone(&self.worker.stopping),
+        };
         let read = match Symbols::read(Rc::new(file), companions, most) {
             Ok(symbols) => {
                 if let Some(damage) = symbols.damage() {
@@ -236,6 +240,8 @@ impl Library {
                 Ok(symbols)
             }
             Err(Refused::NoNames) => Err(Reason::NoNames),
+            // Files cannot be read any more once everything stops.
+            Err(_) if self.worker.stopping.is_set() => Err(Reason::Refused),
             Err(refused) => {
                 tracing::info!(%path, %refused, "An executable's names cannot be read.");
                 Err(Reason::Refused)

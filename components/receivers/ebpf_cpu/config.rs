@@ -42,13 +42,16 @@ pub struct EbpfCpuConfig {
     pub attributes: Attributes,
     /// Memory for unwind tables, in MiB. It is used as executables are met.
     pub max_table_memory_mib: u32,
+    /// How the thread is scheduled that builds unwind tables: `low` behind everything else on the host, so that stacks
+    /// end with `table_pending` for longer while it is busy; `normal` like any other program.
+    pub table_priority: Priority,
     /// Memory between the kernel and this process, in KiB: a power of two. It is emptied ten times a second.
     pub ring_size_kib: u32,
     /// Executables that are known at once.
     pub max_executables: u32,
     /// Processes that are known at once.
     pub max_processes: u32,
-    /// Batches that wait while the pipelines do not take them. When there are more, the newest is dropped and counted.
+    /// Batches that wait while a pipeline refuses them. When there are more, the oldest is dropped and counted.
     pub max_waiting_batches: usize,
 }
 
@@ -67,6 +70,14 @@ pub enum EventKind {
     CpuClock,
     Cycles,
     Auto,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    #[default]
+    Low,
+    Normal,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -134,6 +145,7 @@ impl Default for EbpfCpuConfig {
             max_frames: 128,
             attributes: Attributes::default(),
             max_table_memory_mib: 64,
+            table_priority: Priority::Low,
             ring_size_kib: 1024,
             max_executables: 8192,
             max_processes: 8192,
@@ -154,6 +166,7 @@ impl EbpfCpuConfig {
             max_frames: self.max_frames,
             with_arguments: self.attributes.command_args,
             table_bytes: u64::from(self.max_table_memory_mib) << 20,
+            low_table_priority: self.table_priority == Priority::Low,
             files: self.max_executables,
             processes: self.max_processes,
             ring_bytes: self.ring_size_kib.saturating_mul(1024),

@@ -1,7 +1,12 @@
-//! Hands batches on, one after the other, and offers again those that are not taken for now.
+//! Hands batches on, and offers again those that are not taken for now.
+//!
+//! Each batch is offered by itself, so that one that some pipeline refuses delays no other. Exporters
+//! never refuse them (they are [live](profcol_component::Source::Live)); a `memory_limiter` may.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use profcol_component::{Batch, Output, Refusal, Stop};
 use profcol_profile::Profiles;
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -10,7 +15,7 @@ use super::metrics::Metrics;
 
 /// How long to wait before a refused batch is offered again, unless the refusal says so.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// How often a batch is offered once a stop is asked for, when nobody may wait for long.
 const LAST_TRIES: u32 = 3;
@@ -26,9 +31,16 @@ pub struct Delivery {
     output: Output,
     metrics: Metrics,
     stop: Stop,
+    limit: usize,
 }
 
-/// At most `limit` batches wait.
+/// Samples that count as dropped unless they were taken.
+struct Pending<'a> {
+    samples: u64,
+    metrics: &'a Metrics,
+}
+
+/// At most `limit` batches wait; the oldest one is dropped for another.
 pub fn queue(output: Output, limit: usize, metrics: Metrics, stop: Stop) -> (Waiting, Delivery) {
     let (into, batches) = mpsc::channel(limit);
     let waiting = Waiting {
@@ -40,6 +52,7 @@ pub fn queue(output: Output, limit: usize, metrics: Metrics, stop: Stop) -> (Wai
         output,
         metrics,
         stop,
+        limit,
     };
     (waiting, delivery)
 }
@@ -49,12 +62,12 @@ impl Waiting {
         if profiles.is_empty() {
             return;
         }
-        if let Err(full) = self.batches.try_send(profiles) {
-            let samples = full.into_inner().sample_count();
-            self.metrics.dropped.inc_by(samples as u64);
+        if let Err(unsent) = self.batches.try_send(profiles) {
+            let samples = unsent.into_inner().observation_count();
+            self.metrics.dropped.inc_by(samples);
             tracing::warn!(
-                samples,
-                "Dropping samples: too many batches wait for the pipelines to take them."
+                dropped_samples = samples,
+                "Dropping samples: the pipelines take no batches."
             );
         }
     }
@@ -63,28 +76,91 @@ impl Waiting {
 impl Delivery {
     /// Works until no batch comes any more.
     pub async fn run(mut self) {
-        while let Some(profiles) = self.batches.recv().await {
-            self.deliver(&profiles).await;
+        let Self {
+            batches,
+            output,
+            metrics,
+            stop,
+            limit,
+        } = &mut self;
+        let offering = Offering {
+            output,
+            metrics,
+            stop,
+        };
+        let mut offers = FuturesUnordered::new();
+        // By number, hence oldest first.
+        let mut give_up: BTreeMap<u64, Stop> = BTreeMap::new();
+        let mut number = 0;
+        let mut more = true;
+        while more || !offers.is_empty() {
+            tokio::select! {
+                batch = batches.recv(), if more => {
+                    let Some(profiles) = batch else {
+                        more = false;
+                        continue;
+                    };
+                    if give_up.len() >= *limit
+                        && let Some((_, oldest)) = give_up.pop_first()
+                    {
+                        oldest.cancel();
+                    }
+                    number += 1;
+                    let given_up = Stop::new();
+                    give_up.insert(number, given_up.clone());
+                    offers.push(async move {
+                        offering.offer(profiles, given_up).await;
+                        number
+                    });
+                }
+                Some(done) = offers.next() => {
+                    give_up.remove(&done);
+                }
+            }
         }
     }
+}
 
-    /// Offers a batch until it is taken or refused for ever.
-    async fn deliver(&self, profiles: &Profiles) {
+impl Drop for Delivery {
+    /// Whatever is left was cut off by the end of the process.
+    fn drop(&mut self) {
+        self.batches.close();
+        while let Ok(profiles) = self.batches.try_recv() {
+            self.metrics.dropped.inc_by(profiles.observation_count());
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Offering<'a> {
+    output: &'a Output,
+    metrics: &'a Metrics,
+    stop: &'a Stop,
+}
+
+impl Offering<'_> {
+    /// Offers a batch until it is taken, refused for ever, or given up for newer ones.
+    async fn offer(self, profiles: Profiles, given_up: Stop) {
+        let pending = Pending {
+            samples: profiles.observation_count(),
+            metrics: self.metrics,
+        };
+        let batch = Batch::live(profiles);
         let mut wait = FIRST_WAIT;
         let mut last_tries = LAST_TRIES;
         loop {
             // A clone shares its tables.
-            let refusal = match self.output.push(Batch::new(profiles.clone())).await {
-                Ok(()) => return,
+            let refusal = match self.output.push(batch.clone()).await {
+                Ok(()) => return pending.taken(),
                 Err(refusal) => refusal,
             };
             let Refusal::Retry { after, .. } = &refusal else {
-                return self.drop_batch(profiles, &refusal);
+                return pending.drop_for(&refusal);
             };
             if self.stop.is_cancelled() {
                 last_tries -= 1;
                 if last_tries == 0 {
-                    return self.drop_batch(profiles, &refusal);
+                    return pending.drop_for(&refusal);
                 }
                 tokio::time::sleep(FIRST_WAIT).await;
                 continue;
@@ -93,14 +169,29 @@ impl Delivery {
             tokio::select! {
                 () = tokio::time::sleep(after.unwrap_or(wait)) => {}
                 () = self.stop.cancelled() => {}
+                () = given_up.cancelled() => return pending.drop_for(&refusal),
             }
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_WAIT);
         }
     }
+}
 
-    fn drop_batch(&self, profiles: &Profiles, refusal: &Refusal) {
-        let samples = profiles.sample_count();
-        self.metrics.dropped.inc_by(samples as u64);
-        tracing::error!(samples, error = %refusal, "Dropping samples that the pipelines did not take.");
+impl Pending<'_> {
+    fn taken(mut self) {
+        self.samples = 0;
+    }
+
+    fn drop_for(self, refusal: &Refusal) {
+        tracing::error!(
+            dropped_samples = self.samples,
+            error = %refusal,
+            "Dropping samples that the pipelines did not take."
+        );
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.metrics.dropped.inc_by(self.samples);
     }
 }

@@ -1,6 +1,6 @@
 //! What the receiver tells about itself.
 
-use profcol_component::{BuildContext, Gauge, IntCounter};
+use profcol_component::{BuildContext, Gauge, IntCounter, SourceCounts};
 use profcol_ebpf_host::{EndReason, Profiler};
 
 #[derive(Clone)]
@@ -23,7 +23,9 @@ pub struct Metrics {
 }
 
 /// What became of an executable that was met.
-const TABLE_OUTCOMES: [&str; 5] = ["built", "refused", "vanished", "no_room", "evicted"];
+const TABLE_OUTCOMES: [&str; 6] = [
+    "built", "refused", "not_elf", "vanished", "no_room", "evicted",
+];
 
 const LOST_MAPPINGS: &str = "profcol_ebpf_cpu_lost_mappings";
 const LOST_MAPPINGS_HELP: &str =
@@ -105,6 +107,17 @@ impl Metrics {
         }
     }
 
+    /// What became of the samples up to the last [update](Self::update).
+    pub fn source_counts(&self) -> SourceCounts {
+        let excluded_ticks = self.excluded_ticks.get();
+        SourceCounts {
+            taken: self.samples.get() + excluded_ticks,
+            excluded: self.excluded.get() + excluded_ticks,
+            lost: self.lost_samples.get(),
+            dropped: self.dropped.get(),
+        }
+    }
+
     pub fn update(&self, profiler: &Profiler, frequency: u64) {
         self.frequency.set(frequency as f64);
         let counts = profiler.counts();
@@ -131,6 +144,7 @@ impl Metrics {
             let count = match *outcome {
                 "built" => tables.built,
                 "refused" => tables.refused,
+                "not_elf" => tables.not_elf,
                 "vanished" => tables.vanished,
                 "evicted" => tables.evicted,
                 _ => tables.no_room,

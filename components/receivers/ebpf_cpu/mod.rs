@@ -22,12 +22,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Executables, Factory, Output, Receiver, RunError, Stability,
-    StartError, Stop,
+    BuildContext, BuildError, Capabilities, Executables, Factory, Output, Receiver, RunError,
+    Stability, StartError, Stop,
 };
 use profcol_ebpf_host::{
-    Executables as KnownExecutables, Process, ProcessKey, Profiler, Record, give_back_memory,
-    next_bpf_program, number, since_boot, turn,
+    Executables as KnownExecutables, Loaded, Process, ProcessKey, Profiler, Record,
+    give_back_memory, next_bpf_program, number, since_boot, turn,
 };
 use profcol_processes::{JitProcesses, KernelNames};
 
@@ -78,6 +78,12 @@ impl Factory for EbpfCpu {
     type Config = EbpfCpuConfig;
     type Component = dyn Receiver;
 
+    fn capabilities(_: &EbpfCpuConfig) -> Capabilities {
+        profcol_ebpf_host::capabilities().fold(Capabilities::NONE, |needed, number| {
+            needed | Capabilities::from_number(number)
+        })
+    }
+
     fn build(
         config: &EbpfCpuConfig,
         context: &BuildContext,
@@ -104,11 +110,12 @@ impl Receiver for EbpfCpu {
         let filter = Filter::new(&self.config).map_err(|error| StartError(error.to_string()))?;
         let on_opened = executables::teller(&self.executables);
         let started = tokio::task::spawn_blocking(move || {
-            let profiler = Profiler::start(&settings, on_opened)?;
+            let loaded = Loaded::new(&settings, on_opened)?;
+            // Before the first sample, so that what the start costs is not what is sampled.
             let kernel = kernel_names();
             // What reading took stands beside what the loader took for the kernel's types.
             give_back_memory();
-            Ok((profiler, kernel))
+            Ok((loaded.start()?, kernel))
         });
         let (profiler, kernel) = started
             .await
@@ -150,6 +157,8 @@ impl Receiver for EbpfCpu {
             mut unwanted,
             ..
         } = *self;
+        let counted = metrics.clone();
+        output.count_source(move || counted.source_counts());
         let (waiting, delivery) = delivery::queue(
             output,
             config.max_waiting_batches,
@@ -232,10 +241,11 @@ impl Running {
         self.end_turn(config, metrics);
         waiting.add(self.render(config, self.budget.frequency()));
         metrics.update(&self.profiler, self.budget.frequency());
-        let counts = self.profiler.counts();
+        let counts = metrics.source_counts();
         tracing::info!(
-            samples = counts.samples,
-            lost = counts.lost_samples,
+            taken = counts.taken,
+            excluded = counts.excluded,
+            lost = counts.lost,
             "Profiling ended."
         );
     }

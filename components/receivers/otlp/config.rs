@@ -58,6 +58,14 @@ impl Config for OtlpConfig {
                 "must specify at least one protocol when using the OTLP receiver",
             );
         }
+        problems.nested("protocols", |problems| {
+            if let Some(grpc) = &*self.protocols.grpc {
+                problems.nested("grpc", |problems| grpc.validate(problems));
+            }
+            if let Some(http) = &*self.protocols.http {
+                problems.nested("http", |problems| http.validate(problems));
+            }
+        });
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use ::http::HeaderMap;
+use profcol_admission::{Admission, Reservation};
 use profcol_component::{Batch, Finalizer, Metadata, Outcome, Output, Refusal};
 use profcol_net::Encoding;
 use profcol_net::compress::decompress;
@@ -18,14 +19,21 @@ use crate::shared::status;
 /// The way from a checked message into the pipelines.
 pub(super) struct Export {
     output: Output,
+    pub(super) admission: Admission,
     pub(super) validation: Validation,
     until_delivered: bool,
 }
 
 impl Export {
-    pub(super) fn new(output: Output, validation: Validation, until_delivered: bool) -> Self {
+    pub(super) fn new(
+        output: Output,
+        admission: Admission,
+        validation: Validation,
+        until_delivered: bool,
+    ) -> Self {
         Self {
             output,
+            admission,
             validation,
             until_delivered,
         }
@@ -34,6 +42,7 @@ impl Export {
     pub(super) async fn push(
         &self,
         received: Received,
+        mut reserved: Reservation,
         metadata: Metadata,
         peer: Option<IpAddr>,
     ) -> Result<PartialSuccess, Status> {
@@ -41,8 +50,11 @@ impl Export {
         self.output
             .count_failed(repaired.values().sum::<usize>() as u64);
         if !profiles.is_empty() {
+            // For processors that decode it.
+            reserved.resize(profiles.counts().undecoded_size)?;
             let batch = Batch::new(profiles).with_metadata(metadata);
-            self.deliver(batch.with_peer(peer)).await.map_err(status)?;
+            let delivering = self.deliver(batch.with_peer(peer), reserved);
+            delivering.await.map_err(status)?;
         }
         Ok(PartialSuccess {
             rejected_profiles: 0,
@@ -50,7 +62,8 @@ impl Export {
         })
     }
 
-    async fn deliver(&self, mut batch: Batch) -> Result<(), Refusal> {
+    /// What is reserved is for what goes on until exporters have the batch in their queues.
+    async fn deliver(&self, mut batch: Batch, reserved: Reservation) -> Result<(), Refusal> {
         if !self.until_delivered {
             return self.output.push(batch).await;
         }
@@ -65,6 +78,7 @@ impl Export {
             let _ = report.map(|report| report.send(outcome));
         }));
         self.output.push(batch).await?;
+        drop(reserved);
         match outcome.await {
             Ok(Outcome::Delivered) => Ok(()),
             Ok(Outcome::Rejected) => Err(Refusal::permanent("a destination refused the profiles")),

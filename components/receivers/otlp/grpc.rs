@@ -33,6 +33,7 @@ impl GrpcService for Service {
             .0
             .push(
                 received,
+                request.reserved,
                 metadata(&request.metadata),
                 request.connection.peer.ip(),
             )

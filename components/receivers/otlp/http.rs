@@ -1,5 +1,7 @@
 //! OTLP over HTTP: protobuf and JSON.
 
+use std::cell::OnceCell;
+
 use ::http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use ::http::request::Parts;
 use ::http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -63,25 +65,26 @@ impl HttpService for Service {
 
 impl Service {
     async fn export(&self, format: Format, request: HttpRequest) -> Result<PartialSuccess, Status> {
-        let received = self
-            .read(format, request.body)
-            .map_err(|reason| Status::new(Code::InvalidArgument, reason))?;
+        let mut reserved = request.reserved;
+        if format == Format::Json {
+            // The reader says itself what it takes.
+            reserved.resize(0)?;
+        }
+        let received = self.read(format, request.body)?;
         let metadata = match request.include_metadata {
             true => metadata(&request.headers),
             false => Metadata::default(),
         };
         let peer = request.connection.peer.ip();
-        self.0.push(received, metadata, peer).await
+        self.0.push(received, reserved, metadata, peer).await
     }
 
-    fn read(&self, format: Format, body: Message) -> Result<Received, String> {
+    fn read(&self, format: Format, body: Message) -> Result<Received, Status> {
         match format {
-            Format::Json => {
-                json::receive(&body.plain, self.0.validation).map_err(|error| error.to_string())
-            }
+            Format::Json => self.read_json(&body.plain),
             Format::Protobuf => {
                 let mut received = Profiles::from_wire(body.plain, self.0.validation)
-                    .map_err(|invalid| invalid.to_string())?;
+                    .map_err(|invalid| Status::new(Code::InvalidArgument, invalid.to_string()))?;
                 if received.repaired.is_empty()
                     && let Some(compressed) = body.compressed
                 {
@@ -89,6 +92,27 @@ impl Service {
                 }
                 Ok(received)
             }
+        }
+    }
+
+    fn read_json(&self, body: &[u8]) -> Result<Received, Status> {
+        let admission = &self.0.admission;
+        // It is written in protobuf before it goes on.
+        admission.take(body.len())?;
+        let exhausted = OnceCell::new();
+        let ask = |bytes| match admission.take(bytes) {
+            Ok(()) => true,
+            Err(refused) => {
+                // After the first, reading ends.
+                let _ = exhausted.set(refused);
+                false
+            }
+        };
+        let received = json::receive_within(body, self.0.validation, &ask);
+        match (received, exhausted.into_inner()) {
+            (_, Some(exhausted)) => Err(exhausted.into()),
+            (Ok(received), None) => Ok(received),
+            (Err(error), None) => Err(Status::new(Code::InvalidArgument, error.to_string())),
         }
     }
 }

@@ -13,8 +13,10 @@ mod tests;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
+    BuildContext, BuildError, Capabilities, Factory, Output, Receiver, RunError, Stability,
+    StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
 use profcol_net::{BoundAddr, GrpcServer, HttpServer, ServerError};
@@ -22,7 +24,7 @@ use profcol_net::{BoundAddr, GrpcServer, HttpServer, ServerError};
 use self::config::AnswerWhen;
 pub use self::config::OtlpConfig;
 use self::export::Export;
-use crate::shared::{authenticator, deadline, not_started};
+use crate::shared::{admission, authenticator, deadline, not_started};
 
 pub struct Otlp {
     config: OtlpConfig,
@@ -30,6 +32,8 @@ pub struct Otlp {
     path: String,
     grpc_auth: Option<Arc<dyn ServerAuth>>,
     http_auth: Option<Arc<dyn ServerAuth>>,
+    grpc_admission: Admission,
+    http_admission: Admission,
     grpc: Option<GrpcServer>,
     http: Option<HttpServer>,
 }
@@ -39,6 +43,18 @@ impl Factory for Otlp {
     const STABILITY: Stability = Stability::Beta;
     type Config = OtlpConfig;
     type Component = dyn Receiver;
+
+    fn capabilities(config: &OtlpConfig) -> Capabilities {
+        let config::Protocols { grpc, http } = &config.protocols;
+        let endpoints = [
+            grpc.as_ref().map(|grpc| &grpc.endpoint),
+            http.as_ref().map(|http| &http.endpoint),
+        ];
+        let needed = endpoints.into_iter().flatten();
+        needed.fold(Capabilities::NONE, |needed, endpoint| {
+            needed | Capabilities::to_listen(endpoint)
+        })
+    }
 
     fn build(config: &OtlpConfig, context: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
         Ok(Box::new(Otlp::new(config, context)?))
@@ -59,6 +75,8 @@ impl Otlp {
             path: format!("receivers::{}", context.id),
             grpc_auth: authenticator(grpc_auth, context)?,
             http_auth: authenticator(http_auth, context)?,
+            grpc_admission: admission(context, "grpc"),
+            http_admission: admission(context, "http"),
             grpc: None,
             http: None,
         })
@@ -71,13 +89,15 @@ impl Receiver for Otlp {
         let protocols = &self.config.protocols;
         if let Some(settings) = &*protocols.grpc {
             let server = GrpcServer::bind(settings, self.grpc_auth.clone())
-                .map_err(|error| self.not_started("grpc", error))?;
+                .map_err(|error| self.not_started("grpc", error))?
+                .with_admission(self.grpc_admission.clone());
             listening("grpc", server.local_addr());
             self.grpc = Some(server);
         }
         if let Some(settings) = &*protocols.http {
             let server = HttpServer::bind(settings, self.http_auth.clone())
-                .map_err(|error| self.not_started("http", error))?;
+                .map_err(|error| self.not_started("http", error))?
+                .with_admission(self.http_admission.clone());
             listening("http", server.local_addr());
             self.http = Some(server);
         }
@@ -85,12 +105,14 @@ impl Receiver for Otlp {
     }
 
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
-        let export = |transport| {
+        let export = |transport, admission| {
+            let output = output.for_transport(transport);
             let validation = self.config.validation.into();
             let until_delivered = self.config.answer_when == AnswerWhen::Delivered;
-            Export::new(output.for_transport(transport), validation, until_delivered)
+            Export::new(output, admission, validation, until_delivered)
         };
-        let (grpc, http) = (grpc::Service(export("grpc")), http::Service(export("http")));
+        let grpc = grpc::Service(export("grpc", self.grpc_admission));
+        let http = http::Service(export("http", self.http_admission));
         let (grpc_server, http_server) = (self.grpc, self.http);
         let serve_grpc = async {
             if let Some(server) = grpc_server {

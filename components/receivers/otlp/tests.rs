@@ -7,6 +7,7 @@ use std::time::Duration;
 use ::http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use bytes::Bytes;
+use profcol_admission::Admission;
 use profcol_component::{Answer, Batch, Consumer, Handles, Outcome, Refusal, testkit};
 use profcol_net::auth::AuthData;
 use profcol_net::grpc::{Code, Status};
@@ -231,6 +232,122 @@ const BAD_SAMPLE: &str = "resource_profiles[0].scope_profiles[0].profiles[0].sam
 
 fn three_samples() -> Bytes {
     testkit::profiles(3).to_wire()
+}
+
+/// A receiver in a process that uses so many of ten MiB.
+async fn rig_in_use(read: fn() -> Option<u64>) -> Rig {
+    let context = BuildContext {
+        admission: Admission::measured_by(read, 10 << 20),
+        ..testkit::context("otlp")
+    };
+    Rig::in_context(BOTH, context).await
+}
+
+fn refused_requests(rig: &Rig, transport: &str) -> u64 {
+    let labels = [("receiver", "otlp"), ("transport", transport)];
+    let name = "profcol_receiver_refused_requests";
+    rig.context.meter.counter(name, "", &labels).get()
+}
+
+#[tokio::test]
+async fn what_there_is_no_memory_for_is_refused_for_a_while() {
+    // Too little for the last of the steps in which a buffer grows.
+    let nearly_full = rig_in_use(|| Some((10 << 20) - (256 << 10))).await;
+    let full = rig_in_use(|| Some(10 << 20)).await;
+    let body = vec![b' '; 2 << 20];
+    for (rig, compression) in [
+        (&nearly_full, Compression::Gzip),
+        (&nearly_full, Compression::Zstd),
+        (&nearly_full, Compression::Snappy),
+        (&full, Compression::None),
+    ] {
+        let before = refused_requests(rig, "grpc");
+        let answer = rig.call_with(compression, HeaderMap::new(), body.clone());
+        let refused = answer.await.unwrap_err();
+        let told = (refused.code, refused.retry_delay);
+        let expected = (Code::Unavailable, Some(Duration::from_secs(1)));
+        assert_eq!(told, expected, "{refused}");
+        assert_eq!(refused_requests(rig, "grpc"), before + 1);
+    }
+    for (rig, compression) in [
+        (&nearly_full, Compression::Gzip),
+        (&nearly_full, Compression::Zlib),
+        (&nearly_full, Compression::Deflate),
+        (&nearly_full, Compression::Zstd),
+        (&nearly_full, Compression::Snappy),
+        (&nearly_full, Compression::SnappyFramed),
+        (&nearly_full, Compression::Lz4),
+        (&full, Compression::None),
+    ] {
+        for kind in [PROTOBUF, JSON] {
+            let before = refused_requests(rig, "http");
+            let body = body.clone();
+            let reply = rig.send(HTTP_PATH, Method::POST, kind, compression, body);
+            let reply = reply.await;
+            assert_eq!(reply.status, 503, "{compression:?}");
+            assert_eq!(reply.headers[RETRY_AFTER], "1");
+            assert_eq!(refused_requests(rig, "http"), before + 1);
+        }
+    }
+    // What fits is taken.
+    nearly_full.call(three_samples()).await.unwrap();
+    let reply = nearly_full.post(PROTOBUF, three_samples()).await;
+    assert_eq!(reply.status, 200);
+    nearly_full.stop().await;
+    full.stop().await;
+}
+
+#[tokio::test]
+async fn what_takes_much_more_memory_when_it_is_read_is_refused() {
+    // 500,000 profiles of two bytes, and as many of three.
+    let wire = profiles_without_anything(500_000);
+    let json = format!(
+        "{{\"resourceProfiles\":[{{\"scopeProfiles\":[{{\"profiles\":[{}{{}}]}}]}}]}}",
+        "{},".repeat(499_999)
+    );
+    let in_use = profcol_admission::resident_memory().unwrap();
+    let context = BuildContext {
+        admission: Admission::new(in_use + (50 << 20)),
+        ..testkit::context("otlp")
+    };
+    let rig = Rig::in_context(BOTH, context).await;
+    let refused = rig.call(wire.clone()).await.unwrap_err();
+    let codes = [Code::ResourceExhausted, Code::Unavailable];
+    assert!(codes.contains(&refused.code), "{refused}");
+    for (kind, body) in [(PROTOBUF, wire), (JSON, json.into())] {
+        let reply = rig.post(kind, body).await;
+        assert!(
+            [413, 503].contains(&reply.status.as_u16()),
+            "{kind}: {}",
+            reply.status
+        );
+    }
+    assert!(rig.probe.taken().is_empty());
+    rig.stop().await;
+}
+
+/// And a sample, without which nothing is passed on.
+fn profiles_without_anything(count: usize) -> Bytes {
+    let mut model = testkit::profiles(1).into_model();
+    let profiles = &mut model.resources[0].scopes[0].profiles;
+    profiles.resize(count, Arc::default());
+    Profiles::from_model(model).to_wire()
+}
+
+#[tokio::test]
+async fn what_will_never_fit_into_memory_is_not_to_be_sent_again() {
+    let rig = rig_in_use(|| Some(0)).await;
+    let body = vec![0; 11 << 20];
+    let gzip = Compression::Gzip;
+    let refused = rig.call_with(gzip, HeaderMap::new(), body.clone()).await;
+    let refused = refused.unwrap_err();
+    let told = (refused.code, refused.retry_delay);
+    assert_eq!(told, (Code::ResourceExhausted, None), "{refused}");
+    let reply = rig
+        .send(HTTP_PATH, Method::POST, PROTOBUF, gzip, body)
+        .await;
+    assert_eq!(reply.status, 413);
+    rig.stop().await;
 }
 
 #[tokio::test]

@@ -16,7 +16,8 @@ pub struct OtlpFileConfig {
     /// Where to begin in files that are there at start: at the `beginning`, or at the `end` to read
     /// only what is added. Files that appear later are read from the beginning.
     pub start_at: StartAt,
-    /// Go on with what is added to the files and with new files; `false` reads what is there once.
+    /// Go on with what is added to the files and with new files; `false` reads what is there
+    /// once and ends.
     pub follow: bool,
     /// How often to look for something new.
     pub poll_interval: Duration,

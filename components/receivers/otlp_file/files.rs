@@ -32,6 +32,8 @@ pub(super) struct Files {
     due: Vec<FileId>,
     /// Paths that could not be read at the last look, which the user knows of.
     unreadable: HashSet<PathBuf>,
+    /// How many files were opened.
+    read_files: usize,
 }
 
 /// A record that was read.
@@ -60,11 +62,20 @@ impl Files {
             tails: HashMap::new(),
             due: Vec::new(),
             unreadable: HashSet::new(),
+            read_files: 0,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.tails.is_empty()
+    }
+
+    pub(super) fn read_files(&self) -> usize {
+        self.read_files
+    }
+
+    pub(super) fn unreadable_files(&self) -> usize {
+        self.unreadable.len()
     }
 
     pub(super) fn open_files(&self) -> usize {
@@ -109,6 +120,7 @@ impl Files {
                 }
                 None => match Tail::open(&found.path) {
                     Ok(tail) => {
+                        self.read_files += 1;
                         self.due.push(tail.id);
                         self.tails.insert(tail.id, tail);
                     }

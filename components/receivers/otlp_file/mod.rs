@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol_component::{
     BuildContext, BuildError, Factory, Finalizer, Finalizers, IntCounter, Outcome, Output,
-    Receiver, RunError, Stability, StartError, Stop,
+    Receiver, RunError, Source, Stability, StartError, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::watch;
@@ -46,7 +46,21 @@ struct Delivery {
     output: Output,
     stop: Stop,
     counters: Counters,
-    in_flight: Arc<watch::Sender<usize>>,
+    totals: Arc<watch::Sender<Totals>>,
+}
+
+/// What was read, and what became of it.
+#[derive(Clone, Default)]
+struct Totals {
+    records: u64,
+    damaged_records: u64,
+    samples: u64,
+    /// Samples that break the rules.
+    invalid_samples: u64,
+    delivered_samples: u64,
+    /// Samples that a destination refused for ever.
+    refused_samples: u64,
+    in_flight: usize,
 }
 
 /// Where a record stands, for messages.
@@ -84,8 +98,8 @@ impl OtlpFile {
                     "Records that could not be read and were skipped.",
                 ),
                 undelivered: counter(
-                    "otelcol_receiver_otlp_file_undelivered_records",
-                    "Records that were read and did not reach all destinations.",
+                    "otelcol_receiver_otlp_file_undelivered_profile_samples",
+                    "Samples that were read and did not reach all destinations.",
                 ),
             },
         }
@@ -97,7 +111,7 @@ impl Receiver for OtlpFile {
     async fn start(&mut self) -> Result<(), StartError> {
         self.files.begin();
         if self.files.is_empty() {
-            tracing::warn!(include = ?self.config.include, "No file matches.");
+            tracing::warn!(include = %self.config.include.join(", "), "No file matches.");
         }
         Ok(())
     }
@@ -112,7 +126,7 @@ impl Receiver for OtlpFile {
             output: output.for_transport("file"),
             stop: stop.clone(),
             counters,
-            in_flight: Arc::default(),
+            totals: Arc::default(),
         };
         while !stop.is_cancelled() {
             let records;
@@ -133,7 +147,15 @@ impl Receiver for OtlpFile {
             }
         }
         delivery.finish().await;
-        Ok(())
+        if config.follow {
+            return Ok(());
+        }
+        let totals = delivery.totals.borrow().clone();
+        totals.log(&files);
+        if stop.is_cancelled() {
+            return Ok(());
+        }
+        totals.verdict(&files)
     }
 }
 
@@ -161,6 +183,10 @@ impl Delivery {
         match record.content {
             Ok(received) => {
                 let dropped: usize = received.repaired.values().sum();
+                self.totals.send_modify(|totals| {
+                    totals.records += 1;
+                    totals.invalid_samples += dropped as u64;
+                });
                 if dropped > 0 {
                     self.output.count_failed(dropped as u64);
                     let offset = place.offset;
@@ -172,6 +198,8 @@ impl Delivery {
             }
             Err(damage) => {
                 self.counters.damaged.inc();
+                self.totals
+                    .send_modify(|totals| totals.damaged_records += 1);
                 let offset = place.offset;
                 tracing::error!(path = %place.path.display(), offset, error = %damage, "Skipping a damaged record.");
             }
@@ -179,37 +207,102 @@ impl Delivery {
     }
 
     async fn deliver(&self, profiles: Profiles, place: &Place) {
-        let waiting = self.watch(place.clone());
-        let offered = offer(&self.output, &self.stop, &profiles, waiting, LONGEST_WAIT).await;
+        let samples = profiles.sample_count() as u64;
+        let waiting = self.watch(place.clone(), samples);
+        let offered = offer(
+            &self.output,
+            &self.stop,
+            &profiles,
+            Source::Replayable,
+            waiting,
+            LONGEST_WAIT,
+        )
+        .await;
         if let Err(refusal) = offered {
             let offset = place.offset;
             tracing::error!(path = %place.path.display(), offset, error = %refusal, "A record was refused for ever.");
         }
     }
 
-    fn watch(&self, place: Place) -> Finalizers {
-        self.in_flight.send_modify(|count| *count += 1);
-        let in_flight = Arc::clone(&self.in_flight);
+    fn watch(&self, place: Place, samples: u64) -> Finalizers {
+        self.totals.send_modify(|totals| {
+            totals.samples += samples;
+            totals.in_flight += 1;
+        });
+        let totals = Arc::clone(&self.totals);
         let undelivered = self.counters.undelivered.clone();
         let mut finalizers = Finalizers::default();
         finalizers.add(Finalizer::new(move |outcome| {
             if outcome != Outcome::Delivered {
-                undelivered.inc();
+                undelivered.inc_by(samples);
                 let Place { path, offset } = &place;
-                tracing::warn!(path = %path.display(), offset, ?outcome, "A record did not reach all destinations.");
+                tracing::warn!(path = %path.display(), offset, samples, outcome = outcome.name(), "A record did not reach all destinations.");
             }
-            in_flight.send_modify(|count| *count -= 1);
+            totals.send_modify(|totals| totals.settle(samples, outcome));
         }));
         finalizers
     }
 
     /// Waits until it is known of all records what became of them, or a stop is asked for: then
     /// the pipelines see to the rest.
-    async fn finish(self) {
-        let mut in_flight = self.in_flight.subscribe();
+    async fn finish(&self) {
+        let mut totals = self.totals.subscribe();
         tokio::select! {
-            _ = in_flight.wait_for(|count| *count == 0) => {}
+            _ = totals.wait_for(|totals| totals.in_flight == 0) => {}
             () = self.stop.cancelled() => {}
         }
+    }
+}
+
+// === impl Totals ===
+
+impl Totals {
+    fn settle(&mut self, samples: u64, outcome: Outcome) {
+        self.in_flight -= 1;
+        match outcome {
+            Outcome::Delivered => self.delivered_samples += samples,
+            Outcome::Rejected => self.refused_samples += samples,
+            Outcome::Undelivered | Outcome::Lost => {}
+        }
+    }
+
+    fn undelivered_samples(&self) -> u64 {
+        self.samples - self.delivered_samples - self.refused_samples
+    }
+
+    fn log(&self, files: &Files) {
+        tracing::info!(
+            files = files.read_files(),
+            unreadable_files = files.unreadable_files(),
+            records = self.records,
+            damaged_records = self.damaged_records,
+            samples = self.samples,
+            invalid_samples = self.invalid_samples,
+            delivered_samples = self.delivered_samples,
+            refused_samples = self.refused_samples,
+            undelivered_samples = self.undelivered_samples(),
+            "Finished reading files."
+        );
+    }
+
+    fn verdict(&self, files: &Files) -> Result<(), RunError> {
+        let failures = [
+            ("unreadable files", files.unreadable_files() as u64),
+            ("damaged records", self.damaged_records),
+            ("invalid samples", self.invalid_samples),
+            ("refused samples", self.refused_samples),
+            ("undelivered samples", self.undelivered_samples()),
+        ];
+        let failures = failures.iter().filter(|(_, count)| *count > 0);
+        let failures: Vec<String> = failures
+            .map(|(failure, count)| format!("{failure}: {count}"))
+            .collect();
+        if failures.is_empty() {
+            return Ok(());
+        }
+        let failures = failures.join(", ");
+        Err(RunError(format!(
+            "not everything was delivered ({failures})"
+        )))
     }
 }

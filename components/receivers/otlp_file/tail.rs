@@ -18,6 +18,8 @@ use super::config::Format;
 use super::record::Damage;
 
 const BLOCK: usize = 64 << 10;
+/// So much of the beginning tells whether a file is still the one that was read.
+const HEAD: usize = 256;
 const LENGTH: usize = 4;
 
 /// A file by what it is, not by its name: stays the same when the file is renamed.
@@ -40,6 +42,8 @@ pub(super) struct Tail {
     /// What was read from `offset` on; empty between two looks at the file.
     buffer: BytesMut,
     framing: Option<Framing>,
+    /// The beginning of what was read.
+    head: Vec<u8>,
     /// Within a line that is too long.
     skipping: bool,
     /// The user was told that the rest of the file has to wait.
@@ -86,6 +90,7 @@ impl Tail {
             seen: 0,
             buffer: BytesMut::new(),
             framing: None,
+            head: Vec::new(),
             skipping: false,
             told_to_wait: false,
             grew: Instant::now(),
@@ -111,6 +116,7 @@ impl Tail {
         };
         self.buffer.clear();
         self.seen = self.offset;
+        self.head = self.read_head()?;
         Ok(())
     }
 
@@ -135,21 +141,35 @@ impl Tail {
         if found.is_none() {
             self.seen = self.offset + self.buffer.len() as u64;
             self.buffer = BytesMut::new();
+            self.head = self.read_head()?;
         } else {
             self.grew = Instant::now();
         }
         Ok(found)
     }
 
-    /// A file that is shorter than what was read of it was emptied and begins anew.
+    /// A file that is shorter than what was read of it, or begins with something else, was emptied and
+    /// begins anew.
     fn notice_truncation(&mut self) -> io::Result<()> {
-        if self.buffer.is_empty() && self.length()? < self.offset {
+        if self.buffer.is_empty()
+            && (self.length()? < self.offset || !self.read_head()?.starts_with(&self.head))
+        {
             tracing::info!(path = %self.path.display(), "The file was emptied. Reading it from the beginning.");
             self.offset = 0;
+            self.head.clear();
             self.framing = None;
             self.skipping = false;
         }
         Ok(())
+    }
+
+    /// Nothing behind the last record, which its writer may take back.
+    fn read_head(&mut self) -> io::Result<Vec<u8>> {
+        let read = usize::try_from(self.offset).unwrap_or(usize::MAX);
+        let mut head = vec![0; read.min(HEAD)];
+        let read = self.file()?.read_at(&mut head, 0)?;
+        head.truncate(read);
+        Ok(head)
     }
 
     fn framing(&mut self, format: Format) -> io::Result<Option<Framing>> {

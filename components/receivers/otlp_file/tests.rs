@@ -86,17 +86,18 @@ impl Running {
 
     async fn stop(mut self) {
         self.stop.cancel();
-        self.ended().await;
+        self.ended().await.unwrap();
     }
 
-    async fn ended(&mut self) {
+    async fn ended(&mut self) -> Result<(), String> {
         let ended = self.task.join_next().await;
-        ended.unwrap().unwrap().unwrap();
+        let ended = ended.unwrap().unwrap();
+        ended.map_err(|error| error.to_string())
     }
 
     fn count(&self, name: &str) -> u64 {
         let labels = &[("receiver", "otlp_file")];
-        let name = format!("otelcol_receiver_otlp_file_{name}_records");
+        let name = format!("otelcol_receiver_otlp_file_{name}");
         self.meter.counter(&name, "", labels).get()
     }
 }
@@ -138,9 +139,17 @@ async fn read_once(bytes: &[u8], options: &str) -> (Vec<usize>, u64) {
     append(&directory.path().join("in"), bytes);
     let options = format!("{ONCE}, {options}");
     let mut running = Running::start(directory, &options, Consumed::default()).await;
-    running.ended().await;
+    let ended = running.ended().await;
     let samples = running.consumed.samples.borrow().clone();
-    (samples, running.count("damaged"))
+    let damaged = running.count("damaged_records");
+    let expected = match damaged {
+        0 => Ok(()),
+        damaged => Err(format!(
+            "not everything was delivered (damaged records: {damaged})"
+        )),
+    };
+    assert_eq!(ended, expected);
+    (samples, damaged)
 }
 
 #[tokio::test]
@@ -215,7 +224,7 @@ async fn follows_what_is_added_also_a_line_in_parts() {
     running.consumed.wait_for(&[1, 3]).await;
     running.append("in", rest);
     running.consumed.wait_for(&[1, 3, 2]).await;
-    assert_eq!(running.count("damaged"), 0);
+    assert_eq!(running.count("damaged_records"), 0);
     running.stop().await;
 }
 
@@ -272,6 +281,38 @@ async fn reads_an_emptied_file_from_its_beginning() {
     running.stop().await;
 }
 
+#[test]
+fn reads_a_file_from_its_beginning_that_was_emptied_and_has_grown_since() {
+    let directory = directory();
+    let path = directory.path().join("in");
+    let config: OtlpFileConfig = load(&format!(
+        "{{include: ['{}'], start_at: beginning}}",
+        path.display()
+    ))
+    .unwrap();
+    let read = |files: &mut Files| -> Vec<usize> {
+        let records = std::iter::from_fn(|| Some(files.read()).filter(|read| !read.is_empty()));
+        let contents = records.flatten().map(|record| record.content);
+        contents
+            .map(|content| content.unwrap().profiles.sample_count())
+            .collect()
+    };
+    append(&path, &line(1));
+    let mut files = Files::new(&config);
+    files.begin();
+    assert_eq!(read(&mut files), [1]);
+    // Longer than before each time, and then only added to.
+    for (text, expected) in [
+        (proto(20), &[20][..]),
+        ([line(30), line(4)].concat(), &[30, 4]),
+        ([line(30), line(4), line(5)].concat(), &[5]),
+    ] {
+        fs::write(&path, text).unwrap();
+        files.look();
+        assert_eq!(read(&mut files), expected);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn offers_a_refused_record_again_until_it_is_taken() {
     let directory = directory();
@@ -281,9 +322,9 @@ async fn offers_a_refused_record_again_until_it_is_taken() {
     *consumed.refusals.lock().unwrap() =
         vec![Refusal::retry("full"), later, Refusal::retry("full")];
     let mut running = Running::start(directory, ONCE, consumed).await;
-    running.ended().await;
+    assert_eq!(running.ended().await, Ok(()));
     running.consumed.wait_for(&[1, 2]).await;
-    assert_eq!(running.count("undelivered"), 0);
+    assert_eq!(running.count("undelivered_profile_samples"), 0);
 }
 
 #[tokio::test]
@@ -293,9 +334,22 @@ async fn skips_and_counts_a_record_that_is_refused_for_ever() {
     let consumed = Consumed::default();
     *consumed.refusals.lock().unwrap() = vec![Refusal::permanent("no")];
     let mut running = Running::start(directory, ONCE, consumed).await;
-    running.ended().await;
+    let ended = running.ended().await.unwrap_err();
+    assert_eq!(ended, "not everything was delivered (refused samples: 1)");
     running.consumed.wait_for(&[2]).await;
-    assert_eq!(running.count("undelivered"), 1);
+    assert_eq!(running.count("undelivered_profile_samples"), 1);
+}
+
+#[tokio::test]
+async fn once_fails_where_a_file_cannot_be_read() {
+    let directory = directory();
+    append(&directory.path().join("in"), &line(1));
+    // It has no end that could be read.
+    std::os::unix::fs::symlink("/proc/self/mem", directory.path().join("in-memory")).unwrap();
+    let mut running = Running::start(directory, ONCE, Consumed::default()).await;
+    let ended = running.ended().await.unwrap_err();
+    assert_eq!(ended, "not everything was delivered (unreadable files: 1)");
+    running.consumed.wait_for(&[1]).await;
 }
 
 #[tokio::test]
@@ -327,8 +381,12 @@ async fn once_ends_when_all_was_delivered_and_not_before() {
     }
     assert!(running.task.try_join_next().is_none());
     second.settle(Outcome::Undelivered);
-    running.ended().await;
-    assert_eq!(running.count("undelivered"), 1);
+    let ended = running.ended().await.unwrap_err();
+    assert_eq!(
+        ended,
+        "not everything was delivered (undelivered samples: 2)"
+    );
+    assert_eq!(running.count("undelivered_profile_samples"), 2);
 }
 
 #[tokio::test]
@@ -345,7 +403,7 @@ async fn leaves_out_what_is_excluded_and_reads_no_file_twice() {
     .unwrap();
     let options = format!("{ONCE}, exclude: ['{root}/*.tmp']");
     let mut running = Running::start(directory, &options, Consumed::default()).await;
-    running.ended().await;
+    assert_eq!(running.ended().await, Ok(()));
     running.consumed.wait_for(&[1]).await;
     assert_eq!(running.consumed.samples.borrow().len(), 1);
 }

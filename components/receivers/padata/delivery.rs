@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use profcol_component::{Finalizer, Finalizers, Outcome, Output, Stop};
+use profcol_component::{Finalizer, Finalizers, Outcome, Output, Source, Stop};
 use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,7 +24,28 @@ pub struct Delivery {
 }
 
 /// What became of a batch.
-type Report = (u16, Outcome);
+struct Report {
+    number: u16,
+    samples: u64,
+    outcome: Outcome,
+}
+
+/// Batches, and the samples in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub batches: u64,
+    pub samples: u64,
+}
+
+/// What was read, and what became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// What had not been delivered before.
+    pub read: Tally,
+    pub delivered: Tally,
+    /// What a destination refused for ever.
+    pub refused: Tally,
+}
 
 /// How far one file has come. A file has up to 65,535 batches, and no more reports wait.
 pub struct Ledger {
@@ -36,33 +57,48 @@ pub struct Ledger {
     beyond: BTreeSet<u16>,
     /// Those that a destination refused for ever.
     refused: BTreeSet<u16>,
-    /// Whether they are offered once more.
-    offers_refused: bool,
-    /// How many were delivered, and how many given up, since that was last asked.
-    delivered: u64,
+    /// Those of them that are offered once more.
+    again: BTreeSet<u16>,
+    /// The first one that was not read yet.
+    unread: u16,
+    /// Since that was last asked.
+    totals: Totals,
+    /// How many the exporters gave up since that was last asked.
     undelivered: u64,
 }
 
 impl Ledger {
     pub fn new(settled: u16, refused: BTreeSet<u16>, offers_refused: bool) -> Self {
         let (sender, reports) = unbounded_channel();
+        let again = if offers_refused {
+            refused.clone()
+        } else {
+            BTreeSet::new()
+        };
         Self {
             reports,
             sender,
             settled,
             beyond: BTreeSet::new(),
             refused,
-            offers_refused,
-            delivered: 0,
+            again,
+            unread: 0,
+            totals: Totals::default(),
             undelivered: 0,
         }
     }
 
     pub fn is_settled(&self, number: u16) -> bool {
-        if self.offers_refused && self.refused.contains(&number) {
-            return false;
+        let is_known = number < self.settled || self.beyond.contains(&number);
+        is_known && !self.again.contains(&number)
+    }
+
+    /// Counts a batch that is about to be offered, once however often the file is read.
+    pub fn read(&mut self, number: u16, samples: u64) {
+        if number >= self.unread {
+            self.unread = number.saturating_add(1);
+            self.totals.read.add(samples);
         }
-        number < self.settled || self.beyond.contains(&number)
     }
 
     /// What is to be known after a crash.
@@ -81,8 +117,9 @@ impl Ledger {
         self.undelivered > 0
     }
 
-    pub fn take_delivered(&mut self) -> u64 {
-        std::mem::take(&mut self.delivered)
+    /// What was read and settled since this was last asked.
+    pub fn take_totals(&mut self) -> Totals {
+        std::mem::take(&mut self.totals)
     }
 
     pub fn take_undelivered(&mut self) -> u64 {
@@ -92,14 +129,20 @@ impl Ledger {
     /// Hears what came to its end since the last time; true where that is to be noted.
     pub fn update(&mut self) -> bool {
         let before = (self.settled, self.refused.len());
-        while let Ok((number, outcome)) = self.reports.try_recv() {
-            match outcome {
+        while let Ok(report) = self.reports.try_recv() {
+            let number = report.number;
+            match report.outcome {
                 Outcome::Delivered => {
-                    self.delivered += 1;
+                    self.totals.delivered.add(report.samples);
                     self.refused.remove(&number);
+                    self.again.remove(&number);
                     self.settle(number);
                 }
-                Outcome::Rejected => self.refuse(number),
+                Outcome::Rejected => {
+                    self.totals.refused.add(report.samples);
+                    self.again.remove(&number);
+                    self.refuse(number);
+                }
                 Outcome::Undelivered | Outcome::Lost => self.undelivered += 1,
             }
         }
@@ -122,6 +165,28 @@ impl Ledger {
     }
 }
 
+impl Tally {
+    fn add(&mut self, samples: u64) {
+        self.batches += 1;
+        self.samples += samples;
+    }
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.batches += other.batches;
+        self.samples += other.samples;
+    }
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.read += other.read;
+        self.delivered += other.delivered;
+        self.refused += other.refused;
+    }
+}
+
 impl Delivery {
     pub fn new(output: Output, stop: Stop, most_in_flight: usize) -> Self {
         let most_in_flight = u32::try_from(most_in_flight).unwrap_or(u32::MAX);
@@ -137,6 +202,15 @@ impl Delivery {
         self.stop.is_cancelled()
     }
 
+    pub async fn stopped(&self) {
+        self.stop.cancelled().await;
+    }
+
+    /// Counts samples that cannot be read.
+    pub fn count_failed(&self, samples: u64) {
+        self.output.count_failed(samples);
+    }
+
     /// Offers a batch until it is taken, refused for ever, or a stop is asked for.
     pub async fn deliver(&self, ledger: &Ledger, number: u16, profiles: Profiles) {
         let permit = tokio::select! {
@@ -146,8 +220,17 @@ impl Delivery {
         let Ok(permit) = permit else {
             return;
         };
-        let waiting = watch(ledger.sender.clone(), number, permit);
-        let offered = offer(&self.output, &self.stop, &profiles, waiting, LONGEST_WAIT).await;
+        let samples = profiles.sample_count() as u64;
+        let waiting = watch(ledger.sender.clone(), number, samples, permit);
+        let offered = offer(
+            &self.output,
+            &self.stop,
+            &profiles,
+            Source::Recorded,
+            waiting,
+            LONGEST_WAIT,
+        )
+        .await;
         if let Err(refusal) = offered {
             tracing::error!(batch = number, error = %refusal, "A batch was refused for ever.");
         }
@@ -163,6 +246,7 @@ impl Delivery {
 fn watch(
     reports: UnboundedSender<Report>,
     number: u16,
+    samples: u64,
     permit: OwnedSemaphorePermit,
 ) -> Finalizers {
     let permit = std::sync::Mutex::new(Some(permit));
@@ -174,7 +258,11 @@ fn watch(
             .take();
         if let Some(permit) = permit {
             // Nobody listens once the receiver has ended.
-            let _ = reports.send((number, outcome));
+            let _ = reports.send(Report {
+                number,
+                samples,
+                outcome,
+            });
             drop(permit);
         }
     }));

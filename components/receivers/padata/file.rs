@@ -95,6 +95,8 @@ pub enum Next {
     Bad {
         number: u16,
         at: u64,
+        /// As many as the record says it has, where that can be read.
+        samples: u64,
         reason: Refused,
     },
     End,
@@ -110,8 +112,18 @@ impl Contents {
         let at = batch.at;
         Ok(match self.decode(&batch) {
             Ok(profiles) => Next::Batch { number, profiles },
-            Err(reason) => Next::Bad { number, at, reason },
+            Err(reason) => Next::Bad {
+                number,
+                at,
+                samples: ipc::stated_rows(&batch.samples, self.limit).unwrap_or(0),
+                reason,
+            },
         })
+    }
+
+    /// How many batches the file counts behind those that were read; at least the one that was not.
+    pub fn unread(&self) -> u64 {
+        u64::from(self.reader.count().saturating_sub(self.read)).max(1)
     }
 
     fn decode(&mut self, batch: &Batch) -> Result<Profiles, Refused> {

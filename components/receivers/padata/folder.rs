@@ -5,15 +5,15 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use profcol_parca::padata::begun;
+use profcol_component::files;
+pub use profcol_parca::padata::Delivered;
+use profcol_parca::padata::{begun, note_of};
 
 use super::config::After;
 
 /// Behind the name of a file: not everything in the file could be read, or not everything was taken.
 const DAMAGED: &str = "damaged";
 const REFUSED: &str = "refused";
-
-const COMPLETE: &str = "complete";
 
 /// Behind the name of a file, with a dot before it: how far it was delivered.
 const NOTE: &str = ".progress";
@@ -78,58 +78,22 @@ pub struct Progress {
     unfinished: PathBuf,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delivered {
-    Batches {
-        /// It is known what became of the first so many batches.
-        settled: u16,
-        /// Those of them that a destination refused for ever.
-        refused: BTreeSet<u16>,
-    },
-    Everything,
-}
-
 impl Progress {
     pub fn of(file: &Path) -> Self {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let stem = name.trim_end_matches(".zst");
+        let path = note_of(file);
         Self {
-            path: file.with_file_name(format!(".{stem}{NOTE}")),
-            unfinished: file.with_file_name(format!(".{stem}{UNFINISHED}")),
+            unfinished: path.with_extension(UNFINISHED.trim_start_matches('.')),
+            path,
         }
     }
 
     pub fn read(&self) -> Delivered {
-        let text = fs::read_to_string(&self.path).unwrap_or_default();
-        let mut lines = text.lines().map(str::trim);
-        let settled = match lines.next().unwrap_or_default() {
-            COMPLETE => return Delivered::Everything,
-            number => number.parse().unwrap_or(0),
-        };
-        let refused = lines.find_map(|line| line.strip_prefix(REFUSED));
-        let refused = refused.unwrap_or_default().split_whitespace();
-        Delivered::Batches {
-            settled,
-            refused: refused.filter_map(|number| number.parse().ok()).collect(),
-        }
+        let note = fs::read_to_string(&self.path).unwrap_or_default();
+        Delivered::parse(&note)
     }
 
     pub fn write(&self, delivered: &Delivered) -> io::Result<()> {
-        let text = match delivered {
-            Delivered::Batches { settled, refused } => {
-                let mut text = format!("{settled}\n");
-                if !refused.is_empty() {
-                    text += REFUSED;
-                    refused
-                        .iter()
-                        .for_each(|number| text += &format!(" {number}"));
-                    text += "\n";
-                }
-                text
-            }
-            Delivered::Everything => format!("{COMPLETE}\n"),
-        };
-        fs::write(&self.unfinished, text)?;
+        files::write(&self.unfinished, delivered.to_string())?;
         fs::rename(&self.unfinished, &self.path)
     }
 
@@ -147,6 +111,16 @@ pub enum End {
     Damaged,
     /// Something in it was refused for ever.
     Refused,
+}
+
+impl End {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Damaged => "damaged",
+            Self::Refused => "refused",
+        }
+    }
 }
 
 /// Puts a file away that is not to be read again. What was not delivered as a whole is kept.
@@ -169,7 +143,7 @@ pub fn put_away(file: &Path, end: End, after: After, move_to: &Path) -> io::Resu
         After::Delete => gone_is_fine(fs::remove_file(file))?,
         After::Keep => return progress.write(&Delivered::Everything),
         After::Move => {
-            fs::create_dir_all(move_to)?;
+            files::create_folders(move_to)?;
             let name = file.file_name().unwrap_or_default();
             gone_is_fine(fs::rename(file, move_to.join(name)))?;
         }

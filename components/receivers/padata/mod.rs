@@ -21,15 +21,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Factory, IntCounter, Output, Receiver, RunError, Stability,
-    StartError, Stop,
+    BuildContext, BuildError, Capabilities, Factory, IntCounter, Output, Receiver, RunError,
+    Stability, StartError, Stop,
 };
 use profcol_parca::padata::BadFile;
 use tokio::task::spawn_blocking;
 
 pub use self::config::PadataConfig;
 use self::config::WhenUndelivered;
-use self::delivery::{Delivery, Ledger};
+use self::delivery::{Delivery, Ledger, Totals};
 use self::file::{Next, Owned};
 use self::folder::{Delivered, End, Progress};
 pub use self::survey::{Extent, Recording, State, survey};
@@ -44,6 +44,24 @@ pub struct Padata {
     counters: Counters,
     /// Files that were delivered, and could not be put away.
     not_put_away: HashMap<PathBuf, End>,
+    totals: Totals,
+}
+
+/// How many files of a folder there are, and what became of them.
+#[derive(Default)]
+struct Files {
+    found: usize,
+    delivered: usize,
+    skipped: usize,
+}
+
+/// What became of a file.
+enum Fate {
+    /// All of it was delivered, and it was put away.
+    Delivered,
+    Left,
+    /// It was delivered before, or somebody else has it.
+    Skipped,
 }
 
 #[derive(Clone)]
@@ -60,6 +78,12 @@ impl Factory for Padata {
     type Config = PadataConfig;
     type Component = dyn Receiver;
 
+    fn capabilities(_: &PadataConfig) -> Capabilities {
+        // Files are deleted, moved and marked in a folder that is the recorder's, and whether a
+        // recorder that locks nothing still has one open is asked of its process.
+        Capabilities::DAC_OVERRIDE | Capabilities::SYS_PTRACE
+    }
+
     fn build(
         config: &PadataConfig,
         context: &BuildContext,
@@ -72,6 +96,7 @@ impl Factory for Padata {
         Ok(Box::new(Self {
             config: config.clone(),
             not_put_away: HashMap::new(),
+            totals: Totals::default(),
             counters: Counters {
                 delivered_batches: counter("delivered_batches", "Batches that were delivered."),
                 delivered_files: counter(
@@ -80,9 +105,12 @@ impl Factory for Padata {
                 ),
                 damaged: counter(
                     "damaged_batches",
-                    "Batches, or ends of files, that could not be read.",
+                    "Batches that could not be read, and files whose beginning could not.",
                 ),
-                refused: counter("refused_batches", "Batches that were refused for ever."),
+                refused: counter(
+                    "refused_profile_samples",
+                    "Samples that a destination refused for ever.",
+                ),
             },
         }))
     }
@@ -105,42 +133,20 @@ impl Receiver for Padata {
             stop.clone(),
             self.config.max_in_flight,
         );
-        let folder = PathBuf::from(&self.config.storage_path);
-        loop {
-            let listed = in_background({
-                let folder = folder.clone();
-                move || {
-                    if let Err(error) = folder::remove_orphans(&folder) {
-                        tracing::debug!(folder = %folder.display(), %error, "Notes of files that are gone cannot be removed.");
-                    }
-                    folder::files(&folder)
-                }
-            });
-            let mut left = 0;
-            match listed.await? {
-                Ok(files) => {
-                    self.not_put_away.retain(|path, _| files.contains(path));
-                    for file in files {
-                        if stop.is_cancelled() {
-                            return Ok(());
-                        }
-                        let delivered = self.deliver(&delivery, &file, &stop).await?;
-                        left += usize::from(!delivered);
-                    }
-                }
-                Err(error) => {
-                    left += 1;
-                    tracing::error!(folder = %folder.display(), %error, "The folder cannot be read.");
-                }
-            }
-            if !self.config.follow {
-                return self.verdict(left);
-            }
+        if !self.config.follow {
+            let mut files = Files::default();
+            let delivered = self.deliver_all(&delivery, &mut files).await;
+            self.log_totals(&files);
+            return delivered.and_then(|()| files.verdict(&delivery));
+        }
+        while !stop.is_cancelled() {
+            self.deliver_all(&delivery, &mut Files::default()).await?;
             tokio::select! {
                 () = tokio::time::sleep(self.config.poll_interval.into()) => {}
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => {}
             }
         }
+        Ok(())
     }
 }
 
@@ -149,37 +155,88 @@ impl Padata {
         self.config.when_undelivered == WhenUndelivered::Leave
     }
 
-    fn verdict(&self, left: usize) -> Result<(), RunError> {
-        if left > 0 && self.leaves() {
-            let reason = format!("{left} files were not delivered as a whole");
-            return Err(RunError(reason));
+    /// Delivers the files that are there now.
+    async fn deliver_all(
+        &mut self,
+        delivery: &Delivery,
+        files: &mut Files,
+    ) -> Result<(), RunError> {
+        let folder = PathBuf::from(&self.config.storage_path);
+        let listing = in_background({
+            let folder = folder.clone();
+            move || {
+                if let Err(error) = folder::remove_orphans(&folder) {
+                    tracing::debug!(folder = %folder.display(), %error, "Notes of files that are gone cannot be removed.");
+                }
+                folder::files(&folder)
+            }
+        });
+        let paths = match listing.await? {
+            Ok(paths) => paths,
+            Err(error) if self.config.follow => {
+                tracing::error!(folder = %folder.display(), %error, "The folder cannot be read.");
+                return Ok(());
+            }
+            Err(error) => {
+                let folder = folder.display();
+                return Err(RunError(format!("{folder} cannot be read: {error}")));
+            }
+        };
+        self.not_put_away.retain(|path, _| paths.contains(path));
+        files.found = paths.len();
+        for path in paths {
+            if delivery.is_stopped() {
+                break;
+            }
+            match self.deliver(delivery, &path).await? {
+                Fate::Delivered => files.delivered += 1,
+                Fate::Skipped => files.skipped += 1,
+                Fate::Left => {}
+            }
         }
         Ok(())
     }
 
-    /// Delivers one file, however often that has to be tried. True where that is done, or is
-    /// somebody else's to do.
-    async fn deliver(
-        &mut self,
-        delivery: &Delivery,
-        path: &Path,
-        stop: &Stop,
-    ) -> Result<bool, RunError> {
+    fn log_totals(&self, files: &Files) {
+        let Totals {
+            read,
+            delivered,
+            refused,
+        } = self.totals;
+        let settled = delivered.samples + refused.samples;
+        tracing::info!(
+            folder = %self.config.storage_path,
+            files = files.found,
+            delivered_files = files.delivered,
+            skipped_files = files.skipped,
+            batches = read.batches,
+            delivered_batches = delivered.batches,
+            damaged_batches = self.counters.damaged.get(),
+            samples = read.samples,
+            delivered_samples = delivered.samples,
+            refused_samples = refused.samples,
+            undelivered_samples = read.samples.saturating_sub(settled),
+            "Finished reading recorded profiles."
+        );
+    }
+
+    /// Delivers one file, however often that has to be tried.
+    async fn deliver(&mut self, delivery: &Delivery, path: &Path) -> Result<Fate, RunError> {
         if let Some(&end) = self.not_put_away.get(path) {
             return self.put_away(path, end).await;
         }
         let progress = Progress::of(path);
         let mut ledger = match progress.read() {
-            Delivered::Everything => return Ok(true),
+            Delivered::Everything => return Ok(Fate::Skipped),
             Delivered::Batches { settled, refused } => Ledger::new(settled, refused, self.leaves()),
         };
         let taking = path.to_owned();
         let file = match in_background(move || Owned::take(&taking)).await? {
             Ok(Some(file)) => Arc::new(file),
-            Ok(None) => return Ok(true),
+            Ok(None) => return Ok(Fate::Skipped),
             Err(error) => {
                 tracing::error!(path = %path.display(), %error, "A file cannot be opened.");
-                return Ok(false);
+                return Ok(Fate::Left);
             }
         };
         let mut is_first = true;
@@ -188,7 +245,7 @@ impl Padata {
             if std::mem::take(&mut is_first) {
                 self.counters.damaged.inc_by(read.damaged);
             }
-            if stop.is_cancelled() {
+            if delivery.is_stopped() {
                 let settling = tokio::time::timeout(GRACE, delivery.settle());
                 let _ = settling.await;
             } else {
@@ -196,8 +253,8 @@ impl Padata {
             }
             self.update(&mut ledger, &progress, path);
             let undelivered = ledger.take_undelivered();
-            if stop.is_cancelled() || read.is_disk_failing {
-                return Ok(false);
+            if delivery.is_stopped() || read.is_disk_failing {
+                return Ok(Fate::Left);
             }
             if undelivered == 0 {
                 if self.has_grown(&file, &read).await? {
@@ -213,14 +270,14 @@ impl Padata {
             }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                () = stop.cancelled() => return Ok(false),
+                () = delivery.stopped() => return Ok(Fate::Left),
             }
         }
     }
 
     /// Goes through the file once and delivers what is not yet.
     async fn pass(
-        &self,
+        &mut self,
         delivery: &Delivery,
         file: &Arc<Owned>,
         ledger: &mut Ledger,
@@ -235,7 +292,7 @@ impl Padata {
         let mut contents = match opening.await? {
             Ok(contents) => contents,
             Err(error) => {
-                read.failed(path, &error);
+                read.failed(path, &error, 1);
                 return Ok(read);
             }
         };
@@ -251,18 +308,27 @@ impl Padata {
                 Ok(Next::Batch { number, profiles }) => {
                     read.batches += 1;
                     if !ledger.is_settled(number) {
+                        ledger.read(number, profiles.sample_count() as u64);
                         delivery.deliver(ledger, number, profiles).await;
                     }
                 }
-                Ok(Next::Bad { number, at, reason }) => {
+                Ok(Next::Bad {
+                    number,
+                    at,
+                    samples,
+                    reason,
+                }) => {
                     read.batches += 1;
                     read.damaged += 1;
+                    if !ledger.is_settled(number) {
+                        delivery.count_failed(samples);
+                    }
                     ledger.settle(number);
-                    tracing::error!(path = %path.display(), offset = at, %reason, "Skipping a batch that cannot be read.");
+                    tracing::error!(path = %path.display(), offset = at, samples, %reason, "Skipping a batch that cannot be read.");
                 }
                 Ok(Next::End) => break,
                 Err(error) => {
-                    read.failed(path, &error);
+                    read.failed(path, &error, contents.unread());
                     break;
                 }
             }
@@ -271,11 +337,14 @@ impl Padata {
         Ok(read)
     }
 
-    fn update(&self, ledger: &mut Ledger, progress: &Progress, path: &Path) {
+    fn update(&mut self, ledger: &mut Ledger, progress: &Progress, path: &Path) {
         let is_to_be_noted = ledger.update();
+        let totals = ledger.take_totals();
         self.counters
             .delivered_batches
-            .inc_by(ledger.take_delivered());
+            .inc_by(totals.delivered.batches);
+        self.counters.refused.inc_by(totals.refused.samples);
+        self.totals += totals;
         if !is_to_be_noted {
             return;
         }
@@ -293,11 +362,10 @@ impl Padata {
         Ok(read.damaged == 0 && u64::from(count) > read.batches)
     }
 
-    async fn end(&mut self, path: &Path, read: &Pass, ledger: &Ledger) -> Result<bool, RunError> {
-        self.counters.refused.inc_by(ledger.refused());
+    async fn end(&mut self, path: &Path, read: &Pass, ledger: &Ledger) -> Result<Fate, RunError> {
         if ledger.refused() > 0 && self.leaves() {
             tracing::error!(path = %path.display(), batches = ledger.refused(), "A destination refused something of a file for ever: it is left as it is.");
-            return Ok(false);
+            return Ok(Fate::Left);
         }
         let end = match (read.damaged, ledger.refused()) {
             (0, 0) => End::Delivered,
@@ -310,7 +378,7 @@ impl Padata {
         self.put_away(path, end).await
     }
 
-    async fn put_away(&mut self, path: &Path, end: End) -> Result<bool, RunError> {
+    async fn put_away(&mut self, path: &Path, end: End) -> Result<Fate, RunError> {
         let (file, after) = (path.to_owned(), self.config.after);
         let move_to = PathBuf::from(&self.config.move_to);
         let putting = in_background(move || folder::put_away(&file, end, after, &move_to));
@@ -318,13 +386,27 @@ impl Padata {
             if self.not_put_away.insert(path.to_owned(), end).is_none() {
                 tracing::error!(path = %path.display(), %error, "A file that was delivered cannot be put away: after a restart it may be delivered again.");
             }
-            return Ok(false);
+            return Ok(Fate::Left);
         }
         self.not_put_away.remove(path);
         if end != End::Delivered {
-            tracing::warn!(path = %path.display(), ?end, "Not everything in a file was delivered: it is kept under another name.");
+            tracing::warn!(path = %path.display(), reason = end.name(), "Not everything in a file was delivered: it is kept under another name.");
+            return Ok(Fate::Left);
         }
-        Ok(end == End::Delivered)
+        Ok(Fate::Delivered)
+    }
+}
+
+impl Files {
+    /// Whoever asks to stop knows that files are left.
+    fn verdict(&self, delivery: &Delivery) -> Result<(), RunError> {
+        match self.found - self.delivered - self.skipped {
+            0 => Ok(()),
+            _ if delivery.is_stopped() => Ok(()),
+            left => Err(RunError(format!(
+                "{left} files were not delivered as a whole"
+            ))),
+        }
     }
 }
 
@@ -332,19 +414,19 @@ impl Padata {
 #[derive(Default)]
 struct Pass {
     batches: u64,
-    /// Batches, or ends of files, that cannot be read.
+    /// Batches that cannot be read.
     damaged: u64,
     is_disk_failing: bool,
 }
 
 impl Pass {
-    fn failed(&mut self, path: &Path, error: &BadFile) {
+    fn failed(&mut self, path: &Path, error: &BadFile, batches: u64) {
         if error.is_of_disk() {
             self.is_disk_failing = true;
             tracing::error!(path = %path.display(), %error, "Reading a file failed; it stays as it is.");
         } else {
-            self.damaged += 1;
-            tracing::error!(path = %path.display(), %error, "The rest of a file cannot be read.");
+            self.damaged += batches;
+            tracing::error!(path = %path.display(), batches, %error, "The rest of a file cannot be read.");
         }
     }
 }

@@ -117,7 +117,8 @@ impl Patience {
     async fn wait<T>(self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let done = timeout(self.0, work).await;
         done.unwrap_or_else(|_| {
-            let message = format!("the upload stood still for {:?}", self.0);
+            let limit = profcol_config::Duration::from(self.0);
+            let message = format!("the upload stood still for {limit}");
             Err(Status::new(Code::DeadlineExceeded, message))
         })
     }

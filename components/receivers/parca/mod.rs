@@ -7,8 +7,10 @@ mod service;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, Factory, Output, Receiver, RunError, Stability, StartError, Stop,
+    BuildContext, BuildError, Capabilities, Factory, Output, Receiver, RunError, Stability,
+    StartError, Stop,
 };
 use profcol_net::auth::{ClientAuth, ServerAuth};
 use profcol_net::{ClientError, GrpcClient, GrpcServer};
@@ -16,13 +18,14 @@ use profcol_net::{ClientError, GrpcClient, GrpcServer};
 pub use self::config::ParcaConfig;
 use self::debuginfo::Debuginfo;
 use self::service::Service;
-use crate::shared::{authenticator, deadline, not_started};
+use crate::shared::{admission, authenticator, deadline, not_started};
 
 pub struct Parca {
     config: ParcaConfig,
     /// Where `config` stands in the configuration.
     path: String,
     auth: Option<Arc<dyn ServerAuth>>,
+    admission: Admission,
     server: Option<GrpcServer>,
     upstream_auth: Option<Arc<dyn ClientAuth>>,
     upstream: Option<GrpcClient>,
@@ -36,6 +39,14 @@ impl Factory for Parca {
     const STABILITY: Stability = Stability::Alpha;
     type Config = ParcaConfig;
     type Component = dyn Receiver;
+
+    fn capabilities(config: &ParcaConfig) -> Capabilities {
+        let upstream = config.debuginfo_upstream.as_ref();
+        let upstream = upstream.map_or(Capabilities::NONE, |upstream| {
+            Capabilities::to_connect(&upstream.endpoint)
+        });
+        Capabilities::to_listen(&config.server.endpoint) | upstream
+    }
 
     fn build(
         config: &ParcaConfig,
@@ -53,6 +64,7 @@ impl Factory for Parca {
             config: config.clone(),
             path: format!("receivers::{}", context.id),
             auth: authenticator(config.server.auth.as_ref(), context)?,
+            admission: admission(context, "grpc"),
             server: None,
             upstream_auth,
             upstream: None,
@@ -64,7 +76,8 @@ impl Factory for Parca {
 impl Receiver for Parca {
     async fn start(&mut self) -> Result<(), StartError> {
         let server = GrpcServer::bind(&self.config.server, self.auth.clone())
-            .map_err(|error| not_started(&self.path, error))?;
+            .map_err(|error| not_started(&self.path, error))?
+            .with_admission(self.admission.clone());
         if let Some(settings) = &*self.config.debuginfo_upstream {
             let upstream = GrpcClient::new(settings, self.upstream_auth.clone(), USER_AGENT);
             self.upstream = Some(upstream.map_err(|error| self.upstream_not_started(error))?);
@@ -83,6 +96,7 @@ impl Receiver for Parca {
             self.config.write_timeout.into(),
             self.config.server.max_recv_msg_size_mib,
             Debuginfo::new(self.upstream, self.config.debuginfo_idle_timeout.into()),
+            self.admission,
         );
         server.serve(service, deadline(&stop)).await;
         Ok(())

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use profcol_component::{Batch, Output};
+use profcol_admission::{Admission, Reservation};
+use profcol_component::{Batch, BatchId, Output};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcConversation, GrpcRequest, GrpcService, unknown_method};
 use profcol_parca::ipc::{self, BadRecord};
@@ -14,7 +15,6 @@ use profcol_parca::v1::{self, Stacks, encode_wanted};
 use profcol_parca::{Refused, Samples, StackRefs, to_model, v2};
 use profcol_profile::Profiles;
 use profcol_profile::pprof::{Limits, PprofError};
-use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::debuginfo::Debuginfo;
@@ -26,6 +26,7 @@ pub struct Service {
     /// Bytes that a record may take when it is decompressed.
     longest: usize,
     debuginfo: Debuginfo,
+    admission: Admission,
 }
 
 /// A record of a message compresses to no less than a twentieth.
@@ -37,6 +38,7 @@ impl Service {
         write_timeout: Duration,
         max_message_mib: u32,
         debuginfo: Debuginfo,
+        admission: Admission,
     ) -> Self {
         let longest = (max_message_mib as usize) << 20;
         Self {
@@ -44,14 +46,27 @@ impl Service {
             write_timeout,
             longest: longest.saturating_mul(EXPANSION),
             debuginfo,
+            admission,
         }
     }
 
-    async fn deliver(&self, profiles: Profiles) -> Result<(), Status> {
+    /// Reading takes milliseconds, in which other calls go on.
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Admission) -> Result<T, Status> + Send + 'static,
+    ) -> Result<T, Status> {
+        let admission = self.admission.clone();
+        let done = self.admission.on_thread(move || work(&admission)).await;
+        done.unwrap_or_else(|_| Err(Status::new(Code::Internal, "reading the record failed")))
+    }
+
+    /// An agent that is told to come back sends the same samples again.
+    async fn deliver(&self, profiles: Profiles, id: BatchId) -> Result<(), Status> {
         if profiles.is_empty() {
             return Ok(());
         }
-        self.output.push(Batch::new(profiles)).await.map_err(status)
+        let batch = Batch::new(profiles).with_id(id);
+        self.output.push(batch).await.map_err(status)
     }
 
     /// Samples first, then those of the stacks that were asked for: all of them, since a stack that
@@ -61,8 +76,10 @@ impl Service {
             let message = "the call ended before its first message";
             return Err(Status::new(Code::InvalidArgument, message));
         };
+        let id = BatchId::of_content(&message);
         let longest = self.longest;
-        let (samples, wanted) = blocking(move || {
+        let reading = self.on_thread(move |admission| {
+            let _reserved = reserve(admission.reservation(), &message)?;
             let samples = read(&message, longest, v1::read_samples)?;
             let StackRefs::Ids(ids) = &samples.stacks else {
                 return Err(invalid("the samples have no ids of stacks"));
@@ -71,22 +88,22 @@ impl Service {
             let wanted = encode_wanted(used.into_iter().filter(|id| !id.is_empty()));
             let wanted = wanted.map_err(|error| Status::new(Code::Internal, error.to_string()))?;
             Ok((samples, wanted))
-        })
-        .await?;
+        });
+        let (samples, wanted) = reading.await?;
         conversation.send(request(&wanted)).await?;
         let Some(message) = conversation.receive().await? else {
             return Err(invalid("the call ended before the stacks came"));
         };
-        let profiles = blocking(move || {
+        let reading = self.on_thread(move |admission| {
+            let _reserved = reserve(admission.reservation(), &message)?;
             let stacks = read(&message, longest, |batch| {
                 let mut stacks = Stacks::default();
                 stacks.add(batch)?;
                 Ok(stacks)
             })?;
             profiles(&samples, &stacks)
-        })
-        .await?;
-        self.deliver(profiles).await
+        });
+        self.deliver(reading.await?, id).await
     }
 }
 
@@ -103,22 +120,28 @@ impl GrpcService for Service {
         let GrpcRequest {
             path,
             message,
+            reserved,
             deadline,
             ..
         } = request;
+        let id = BatchId::of_content(&message.plain);
         let longest = self.longest;
         let profiles = match path.as_str() {
             WRITE_ARROW => {
-                blocking(move || {
+                let reading = self.on_thread(move |_| {
+                    let _reserved = reserve(reserved, &message.plain)?;
                     let samples = read(&message.plain, longest, v2::read_samples)?;
                     profiles(&samples, &Stacks::default())
-                })
-                .await?
+                });
+                reading.await?
             }
-            WRITE_RAW => blocking(move || read_raw(&message.plain)).await?,
+            WRITE_RAW => {
+                let reading = self.on_thread(move |_| read_raw(reserved, &message.plain));
+                reading.await?
+            }
             path => return self.debuginfo.call(path, &message, deadline).await,
         };
-        self.deliver(profiles).await?;
+        self.deliver(profiles, id).await?;
         Ok(Bytes::new())
     }
 
@@ -136,6 +159,14 @@ impl GrpcService for Service {
             Err(Status::new(Code::DeadlineExceeded, message))
         })
     }
+}
+
+/// Sets memory aside for reading the record in a message.
+fn reserve(mut reserved: Reservation, message: &[u8]) -> Result<Reservation, Status> {
+    let record = record(message).map_err(|error| invalid(&error.to_string()))?;
+    let needed = ipc::memory_needed(record).map_err(|error| invalid(&error.to_string()))?;
+    reserved.resize(needed)?;
+    Ok(reserved)
 }
 
 /// Reads the record in a message.
@@ -161,27 +192,21 @@ fn profiles(samples: &Samples, stacks: &Stacks) -> Result<Profiles, Status> {
 }
 
 /// The profiles of files of pprof, with the codes that a real server answers.
-fn read_raw(message: &[u8]) -> Result<Profiles, Status> {
-    let series = raw::read(message);
-    let profiles = series.and_then(|series| raw::to_profiles(&series, Limits::default()));
-    profiles.map_err(|error| {
+fn read_raw(mut reserved: Reservation, message: &[u8]) -> Result<Profiles, Status> {
+    let refused = |error: BadSeries| {
         let code = match error {
             BadSeries::BadName { .. } | BadSeries::File(PprofError::Gzip(_)) => Code::Unknown,
             BadSeries::File(PprofError::TooLarge { .. }) => Code::ResourceExhausted,
             _ => Code::InvalidArgument,
         };
         Status::new(code, error.to_string())
-    })
+    };
+    let series = raw::read(message).map_err(refused)?;
+    let limits = raw::limits(&series, Limits::default());
+    reserved.resize(limits.file_bytes.saturating_add(limits.model_bytes))?;
+    raw::to_profiles(&series, limits).map_err(refused)
 }
 
 fn invalid(reason: &str) -> Status {
     Status::new(Code::InvalidArgument, reason)
-}
-
-/// Reading takes milliseconds, in which other calls go on.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Status> + Send + 'static,
-) -> Result<T, Status> {
-    let done = spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(Status::new(Code::Internal, "reading the record failed")))
 }

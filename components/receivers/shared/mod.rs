@@ -5,6 +5,7 @@ mod offer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use profcol_admission::Admission;
 use profcol_component::{BuildContext, BuildError, Refusal, StartError, Stop};
 use profcol_net::auth::ServerAuth;
 use profcol_net::grpc::{Code, Status};
@@ -26,6 +27,19 @@ pub fn authenticator(
     };
     let auth = context.extension::<Arc<dyn ServerAuth>>(&settings.authenticator)?;
     Ok(Some(Arc::clone(&auth)))
+}
+
+/// What decides which requests of a server there is memory for. Those that it refuses are counted.
+pub fn admission(context: &BuildContext, transport: &str) -> Admission {
+    let refused = context.meter.counter(
+        "profcol_receiver_refused_requests",
+        "Requests refused before they were read, since there was no memory for them.",
+        &[
+            ("receiver", &context.id.to_string()),
+            ("transport", transport),
+        ],
+    );
+    context.admission.counting(refused)
 }
 
 /// Why a server could not be set up; `path` is where its settings stand.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profcol_component::{Batch, Finalizers, Outcome, Output, Refusal, Stop};
+use profcol_component::{Batch, BatchId, Finalizers, Outcome, Output, Refusal, Source, Stop};
 use profcol_profile::Profiles;
 
 /// How long to wait before a refused batch is offered again, unless the refusal says so.
@@ -14,13 +14,16 @@ pub async fn offer(
     output: &Output,
     stop: &Stop,
     profiles: &Profiles,
+    source: Source,
     mut waiting: Finalizers,
     longest_wait: Duration,
 ) -> Result<(), Refusal> {
+    let id = BatchId::unique();
     let mut wait = FIRST_WAIT;
     loop {
         let (handed, attempt) = waiting.attempt();
-        let mut batch = Batch::new(profiles.clone());
+        let mut batch = Batch::new(profiles.clone()).with_id(id);
+        batch.source = source;
         batch.finalizers = handed;
         let refusal = match output.push(batch).await {
             Ok(()) => {

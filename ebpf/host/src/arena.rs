@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::settings::REMEMBERED_FOR_SHIFT;
 use profcol_ebpf_common::table::{MAX_RULES, Page, Row};
@@ -94,6 +95,18 @@ impl Arena {
         }
         self.store_rows(rows_at, &table.rows, &rules);
         Ok(piece)
+    }
+
+    /// Puts in a table that knows nothing of any code, to be shared by files that nothing describes.
+    pub fn insert_empty(&mut self) -> Result<TableRef, NoRoom> {
+        let page = self.take(Page::WORDS)?;
+        self.set_page(page, 0, Page::EMPTY);
+        // Of pages behind the last one nothing is known either.
+        Ok(TableRef {
+            pages: page.start,
+            first_page: 0,
+            page_count: 1,
+        })
     }
 
     /// Makes room for the index of a table none of whose pages is built.

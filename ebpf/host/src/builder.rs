@@ -20,8 +20,8 @@ use crate::jobs::{Job, Jobs, Next};
 use crate::sys;
 use crate::tables::Stats;
 
-/// The thread's priority: the programs that are profiled come first.
-const NICE: i32 = 5;
+/// The thread's niceness at a low priority: the programs that are profiled come first.
+const LOW_NICE: i32 = 5;
 
 /// Bytes of code from which on a table is built page by page.
 const GIANT: u64 = 16 << 20;
@@ -58,6 +58,7 @@ pub struct Builder {
     pub unfinished: VecDeque<u32>,
     /// Where the whole tables are, by the numbers of their files.
     pub pieces: HashMap<u32, Piece>,
+    pub low_priority: bool,
 }
 
 /// A file whose table is built page by page.
@@ -82,7 +83,9 @@ enum NotBuilt {
 
 impl Builder {
     pub fn run(mut self) {
-        sys::lower_priority(NICE);
+        if self.low_priority {
+            sys::lower_priority(LOW_NICE);
+        }
         let jobs = Arc::clone(&self.jobs);
         let mut read = 0;
         while let Some(next) = jobs.next(!self.unfinished.is_empty()) {

@@ -213,9 +213,17 @@ fn is_no_counter(error: &io::Error) -> bool {
 }
 
 pub fn explain(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
+    explain_at(paranoia(), cpu, error, cpus)
+}
+
+/// Whether the kernel asks for `CAP_SYS_ADMIN` in the place of `CAP_PERFMON`.
+pub fn is_paranoid() -> bool {
+    paranoia().is_some_and(|level| level > KNOWN_PARANOIA)
+}
+
+fn paranoia() -> Option<i32> {
     let paranoid = fs::read_to_string(PARANOID);
-    let level = paranoid.ok().and_then(|text| text.trim().parse().ok());
-    explain_at(level, cpu, error, cpus)
+    paranoid.ok().and_then(|text| text.trim().parse().ok())
 }
 
 fn explain_at(paranoia: Option<i32>, cpu: u32, error: io::Error, cpus: usize) -> EventsError {

@@ -6,8 +6,8 @@
 //!                   └────────────────────── arena, map of files ◄───────────────────────┘
 //! ```
 //!
-//! * [`Profiler`] loads the programs ([`programs`]), opens a clock per CPU ([`events`]) and hands
-//!   out what they found ([`records`]).
+//! * [`Loaded`] has the programs ([`programs`]); [`Profiler`] opens a clock per CPU ([`events`]) and
+//!   hands out what they found ([`records`]).
 //! * [`tables`] are two threads: the [`opener`] opens executables, the [`builder`] builds their unwind
 //!   tables and puts them into the [`arena`] that the programs read.
 //! * [`sideband`] tells the programs of mappings, where they cannot read the kernel's own tree.
@@ -56,8 +56,9 @@ pub use profcol_ebpf_common::frame::Frame;
 pub use profcol_ebpf_common::reason::EndReason;
 pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Sample};
 pub use profcol_ebpf_common::repeat::{Repeat, turn};
-pub use profiler::{Counts, Profiler, Settings, StartError};
+pub use profiler::{Counts, Loaded, Profiler, Settings, StartError};
 pub use records::{Frames, Record};
 pub use sideband::MappingCounts;
+pub use surroundings::capabilities;
 pub use sys::{give_back_memory, next_bpf_program, own_cpu_time, since_boot};
 pub use tables::TableCounts;

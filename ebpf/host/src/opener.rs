@@ -32,6 +32,8 @@ pub struct Opener {
     pub jobs: Arc<Jobs>,
     pub stats: Arc<Stats>,
     pub places: Places,
+    /// The table of files that nothing describes.
+    pub undescribed: TableRef,
     pub on_opened: Option<OnOpened>,
 }
 
@@ -131,9 +133,16 @@ impl Opener {
         };
         let elf = match unwind::Executable::read(source) {
             Ok(elf) => elf,
-            Err(_) if is_memory(&executable.path) && !unwind::is_elf(source) => {
+            Err(unwind::Refused::NotElf) => {
+                Stats::count(&self.stats.not_elf);
+                let table = if is_memory(&executable.path) {
+                    TableRef::GENERATED
+                } else {
+                    executable.file_id = file_id(source);
+                    self.undescribed
+                };
                 self.files.executables().insert(file.number, executable);
-                self.files.publish(&file, TableRef::GENERATED);
+                self.files.publish(&file, table);
                 return;
             }
             Err(refused) => {
@@ -146,7 +155,7 @@ impl Opener {
         };
         executable.gnu_build_id = elf.build_id.as_deref().map(hex);
         executable.go_build_id = elf.go_build_id.as_deref().map(str::to_owned);
-        executable.file_id = unwind::htlhash(source).ok().map(|hash| hex(&hash));
+        executable.file_id = file_id(source);
         executable.is_go = elf.is_go();
         executable.segments = elf.segments.clone();
         if let Found::Memory(image) = &found {
@@ -180,10 +189,15 @@ impl Opener {
     }
 }
 
+fn file_id(source: &dyn unwind::Source) -> Option<String> {
+    unwind::htlhash(source).ok().map(|hash| hex(&hash))
+}
+
 /// Whether the file is memory that a process shares with itself or others: runtimes write code to it
 /// in one mapping and run it in another.
 fn is_memory(path: &str) -> bool {
-    path.starts_with("/memfd:") || path == "/dev/zero"
+    const PREFIXES: [&str; 4] = ["/memfd:", "/dev/shm/", "/SYSV", "/anon_hugepage"];
+    path == "/dev/zero" || PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }
 
 /// A path may lead anywhere by now: to a pipe that nobody writes to, or to a device that acts when it

@@ -1,6 +1,6 @@
 //! The whole: loaded, proved, sampling.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
@@ -41,6 +41,8 @@ pub struct Settings {
     pub with_arguments: bool,
     /// For unwind tables.
     pub table_bytes: u64,
+    /// Whether they are built behind everything else on the host.
+    pub low_table_priority: bool,
     /// Executables that are known at once.
     pub files: u32,
     /// Processes whose first sample is remembered.
@@ -73,8 +75,21 @@ pub enum StartError {
     Thread(std::io::Error),
 }
 
+/// Everything but the clocks: no sample is taken yet.
+pub struct Loaded {
+    parts: Parts,
+    sampler: OwnedFd,
+    event: Event,
+    frequency: u64,
+}
+
 pub struct Profiler {
+    // First, so that no clock ticks while the rest is given up.
     events: Events,
+    parts: Parts,
+}
+
+struct Parts {
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     processes: HashMap<MapData, ProcessKey, u32>,
@@ -144,10 +159,9 @@ pub struct Counts {
     pub no_free_number: u64,
 }
 
-impl Profiler {
-    /// `on_opened` is called on a thread that others wait for.
-    pub fn start(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
-        sys::keep_large_memory_apart();
+impl Loaded {
+    /// Loads the programs. `on_opened` is called on a thread that others wait for.
+    pub fn new(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
         surroundings::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartError::Namespace)?;
@@ -191,11 +205,10 @@ impl Profiler {
             executables.clone(),
             settings.files as usize,
         );
-        let tables = Tables::start(programs.arena, files, identifier, on_opened)
+        let low_priority = settings.low_table_priority;
+        let tables = Tables::start(programs.arena, files, identifier, on_opened, low_priority)
             .map_err(StartError::Thread)?;
-        let events = Events::open(settings.event, settings.frequency, sampler)?;
-        Ok(Self {
-            events,
+        let parts = Parts {
             records: programs.records,
             counters: programs.counters,
             processes: programs.processes,
@@ -203,26 +216,43 @@ impl Profiler {
             tables,
             executables,
             sideband,
+        };
+        Ok(Self {
+            parts,
+            sampler,
+            event: settings.event,
+            frequency: settings.frequency,
         })
     }
 
+    /// Begins to sample.
+    pub fn start(self) -> Result<Profiler, StartError> {
+        let events = Events::open(self.event, self.frequency, self.sampler)?;
+        Ok(Profiler {
+            events,
+            parts: self.parts,
+        })
+    }
+}
+
+impl Profiler {
     /// Waits until there is something that should be looked at soon, or the time is over.
     pub fn wait(&mut self, at_most: Duration) {
         self.events.follow();
-        sys::wait_readable(self.records.as_raw_fd(), at_most);
+        sys::wait_readable(self.parts.records.as_raw_fd(), at_most);
     }
 
     /// Hands out everything that was recorded since the last time.
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
-        let tables = &self.tables;
-        let Some(sideband) = &self.sideband else {
-            while let Some(item) = self.records.next() {
+        let tables = &self.parts.tables;
+        let Some(sideband) = &self.parts.sideband else {
+            while let Some(item) = self.parts.records.next() {
                 hand_out(&item, tables, None, &mut take);
             }
             return;
         };
         let mut drained: Vec<Vec<u8>> = Vec::new();
-        while let Some(item) = self.records.next() {
+        while let Some(item) = self.parts.records.next() {
             drained.push(item.to_vec());
         }
         if !drained.is_empty() {
@@ -237,12 +267,12 @@ impl Profiler {
     /// Everything that was handed out so far has its names: numbers of files that are gone may be
     /// given to others.
     pub fn named(&self) {
-        self.tables.named();
+        self.parts.tables.named();
     }
 
     /// The process is announced again at its next sample.
     pub fn forget(&mut self, process: &ProcessKey) {
-        if let Err(error) = self.processes.remove(process) {
+        if let Err(error) = self.parts.processes.remove(process) {
             tracing::trace!(pid = process.pid, %error, "a process was forgotten already");
         }
     }
@@ -250,21 +280,21 @@ impl Profiler {
     /// From now on the process is skipped, before its stack is looked at. What was sampled until now
     /// can still be in the ring.
     pub fn exclude(&mut self, process: &ProcessKey) {
-        if let Err(error) = self.processes.insert(process, known::EXCLUDED, 0) {
+        if let Err(error) = self.parts.processes.insert(process, known::EXCLUDED, 0) {
             tracing::debug!(pid = process.pid, %error, "a process cannot be excluded in the kernel");
         }
     }
 
     /// In which turn samples are counted now; each says to which it belongs.
     pub fn turn(&self) -> u32 {
-        self.repeats.turn()
+        self.parts.repeats.turn()
     }
 
     /// Begins the next turn, where samples are counted. All that belongs to the one before can be
     /// drained and taken when this returns.
     pub fn next_turn(&mut self) {
-        if self.repeats.turn() != turn::NONE
-            && let Err(error) = self.repeats.next_turn()
+        if self.parts.repeats.turn() != turn::NONE
+            && let Err(error) = self.parts.repeats.next_turn()
         {
             tracing::error!(%error, "The programs cannot be told to count anew.");
         }
@@ -272,7 +302,7 @@ impl Profiler {
 
     /// Hands out how often samples of the last turn were there again after they were sent.
     pub fn take_repeats(&self, take: impl FnMut(Repeat, u64)) {
-        if let Err(error) = self.repeats.take(take) {
+        if let Err(error) = self.parts.repeats.take(take) {
             tracing::error!(%error, "Counts of samples cannot be read.");
         }
     }
@@ -293,28 +323,28 @@ impl Profiler {
     }
 
     pub fn executables(&self) -> &Executables {
-        &self.executables
+        &self.parts.executables
     }
 
     pub fn table_counts(&self) -> TableCounts {
-        self.tables.counts()
+        self.parts.tables.counts()
     }
 
     /// None where the kernel's own tree of mappings is read.
     pub fn mapping_counts(&self) -> Option<MappingCounts> {
-        self.sideband.as_ref().map(SideBand::counts)
+        self.parts.sideband.as_ref().map(SideBand::counts)
     }
 
     pub fn counts(&self) -> Counts {
         let mut sums = [0u64; COUNTERS];
-        if let Ok(by_cpu) = self.counters.get(&0, 0) {
+        if let Ok(by_cpu) = self.parts.counters.get(&0, 0) {
             for counts in by_cpu.iter() {
                 for (sum, count) in sums.iter_mut().zip(counts) {
                     *sum += count;
                 }
             }
         }
-        if let Some(sideband) = &self.sideband {
+        if let Some(sideband) = &self.parts.sideband {
             for (sum, more) in sums.iter_mut().zip(sideband.judged()) {
                 *sum = sum.saturating_add_signed(more);
             }

@@ -5,11 +5,14 @@
 use std::fs;
 use std::io;
 
+use crate::events;
+
 /// Members of capability sets, as the kernel numbers them.
 mod capability {
     pub const DAC_READ_SEARCH: u32 = 2;
     pub const SYS_PTRACE: u32 = 19;
     pub const SYS_ADMIN: u32 = 21;
+    pub const SYSLOG: u32 = 34;
     pub const PERFMON: u32 = 38;
     pub const BPF: u32 = 39;
     pub const CHECKPOINT_RESTORE: u32 = 40;
@@ -57,6 +60,17 @@ const USEFUL: [(u32, &str, &str); 3] = [
         "executables that are deleted or replaced while they run cannot be opened: stacks in them are cut off",
     ),
 ];
+
+/// The numbers of all that a profiler uses on this host.
+pub fn capabilities() -> impl Iterator<Item = u32> {
+    let needed = NEEDED.into_iter().map(|(number, _)| number);
+    let useful = USEFUL.into_iter().map(|(number, ..)| number);
+    let paranoid = events::is_paranoid().then_some(capability::SYS_ADMIN);
+    needed
+        .chain(useful)
+        .chain([capability::SYSLOG])
+        .chain(paranoid)
+}
 
 /// Returns what cannot work, and warns of what will work less well.
 pub fn check(is_sidecar: bool) -> Result<(), SurroundingsError> {

@@ -404,22 +404,6 @@ pub fn give_back_memory() {
     }
 }
 
-/// Gives each large piece of memory pages of its own, which go back when it is freed.
-///
-/// The C library does so by itself until the first one is freed; from then on it takes pieces of that
-/// size from where the small ones are, which keep what is between them. Tables are made of megabytes.
-pub fn keep_large_memory_apart() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: the call has no conditions.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE);
-    }
-}
-
-/// Larger than any batch that is sent often: to ask for new pages each time would cost more than it saves.
-#[cfg(target_env = "gnu")]
-const LARGE: libc::c_int = 1 << 20;
-
 /// Bytes of a page of memory; a power of two.
 pub fn page_size() -> u64 {
     // SAFETY: the call has no conditions.

@@ -1,14 +1,15 @@
 //! Gives the programs the unwind tables of the files that samples meet.
 //!
 //! Two threads: one opens files at once, since their processes may soon be gone, the other builds
-//! their tables and yields to everything else on the host.
+//! their tables and may yield to everything else on the host.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::{Builder as Thread, JoinHandle};
+use std::thread::{Builder as Thread, JoinHandle, sleep};
+use std::time::{Duration, Instant};
 
 use crate::arena::Arena;
 use crate::builder::Builder;
@@ -20,6 +21,11 @@ use crate::places::Places;
 
 /// Files that wait to be opened. A file that finds no room is announced again by a later sample.
 const QUEUE: usize = 1024;
+
+/// How long the end waits for the threads: on a busy host one may be long at a table that nobody needs any more.
+const JOIN: Duration = Duration::from_millis(500);
+/// How often it looks whether they have ended.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The threads and the ways to them.
 pub struct Tables {
@@ -34,6 +40,7 @@ pub struct Tables {
 pub struct Stats {
     pub built: AtomicU64,
     pub refused: AtomicU64,
+    pub not_elf: AtomicU64,
     pub vanished: AtomicU64,
     pub no_room: AtomicU64,
     pub evicted: AtomicU64,
@@ -44,8 +51,10 @@ pub struct Stats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounts {
     pub built: u64,
-    /// No executable, damaged, or of a kind that is not supported.
+    /// Damaged, or of a kind that is not supported.
     pub refused: u64,
+    /// Files of other formats, and memory in the shape of a file.
+    pub not_elf: u64,
     /// Gone before it could be opened.
     pub vanished: u64,
     /// Found no room in the memory for tables.
@@ -58,11 +67,13 @@ pub struct TableCounts {
 
 impl Tables {
     pub fn start(
-        arena: Arena,
+        mut arena: Arena,
         files: Files,
         identifier: FileIdentifier,
         on_opened: Option<OnOpened>,
+        low_priority: bool,
     ) -> io::Result<Self> {
+        let undescribed = arena.insert_empty().map_err(io::Error::other)?;
         let (announced, to_open) = sync_channel(QUEUE);
         let stats = Arc::<Stats>::default();
         let jobs = Arc::<Jobs>::default();
@@ -73,6 +84,7 @@ impl Tables {
             jobs: Arc::clone(&jobs),
             stats: Arc::clone(&stats),
             places: Places::new(),
+            undescribed,
             on_opened,
         };
         let builder = Builder {
@@ -83,6 +95,7 @@ impl Tables {
             giants: HashMap::new(),
             unfinished: VecDeque::new(),
             pieces: HashMap::new(),
+            low_priority,
         };
         let mut tables = Self {
             announced: Some(announced),
@@ -106,6 +119,7 @@ impl Tables {
         TableCounts {
             built: count(&self.stats.built),
             refused: count(&self.stats.refused),
+            not_elf: count(&self.stats.not_elf),
             vanished: count(&self.stats.vanished),
             no_room: count(&self.stats.no_room),
             evicted: count(&self.stats.evicted),
@@ -155,8 +169,13 @@ impl Drop for Tables {
         // The opener ends with its queue, and the builder with the opener's.
         self.announced.take();
         self.jobs.close();
+        let until = Instant::now() + JOIN;
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
+            while !thread.is_finished() && Instant::now() < until {
+                sleep(LOOK);
+            }
+            // What such a thread uses is its own, so it may be left to itself.
+            if thread.is_finished() && thread.join().is_err() {
                 tracing::error!("a thread that builds unwind tables ended in a panic");
             }
         }

@@ -104,6 +104,7 @@ const SECTIONS: &[&str] = &[
     ".plt.bnd",
     ".plt.got",
     ".plt.sec",
+    ".relr.dyn",
     ".symtab",
     ".text",
 ];
@@ -120,6 +121,9 @@ impl Executable {
             what: "the file",
             error,
         })?;
+        if !begins_with_magic(source, length)? {
+            return Err(Refused::NotElf);
+        }
         if length < size_of::<Header>() as u64 {
             return Err(Refused::Unsupported {
                 why: "shorter than an ELF header",
@@ -235,9 +239,13 @@ impl Executable {
 }
 
 /// Whether the file says that it is an ELF file, of whatever kind.
-pub fn is_elf(source: &(impl Source + ?Sized)) -> bool {
-    let magic = source.read_at(0, ELFMAG.len());
-    magic.is_ok_and(|magic| magic == ELFMAG)
+fn begins_with_magic(source: &(impl Source + ?Sized), length: u64) -> Result<bool, Refused> {
+    let magic = Part {
+        what: "the ELF header",
+        offset: 0,
+        size: ELFMAG.len() as u64,
+    };
+    Ok(length >= magic.size && magic.read(source, magic.size)? == ELFMAG)
 }
 
 fn file_header(bytes: &[u8]) -> Result<&Header, Refused> {
@@ -245,9 +253,6 @@ fn file_header(bytes: &[u8]) -> Result<&Header, Refused> {
     let Ok((header, _)) = pod::from_bytes::<Header>(bytes) else {
         return unsupported("shorter than an ELF header");
     };
-    if header.e_ident.magic != ELFMAG {
-        return unsupported("no ELF magic");
-    }
     if header.e_ident.class != ELFCLASS64 || header.e_ident.data != ELFDATA2LSB {
         return unsupported("not 64-bit little-endian");
     }

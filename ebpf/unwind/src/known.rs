@@ -1,6 +1,7 @@
 //! Code that no unwind information describes, but that is known.
 
 use crate::elf::Machine;
+use crate::gaps::{Gap, between};
 use crate::source::Part;
 use crate::span::Spans;
 use crate::{Executable, Source};
@@ -12,9 +13,6 @@ const ENTRY: u64 = 64;
 
 /// How much code without unwind information is searched: a whole C library.
 const MAX_SEARCHED: u64 = 4 << 20;
-
-/// Between functions lie up to fifteen bytes that are never executed.
-const PADDING: u64 = 16;
 
 /// Where a signal's handler returns to: the number of the system call, and the call.
 fn signal_return(machine: Machine) -> &'static [u8] {
@@ -117,30 +115,14 @@ pub(crate) fn signal_returns(
 ) -> Vec<(u64, u64, Rule)> {
     let wanted = signal_return(executable.machine);
     let finder = memmem::Finder::new(wanted);
-    let mut left = MAX_SEARCHED;
     let mut found = Vec::new();
-    for segment in &executable.segments {
-        for (start, end) in spans.gaps(segment.address, segment.end()) {
-            let size = end - start;
-            if size < PADDING || size > left {
-                continue;
-            }
-            left -= size;
-            let part = Part {
-                what: "the code",
-                offset: segment.file_offset + (start - segment.address),
-                size,
-            };
-            let Ok(bytes) = part.read(source, MAX_SEARCHED) else {
-                continue;
-            };
-            found.extend(finder.find_iter(&bytes).map(|found| {
-                let at = start + found as u64;
-                // One byte more, for who looks for a call before the address to which it returns.
-                let early = at.saturating_sub(1).max(start);
-                (early, at + wanted.len() as u64, Rule::SignalFrame)
-            }));
-        }
+    for Gap { start, bytes } in between(executable, source, spans, 0..u64::MAX, MAX_SEARCHED) {
+        found.extend(finder.find_iter(&bytes).map(|found| {
+            let at = start + found as u64;
+            // One byte more, for who looks for a call before the address to which it returns.
+            let early = at.saturating_sub(1).max(start);
+            (early, at + wanted.len() as u64, Rule::SignalFrame)
+        }));
     }
     found
 }

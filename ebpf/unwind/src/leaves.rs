@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
 
 use crate::elf::{Function, Machine};
-use crate::instructions::gaps;
+use crate::gaps::Gaps;
 use crate::span::Spans;
 use crate::{Executable, Source};
 
@@ -23,7 +23,8 @@ pub(crate) fn rules(
     if executable.machine != Machine::Aarch64 {
         return Vec::new();
     }
-    let gaps = gaps(executable, source, spans);
+    let gaps = Gaps::read(executable, source, spans);
+    let gaps = gaps.as_slice();
     if gaps.is_empty() {
         return Vec::new();
     }
@@ -34,7 +35,7 @@ pub(crate) fn rules(
         let known = functions.entry(start).or_default();
         *known = known.or(end);
     }
-    for gap in &gaps {
+    for gap in gaps {
         for (address, instruction) in (gap.start..).step_by(4).zip(instructions(&gap.bytes)) {
             if let Some(called) = instruction.calls(address) {
                 functions.entry(called).or_default();
@@ -43,8 +44,8 @@ pub(crate) fn rules(
     }
     let leaf = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
     let mut rules = Vec::new();
-    for gap in &gaps {
-        let gap_end = gap.start.saturating_add(gap.bytes.len() as u64);
+    for gap in gaps {
+        let gap_end = gap.end();
         let mut own = functions.range(gap.start..gap_end).peekable();
         while let Some((&start, known)) = own.next() {
             let next = own.peek().map_or(gap_end, |&(&next, _)| next);

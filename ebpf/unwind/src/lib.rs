@@ -10,6 +10,7 @@
 
 mod cfi;
 mod elf;
+mod gaps;
 mod golang;
 mod identity;
 mod index;
@@ -29,7 +30,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use elf::{Executable, Machine, Segment, is_elf};
+pub use elf::{Executable, Machine, Segment};
 pub use identity::htlhash;
 pub use index::Index;
 pub use notes::build_id;

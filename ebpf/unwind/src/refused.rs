@@ -9,6 +9,8 @@ pub enum Refused {
         what: &'static str,
         error: io::Error,
     },
+    #[error("not an ELF file")]
+    NotElf,
     #[error("not an executable ELF file of a supported kind: {why}")]
     Unsupported { why: &'static str },
     #[error("{what} is {size}, more than the {limit} that are read")]
@@ -26,6 +28,7 @@ impl Refused {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Unreadable { .. } => "unreadable",
+            Self::NotElf => "not_elf",
             Self::Unsupported { .. } => "unsupported",
             Self::TooLarge { .. } => "too_large",
             Self::Broken { .. } => "broken",

@@ -1,7 +1,8 @@
 //! Holds batches back until there is enough of them to be worth sending, or time is up.
 //!
 //! Used by the `batch` processor and by `sending_queue.batch`, which differ only in where they
-//! stand. Batches of clients that differ in the chosen metadata keys are kept apart.
+//! stand. Batches of clients that differ in the chosen metadata keys are kept apart, and so are
+//! those whose sources cannot wait.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use profcol_profile::{Bound, Profiles};
 use tokio::time::Instant;
 
-use crate::{Batch, Finalizers, Metadata};
+use crate::{Batch, Finalizers, LateNames, Metadata, Source};
 
 /// What a batch is measured in.
 #[derive(
@@ -58,8 +59,11 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Accumulator {
     limits: Limits,
-    partitions: HashMap<Metadata, Partition>,
+    partitions: HashMap<Key, Partition>,
 }
+
+/// What batches that are merged have in common.
+type Key = (Source, Metadata);
 
 #[derive(Debug)]
 struct Partition {
@@ -108,17 +112,31 @@ impl Accumulator {
         }
     }
 
-    /// Whether a batch of a client with this metadata can be taken.
-    pub fn has_room_for(&self, metadata: &Metadata) -> bool {
+    /// Whether a batch of this source and of a client with this metadata can be taken.
+    pub fn has_room_for(&self, batch: &Batch) -> bool {
         self.partitions.len() < self.limits.max_partitions
-            || self
-                .partitions
-                .contains_key(&metadata.restricted_to(&self.limits.keys))
+            || self.partitions.contains_key(&self.key(batch))
+    }
+
+    fn key(&self, batch: &Batch) -> Key {
+        (
+            batch.source,
+            batch.metadata.restricted_to(&self.limits.keys),
+        )
+    }
+
+    /// What is held, in samples as their sources count them.
+    pub fn source_samples(&self) -> u64 {
+        let held = self
+            .partitions
+            .values()
+            .flat_map(|partition| &partition.held);
+        held.map(Batch::source_samples).sum()
     }
 
     /// Takes a batch; returns what is ready to be sent on.
     pub fn add(&mut self, batch: Batch, now: Instant) -> Option<Ready> {
-        let key = batch.metadata.restricted_to(&self.limits.keys);
+        let key = self.key(&batch);
         let size = self.limits.sizer.size(&batch.profiles);
         let partition = self
             .partitions
@@ -162,11 +180,11 @@ impl Accumulator {
             .partitions
             .iter()
             .filter(|(_, partition)| condition(partition));
-        let keys: Vec<Metadata> = chosen.map(|(key, _)| key.clone()).collect();
+        let keys: Vec<Key> = chosen.map(|(key, _)| key.clone()).collect();
         keys.iter().filter_map(|key| self.take(key)).collect()
     }
 
-    fn take(&mut self, key: &Metadata) -> Option<Ready> {
+    fn take(&mut self, key: &Key) -> Option<Ready> {
         let batches = self.partitions.remove(key)?.held;
         let Limits {
             max_samples,
@@ -218,19 +236,24 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
         return batches.into_iter().next();
     }
     let mut finalizers = Finalizers::default();
+    let mut late_names = LateNames::default();
     let mut parts = Vec::with_capacity(batches.len());
     let (first, others) = batches.split_first()?;
-    let metadata = first.metadata.clone();
+    let (source, metadata) = (first.source, first.metadata.clone());
     let is_same = |batch: &Batch| batch.peer == first.peer;
     let peer = first.peer.filter(|_| others.iter().all(is_same));
     for batch in batches {
         finalizers.append(batch.finalizers);
+        late_names.append(batch.late_names);
         parts.push(batch.profiles);
     }
     Some(Batch {
         profiles: Profiles::merge(parts),
+        source,
+        id: None,
         metadata,
         peer,
+        late_names,
         finalizers,
     })
 }

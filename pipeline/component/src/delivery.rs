@@ -62,7 +62,8 @@ pub struct QueueSettings {
     pub queue_size: i64,
     /// What `queue_size` counts: `requests`, `items` (samples) or `bytes`.
     pub sizer: Sizer,
-    /// When the queue is full: make the sender wait instead of answering "retry later".
+    /// When the queue is full: make the sender wait instead of answering "retry later". Samples of
+    /// this host, which cannot wait, are dropped and counted either way.
     pub block_on_overflow: bool,
     /// Answer the sender only when the batch was delivered or given up.
     pub wait_for_result: bool,
@@ -138,6 +139,20 @@ impl DeliverySettings {
         problems.nested("sending_queue", |problems| {
             self.sending_queue.validate(problems)
         });
+    }
+}
+
+// === impl QueueSettings ===
+
+impl QueueSettings {
+    /// For exporters without a queue, when a source cannot wait for the export: one export at a time,
+    /// and behind it as much as a stalled disk costs in some minutes of sampling.
+    pub fn for_live_sources() -> Self {
+        Self {
+            num_consumers: 1,
+            queue_size: 64,
+            ..Self::default()
+        }
     }
 }
 

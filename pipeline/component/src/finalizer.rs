@@ -22,6 +22,17 @@ pub enum Outcome {
     Lost = 3,
 }
 
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Delivered => "delivered",
+            Self::Undelivered => "undelivered",
+            Self::Rejected => "rejected",
+            Self::Lost => "lost",
+        }
+    }
+}
+
 /// One copy's duty to say what became of it.
 pub struct Finalizer {
     shared: Arc<Shared>,
@@ -143,13 +154,26 @@ impl Attempt {
         let mut state = self.lock();
         state.accepted = true;
         if let Some(outcome) = state.outcome {
-            std::mem::take(&mut state.waiting).settle(outcome);
+            let waiting = std::mem::take(&mut state.waiting);
+            drop(state);
+            waiting.settle(outcome);
         }
     }
 
     /// The batch was not taken: gives back those who wait, for another attempt.
     pub fn refused(self) -> Finalizers {
+        self.release()
+    }
+
+    /// Gives back those who wait. The outcome of the copy is kept for those who
+    /// [adopt](Self::adopt) it.
+    pub fn release(&self) -> Finalizers {
         std::mem::take(&mut self.lock().waiting)
+    }
+
+    /// The batch came again, and the copy that was handed on the first time answers for it.
+    pub fn adopt(&self, waiting: Finalizers) {
+        self.lock().waiting.append(waiting);
     }
 
     fn reported(&self, outcome: Outcome) {

@@ -12,11 +12,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
 use crate::{
-    ComponentStatus, Executables, Exporter, Extension, Meter, Processor, Receiver, StatusBoard,
-    Unwanted,
+    Capabilities, ComponentStatus, Executables, Exporter, Extension, Meter, Processor, Receiver,
+    StatusBoard, Unwanted,
 };
 
 /// A component: its name, its configuration and how to make it.
@@ -29,6 +30,12 @@ pub trait Factory: 'static {
     type Config: Config;
     /// `dyn Receiver`, `dyn Processor`, `dyn Exporter` or `dyn Extension`.
     type Component: ?Sized;
+
+    /// What of root's power it uses. A process that has more gives up the rest before anything starts; reading what
+    /// others may not (`DAC_READ_SEARCH`) is always kept, for certificates, tokens and keys.
+    fn capabilities(_: &Self::Config) -> Capabilities {
+        Capabilities::NONE
+    }
 
     /// Wires the component. Opens nothing and starts nothing: `profcol validate` builds too.
     fn build(
@@ -44,6 +51,7 @@ pub struct Entry<C: ?Sized> {
     pub stability: Stability,
     /// The JSON Schema of its configuration.
     pub schema: fn() -> serde_json::Value,
+    pub capabilities: fn(&dyn AnyConfig) -> Capabilities,
     /// Checks, decodes and validates; `None` where there are problems.
     pub load: fn(&Node, &mut Problems) -> Option<Box<dyn AnyConfig>>,
     pub build: fn(&dyn AnyConfig, &BuildContext) -> Result<Box<C>, BuildError>,
@@ -70,6 +78,8 @@ pub struct BuildContext {
     pub unwanted: Unwanted,
     /// What receivers tell exporters of executables that they met.
     pub executables: Executables,
+    /// How much memory and how many threads requests may take, in the whole process.
+    pub admission: Admission,
     pub extensions: Arc<HashMap<ComponentId, Handles>>,
 }
 
@@ -106,6 +116,17 @@ pub struct Registry {
     pub processors: &'static [Entry<dyn Processor>],
     pub exporters: &'static [Entry<dyn Exporter>],
     pub extensions: &'static [Entry<dyn Extension>],
+    /// Components that other distributions have.
+    pub elsewhere: &'static [Foreign],
+}
+
+/// A component of other distributions.
+#[derive(Clone, Copy, Debug)]
+pub struct Foreign {
+    pub kind: Kind,
+    pub names: &'static [&'static str],
+    /// What a user should write in its place.
+    pub instead: &'static str,
 }
 
 /// The row of the component `F`.
@@ -115,6 +136,10 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
         aliases: F::ALIASES,
         stability: F::STABILITY,
         schema: profcol_config::schema::schema_of::<F::Config>,
+        capabilities: |config| {
+            let config = config.as_any().downcast_ref::<F::Config>();
+            config.map_or(Capabilities::NONE, F::capabilities)
+        },
         load: |node, problems| {
             let config: F::Config = profcol_config::load(node, problems)?;
             Some(Box::new(config))
@@ -142,6 +167,41 @@ impl<C: ?Sized> Entry<C> {
 impl<C: ?Sized> fmt::Debug for Entry<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
+    }
+}
+
+// === impl Registry ===
+
+impl Registry {
+    /// What a user should write in place of a component that is not here.
+    pub fn instead_of(&self, kind: Kind, name: &str) -> Option<String> {
+        let mut foreign = self.elsewhere.iter().filter(|it| it.kind == kind);
+        let foreign = foreign.find(|it| it.names.contains(&name));
+        let elsewhere = || {
+            let other = self.kind_of(name)?;
+            let article = match other {
+                Kind::Receiver | Kind::Processor => "a",
+                Kind::Exporter | Kind::Extension => "an",
+            };
+            Some(format!(
+                "`{name}` is {article} {other}: declare it under `{other}s`"
+            ))
+        };
+        foreign.map(|it| it.instead.to_owned()).or_else(elsewhere)
+    }
+
+    fn kind_of(&self, name: &str) -> Option<Kind> {
+        fn has<C: ?Sized>(entries: &[Entry<C>], name: &str) -> bool {
+            entries.iter().any(|entry| entry.answers_to(name))
+        }
+        let kinds = [
+            (Kind::Receiver, has(self.receivers, name)),
+            (Kind::Processor, has(self.processors, name)),
+            (Kind::Exporter, has(self.exporters, name)),
+            (Kind::Extension, has(self.extensions, name)),
+        ];
+        let found = kinds.into_iter().find(|(_, is_there)| *is_there);
+        found.map(|(kind, _)| kind)
     }
 }
 

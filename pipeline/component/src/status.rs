@@ -1,6 +1,7 @@
 //! How every component is doing, for health checks and people.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -19,10 +20,13 @@ pub enum Status {
 }
 
 /// The statuses of all components, by `kind id` such as `exporter otlp_grpc/backend`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct StatusBoard {
     statuses: Arc<watch::Sender<BTreeMap<String, Status>>>,
+    observer: Option<Observer>,
 }
+
+type Observer = Arc<dyn Fn(&str, &Status) + Send + Sync>;
 
 /// One component's place on the board.
 #[derive(Clone, Debug)]
@@ -37,11 +41,27 @@ impl Default for StatusBoard {
     fn default() -> Self {
         Self {
             statuses: Arc::new(watch::Sender::new(BTreeMap::new())),
+            observer: None,
         }
     }
 }
 
+impl fmt::Debug for StatusBoard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.statuses.borrow().fmt(f)
+    }
+}
+
 impl StatusBoard {
+    /// A board that passes each change on before the component goes on: [`subscribe`](Self::subscribe)
+    /// shows the last change only.
+    pub fn observed(observer: impl Fn(&str, &Status) + Send + Sync + 'static) -> Self {
+        Self {
+            observer: Some(Arc::new(observer)),
+            ..Self::default()
+        }
+    }
+
     pub fn component(&self, component: String) -> ComponentStatus {
         ComponentStatus {
             board: self.clone(),
@@ -62,14 +82,17 @@ impl StatusBoard {
 
 impl ComponentStatus {
     pub fn set(&self, status: Status) {
-        self.board.statuses.send_if_modified(|statuses| {
+        let has_changed = self.board.statuses.send_if_modified(|statuses| {
             let previous = statuses.get(&*self.component);
             if previous == Some(&status) || previous.is_some_and(|now| !now.may_become(&status)) {
                 return false;
             }
-            statuses.insert(self.component.to_string(), status);
+            statuses.insert(self.component.to_string(), status.clone());
             true
         });
+        if let (true, Some(observer)) = (has_changed, &self.board.observer) {
+            observer(&self.component, &status);
+        }
     }
 }
 
@@ -87,7 +110,29 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
+
+    #[test]
+    fn an_observer_is_told_of_each_change_once() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let board = StatusBoard::observed(move |component, status| {
+            telling
+                .lock()
+                .unwrap()
+                .push((component.to_owned(), status.clone()));
+        });
+        let exporter = board.component("exporter parca".to_owned());
+        let away = Status::RecoverableError("no route".to_owned());
+        for status in [&away, &away, &Status::Ok, &Status::Stopped, &away] {
+            exporter.set(status.clone());
+        }
+        let changes = [away, Status::Ok, Status::Stopped];
+        let expected = changes.map(|status| ("exporter parca".to_owned(), status));
+        assert_eq!(*told.lock().unwrap(), expected);
+    }
 
     #[test]
     fn a_permanent_error_outlives_later_good_news() {

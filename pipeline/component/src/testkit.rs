@@ -2,19 +2,22 @@
 //! that follow a script.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Problems, Sources, yaml};
 use profcol_profile::{
-    Dictionary, Line, Location, LocationRef, Model, Profile, Profiles, Resource, ResourceProfiles,
-    SampleRef, Samples, Scope, ScopeProfiles, ValueType,
+    Dictionary, Line, Location, LocationIdx, LocationRef, Model, Profile, Profiles, Resource,
+    ResourceProfiles, SampleRef, Samples, Scope, ScopeProfiles, ValueType,
 };
 
 use crate::{
-    Answer, Batch, BuildContext, Consumer, Delivered, Delivery, Executables, Exporter, Finalizer,
-    Meter, Outcome, Refusal, StatusBoard, Unwanted,
+    Answer, Batch, BuildContext, Code, CodeFrame, Consumer, Delivered, Delivery, Executables,
+    Exporter, Finalizer, LateNames, Meter, NameSource, Naming, Outcome, Place, Refusal,
+    StatusBoard, Unwanted,
 };
 
 /// A valid batch of `samples` samples with a stack each.
@@ -92,6 +95,59 @@ pub fn watched_batch(samples: usize) -> (Batch, Outcomes) {
     (batch, outcomes)
 }
 
+/// Names all code without lines, by its file, once it is told to.
+pub struct LateNamer {
+    /// The frames in a file, the innermost first; none where it has no names.
+    names: fn(&str) -> &'static [&'static str],
+    is_ready: AtomicBool,
+}
+
+impl LateNamer {
+    pub fn new(names: fn(&str) -> &'static [&'static str]) -> Arc<Self> {
+        Arc::new(Self {
+            names,
+            is_ready: AtomicBool::new(false),
+        })
+    }
+
+    /// For a batch.
+    pub fn names(self: &Arc<Self>) -> LateNames {
+        let mut names = LateNames::default();
+        names.add(Arc::clone(self) as Arc<dyn NameSource>);
+        names
+    }
+
+    pub fn finish(&self) {
+        self.is_ready.store(true, Ordering::Relaxed);
+    }
+}
+
+impl NameSource for LateNamer {
+    fn code_at(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+        let row = dictionary.locations.get(location);
+        let mapping = dictionary.mappings.get(row.location.mapping).mapping;
+        row.lines.is_empty().then(|| Code {
+            build_id: dictionary.strings.get(mapping.filename).into(),
+            place: Place::Address(row.location.address),
+        })
+    }
+
+    fn name(&self, code: &Code) -> Naming {
+        if !self.is_ready.load(Ordering::Relaxed) {
+            return Naming::Pending;
+        }
+        let names = (self.names)(&code.build_id);
+        let frames = names.iter().map(|&name| CodeFrame {
+            name: name.into(),
+            ..CodeFrame::default()
+        });
+        match names {
+            [] => Naming::Nameless,
+            _ => Naming::Named(frames.collect()),
+        }
+    }
+}
+
 /// Reads options as a configuration file does; `Err` has every problem, a line each.
 pub fn load<C: Config>(text: &str) -> Result<C, String> {
     let mut sources = Sources::default();
@@ -119,6 +175,7 @@ pub fn context(id: &str) -> BuildContext {
         board,
         unwanted: Unwanted::default(),
         executables: Executables::default(),
+        admission: Admission::unlimited(),
         extensions: Arc::default(),
     }
 }

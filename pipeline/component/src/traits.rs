@@ -4,13 +4,14 @@
 //! what is needed and fails loudly, *run* works until it is told to stop and cleans up. The engine
 //! starts exporters first and receivers last, and stops them the other way round.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use prometheus::IntCounter;
 
 use crate::registry::Handles;
-use crate::{Answer, Batch, Delivered, Delivery, Meter, Refusal, Stop};
+use crate::{Answer, Batch, BatchId, Delivered, Delivery, Meter, Refusal, Stop};
 
 /// Why a component could not start.
 #[derive(Debug, thiserror::Error)]
@@ -50,6 +51,12 @@ pub trait Processor: Send + Sync + 'static {
     /// Handles one batch, called by several senders at once. Whoever drops a batch on purpose
     /// settles its finalizers; whoever holds it back answers for it later through them.
     async fn process(&self, batch: Batch, next: &dyn Consumer) -> Answer;
+
+    /// Samples (as their source counts them) that it accepted and, now that it has stopped, did not
+    /// pass on, other than those that it removes on purpose.
+    fn lost_samples(&self) -> u64 {
+        0
+    }
 
     /// Work beside the batches: timers. After `stop` no batch comes any more; what is held back is
     /// to be passed on before returning.
@@ -102,8 +109,30 @@ pub struct Output {
     next: Arc<dyn Consumer>,
     meter: Meter,
     receiver: Arc<str>,
+    intake: Arc<Intake>,
+    identifies: bool,
     /// Made at the first use, or when the transport is told: most receivers have one to tell.
     counts: OnceLock<Counts>,
+}
+
+/// What a receiver took in, for the balance when everything has stopped.
+#[derive(Default)]
+pub struct Intake {
+    passed_on: AtomicU64,
+    source: OnceLock<Box<dyn Fn() -> SourceCounts + Send + Sync>>,
+}
+
+/// What became of the samples of a source before they reached the pipelines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceCounts {
+    /// All that there were.
+    pub taken: u64,
+    /// Those that nobody wants.
+    pub excluded: u64,
+    /// Those for which there was no room on their way to the receiver.
+    pub lost: u64,
+    /// Those that the pipelines did not take.
+    pub dropped: u64,
 }
 
 #[derive(Clone)]
@@ -119,8 +148,27 @@ impl Output {
             next,
             meter,
             receiver: receiver.into(),
+            intake: Arc::default(),
+            identifies: false,
             counts: OnceLock::new(),
         }
+    }
+
+    /// Gives batches that clients may send again an [id](BatchId) by their content: where there are
+    /// several destinations, one may take a batch and another refuse it.
+    pub fn identifying(mut self, identifies: bool) -> Self {
+        self.identifies = identifies;
+        self
+    }
+
+    pub fn intake(&self) -> Arc<Intake> {
+        Arc::clone(&self.intake)
+    }
+
+    /// Where the counts of a source stand that samples by itself.
+    pub fn count_source(&self, read: impl Fn() -> SourceCounts + Send + Sync + 'static) {
+        // A receiver has one source.
+        let _ = self.intake.source.set(Box::new(read));
     }
 
     /// The same output, its counts labelled with how the data came in: `grpc`, `http`, `file`.
@@ -131,11 +179,20 @@ impl Output {
         }
     }
 
-    pub async fn push(&self, batch: Batch) -> Answer {
+    pub async fn push(&self, mut batch: Batch) -> Answer {
         let samples = batch.profiles.sample_count() as u64;
+        let source_samples = batch.source_samples();
+        if self.identifies && batch.id.is_none() {
+            batch.id = Some(BatchId::of_content(&batch.profiles.body()));
+        }
         let answer = self.next.consume(batch).await;
         match &answer {
-            Ok(()) => self.counts().accepted.inc_by(samples),
+            Ok(()) => {
+                self.counts().accepted.inc_by(samples);
+                self.intake
+                    .passed_on
+                    .fetch_add(source_samples, Ordering::Relaxed);
+            }
             Err(_) => self.counts().refused.inc_by(samples),
         }
         answer
@@ -149,6 +206,18 @@ impl Output {
     fn counts(&self) -> &Counts {
         self.counts
             .get_or_init(|| Counts::new(&self.meter, &self.receiver, ""))
+    }
+}
+
+impl Intake {
+    /// Samples that the pipelines took.
+    pub fn passed_on(&self) -> u64 {
+        self.passed_on.load(Ordering::Relaxed)
+    }
+
+    /// None of a receiver whose samples come from elsewhere.
+    pub fn source(&self) -> Option<SourceCounts> {
+        self.source.get().map(|read| read())
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::cmp::Ordering;
 
+use profcol_printable::is_printable;
 use serde_json::{Map, Value as Json};
 
 use crate::node::Value;
@@ -41,7 +42,8 @@ pub fn to_json(value: &Json) -> String {
         }
     }
     // The alternate form of a JSON value is its indented one.
-    format!("{:#}\n", sorted(value))
+    let text = format!("{:#}\n", sorted(value));
+    profcol_printable::json(&text).into_owned()
 }
 
 fn write_map(out: &mut String, map: &Map<String, Json>, column: usize) {
@@ -228,14 +230,6 @@ fn may_stand_plain(text: &str) -> bool {
     let no_key = !text.contains(": ") && !text.ends_with(':');
     let no_edge = !text.starts_with(char::is_whitespace) && !text.ends_with(char::is_whitespace);
     first_ok && no_marker && no_comment && no_key && no_edge && !text.contains('\t')
-}
-
-fn is_printable(c: char) -> bool {
-    !c.is_control()
-        && !matches!(
-            c,
-            '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
-        )
 }
 
 fn pad(out: &mut String, column: usize) {

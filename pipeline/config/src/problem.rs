@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use profcol_printable::{indented, line};
+
 use crate::node::{Location, Node};
 use crate::report::Report;
 use crate::sources::Sources;
@@ -15,6 +17,8 @@ pub struct Problem {
     pub path: Vec<String>,
     pub message: String,
     pub at: Option<Location>,
+    /// The message names the last key of `path` itself and speaks of the section around it.
+    pub names_key: bool,
     /// What the user could do about it.
     pub help: Option<String>,
     /// Other places worth showing, each with a word on why.
@@ -35,6 +39,14 @@ impl Problem {
         self
     }
 
+    /// The key of the section to show, which the message names.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.path.push(key.into());
+        self.names_key = true;
+        self
+    }
+
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
@@ -50,10 +62,14 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.is_empty() {
-            write!(f, "{}: ", self.path.join("::"))?;
+        let path = match self.path.split_last() {
+            Some((_, section)) if self.names_key => section,
+            _ => &self.path,
+        };
+        if !path.is_empty() {
+            write!(f, "{}: ", line(&path.join("::")))?;
         }
-        f.write_str(&self.message)
+        f.write_str(&indented(&self.message))
     }
 }
 

@@ -11,6 +11,8 @@
 
 use std::fmt;
 
+use profcol_printable::{indented, is_printable};
+
 use crate::node::Location;
 use crate::problem::{Problem, Problems};
 use crate::sources::Sources;
@@ -49,24 +51,36 @@ impl fmt::Display for Report<'_> {
 impl Report<'_> {
     fn problem(&self, f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
         write!(f, "{problem}")?;
-        let places = problem
-            .at
+        let main = problem.at.map(|at| self.shown(at));
+        let places = main
             .iter()
+            .map(|(at, _)| at)
             .chain(problem.related.iter().map(|(at, _)| at));
         let gutter = places
             .map(|at| at.line.to_string().len())
             .max()
             .unwrap_or(0);
-        if let Some(at) = problem.at {
-            self.snippet(f, gutter, at, "")?;
+        if let Some((at, label)) = &main {
+            self.snippet(f, gutter, *at, label)?;
         }
         for (at, label) in &problem.related {
             self.snippet(f, gutter, *at, label)?;
         }
         if let Some(help) = &problem.help {
-            write!(f, "\n{:gutter$} = help: {help}", "")?;
+            write!(f, "\n{:gutter$} = help: {}", "", indented(help))?;
         }
         Ok(())
+    }
+
+    /// The place to show, and a word on it: of a text with nothing in it, the place that asked for it.
+    fn shown(&self, at: Location) -> (Location, String) {
+        match self.sources.used_at(at.source) {
+            Some(user) if self.sources.text(at.source).is_empty() => {
+                let empty = self.sources.name(at.source);
+                (user, format!("`{empty}` is empty or not set"))
+            }
+            _ => (at, String::new()),
+        }
     }
 
     fn snippet(
@@ -76,8 +90,10 @@ impl Report<'_> {
         at: Location,
         label: &str,
     ) -> fmt::Result {
-        let place =
-            |at: Location| format!("{}:{}:{}", self.sources.name(at.source), at.line, at.column);
+        let place = |at: Location| {
+            let name = profcol_printable::line(self.sources.name(at.source));
+            format!("{name}:{}:{}", at.line, at.column)
+        };
         write!(f, "\n{:gutter$}--> {}", "", place(at))?;
         if let Some(line) = self.sources.line(at) {
             let shown = Line::new(&self.masked(line, at), at);
@@ -94,7 +110,7 @@ impl Report<'_> {
                 before = shown.before
             )?;
             if !label.is_empty() {
-                write!(f, " {label}")?;
+                write!(f, " {}", profcol_printable::line(label))?;
             }
         }
         let mut next = self.sources.used_at(at.source);
@@ -136,7 +152,7 @@ impl Line {
     fn new(line: &str, at: Location) -> Self {
         let chars: Vec<char> = line
             .chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
+            .map(|c| if is_printable(c) { c } else { ' ' })
             .collect();
         let start = (at.column as usize).saturating_sub(1).min(chars.len());
         let width = (at.width.max(1) as usize).min(chars.len().saturating_sub(start).max(1));

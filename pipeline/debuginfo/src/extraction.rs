@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use object::pod;
 
+use crate::compress::Reader;
 use crate::{Plan, Source};
 
 /// What is read of a file at a time, at most.
@@ -18,6 +19,16 @@ pub struct Extraction<S = File> {
     file: S,
     state: Option<State>,
     position: u64,
+    packing: Option<Packing>,
+}
+
+/// A section that is being compressed.
+struct Packing {
+    /// Where it begins in the result.
+    to: u64,
+    reader: Reader,
+    /// How much of the reader's piece was given.
+    used: usize,
 }
 
 /// By what a file is known to have changed. The time of its inode is not asked: that changes when the
@@ -46,6 +57,7 @@ impl Extraction {
             file,
             state,
             position: 0,
+            packing: None,
         })
     }
 
@@ -62,12 +74,54 @@ impl<S: Source> Extraction<S> {
             file: source,
             state: None,
             position: 0,
+            packing: None,
         }
     }
 
     pub fn size(&self) -> u64 {
         self.plan.size()
     }
+
+    /// The next bytes of the compressed sections; 0 where the position is in none.
+    fn read_packed(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let at = self.position;
+        let packed = &self.plan.packed;
+        let packed = packed.get(packed.partition_point(|packed| packed.end() <= at));
+        let Some(packed) = packed.filter(|packed| packed.to <= at) else {
+            return Ok(0);
+        };
+        let packing = match &mut self.packing {
+            Some(packing) if packing.to == packed.to => packing,
+            before => before.insert(Packing {
+                to: packed.to,
+                reader: packed.section.reader(),
+                used: 0,
+            }),
+        };
+        if packing.used == packing.reader.piece().len() {
+            packing.used = 0;
+            if packing.reader.next(&self.file)?.is_none() {
+                return Err(changed());
+            }
+        }
+        let rest = packing.reader.piece().get(packing.used..);
+        let rest = rest.unwrap_or_default();
+        let left = usize::try_from(packed.end() - at).unwrap_or(usize::MAX);
+        if rest.len() > left {
+            return Err(changed());
+        }
+        let read = (&mut &*rest).read(buffer)?;
+        packing.used += read;
+        if read == left && packing.reader.next(&self.file)?.is_some() {
+            return Err(changed());
+        }
+        Ok(read)
+    }
+}
+
+/// What comes out of a section is not as long as it was before.
+fn changed() -> io::Error {
+    io::ErrorKind::UnexpectedEof.into()
 }
 
 impl<S: Source> Read for Extraction<S> {
@@ -85,6 +139,8 @@ impl<S: Source> Read for Extraction<S> {
         } else if at >= self.plan.sections_at {
             let sections = pod::bytes_of_slice(&self.plan.sections);
             own(sections, self.plan.sections_at, buffer)?
+        } else if let read @ 1.. = self.read_packed(buffer.get_mut(..most).unwrap_or_default())? {
+            read
         } else {
             let moves = &self.plan.moves;
             let next = moves.partition_point(|moved| moved.end() <= at);
@@ -95,7 +151,8 @@ impl<S: Source> Read for Extraction<S> {
                     (moved.from.end - from, Some(from))
                 }
                 Some(moved) => (moved.to - at, None),
-                None => (self.plan.sections_at - at, None),
+                // Between compressed sections, too.
+                None => (self.plan.padding_end(at) - at, None),
             };
             let length = most.min(usize::try_from(length).unwrap_or(usize::MAX));
             let buffer = buffer.get_mut(..length).unwrap_or_default();

@@ -3,7 +3,8 @@
 //! Tables of symbols and their texts, DWARF as it is (compressed sections too), Go's table of
 //! functions, notes; and the small ones by which stubs of the dynamic linker get their names. What
 //! runs or is read at run time is dropped: code, constants, data, unwind tables. So is DWARF whose
-//! greater part is in another file: whoever finds it looks at no symbols.
+//! greater part is in another file: whoever finds it looks at no symbols. And where room is short, the DWARF
+//! that no function or line is found by.
 
 use object::elf::{
     SHT_DYNSYM, SHT_NOTE, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
@@ -26,18 +27,55 @@ const BY_NAME: [&[u8]; 9] = [
     b".plt.got",
 ];
 
-/// Whether the section's bytes are kept, those of DWARF only if that is all there; what they are good
-/// for is noted.
+/// How much DWARF is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dwarf {
+    All,
+    /// What functions, inlined frames and lines are found by.
+    Lines,
+    None,
+}
+
+/// Where variables are, macros, unwinding, and indices that are for debuggers.
+const NOT_FOR_LINES: [&[u8]; 12] = [
+    b"aranges",
+    b"frame",
+    b"gdb_scripts",
+    b"gnu_pubnames",
+    b"gnu_pubtypes",
+    b"loc",
+    b"loclists",
+    b"macinfo",
+    b"macro",
+    b"names",
+    b"pubnames",
+    b"pubtypes",
+];
+
+pub fn is_dwarf(name: &[u8]) -> bool {
+    part_of_dwarf(name).is_some()
+}
+
+fn part_of_dwarf(name: &[u8]) -> Option<&[u8]> {
+    let part = name.strip_prefix(b".debug_");
+    part.or_else(|| name.strip_prefix(b".zdebug_"))
+}
+
+/// Whether the section's bytes are kept; what they are good for is noted.
 pub fn is_kept(
     name: &[u8],
     section: &SectionHeader,
-    has_dwarf: bool,
+    dwarf: Dwarf,
     contents: &mut Contents,
 ) -> bool {
-    let is_dwarf = [&b".debug_"[..], b".zdebug_"];
-    if is_dwarf.iter().any(|prefix| name.starts_with(prefix)) {
-        contents.dwarf |= has_dwarf && name.ends_with(b"debug_info");
-        return has_dwarf;
+    if let Some(part) = part_of_dwarf(name) {
+        let is_kept = match dwarf {
+            Dwarf::All => true,
+            Dwarf::Lines => !NOT_FOR_LINES.contains(&part),
+            Dwarf::None => false,
+        };
+        contents.dwarf |= is_kept && part == b"info";
+        return is_kept;
     }
     if GO_FUNCTIONS.contains(&name) {
         contents.go_functions = true;

@@ -12,6 +12,7 @@
 //! size has a limit, and no file is trusted to stay as it is. Memory is the headers of the sections
 //! (at most 4 MiB), their names while it is planned (4 MiB), and what the reader asks for at a time.
 
+mod compress;
 pub mod elf;
 mod elsewhere;
 mod extraction;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use elsewhere::Elsewhere;
 pub use extraction::Extraction;
+pub use keep::Dwarf;
 pub use parts::{CommonLink, common, package, split};
 pub use plan::{Contents, Plan};
 pub use refused::Refused;

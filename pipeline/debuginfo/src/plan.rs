@@ -1,7 +1,7 @@
 //! What stays of a file, and where it goes.
 //!
 //! ```text
-//! ELF header │ program headers │ kept ranges, in the order of the file │ section headers
+//! ELF header │ program headers │ kept ranges, in the order of the file │ compressed sections │ section headers
 //! ```
 //!
 //! The sections keep their numbers and names, so that every link between them, and every symbol's
@@ -18,12 +18,15 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 
-use object::elf::{PT_LOAD, PT_PHDR, SHF_COMPRESSED, SHT_NOBITS, SHT_NULL};
+use object::elf::{
+    PT_LOAD, PT_PHDR, SHF_ALLOC, SHF_COMPRESSED, SHT_NOBITS, SHT_NULL, SHT_STRTAB, SHT_SYMTAB,
+};
 use object::pod;
 
+use crate::compress::{self, Compressed};
 use crate::elf::{Elf, Header, LE, ProgramHeader, SectionHeader, has_data, inside};
 use crate::elsewhere::{Elsewhere, elsewhere};
-use crate::keep::is_kept;
+use crate::keep::{Dwarf, is_dwarf, is_kept};
 use crate::{Extraction, Refused, Source};
 
 /// As much as the tables in kept sections ask for.
@@ -48,6 +51,7 @@ pub struct Plan {
     /// The header and the program headers.
     pub(crate) head: Vec<u8>,
     pub(crate) moves: Vec<Move>,
+    pub(crate) packed: Vec<Packed>,
     pub(crate) sections: Vec<SectionHeader>,
     pub(crate) sections_at: u64,
     /// Of the file.
@@ -63,12 +67,62 @@ pub(crate) struct Move {
     pub to: u64,
 }
 
+/// A section that is compressed, and where it begins in the result.
+#[derive(Debug)]
+pub(crate) struct Packed {
+    /// Its number.
+    number: usize,
+    pub section: Compressed,
+    pub to: u64,
+}
+
 impl Plan {
     /// Keeps what names code.
     pub fn strip(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
-        let elf = Elf::read(source)?;
-        let elsewhere = elsewhere(source, &elf);
-        Self::of(elf, elsewhere)
+        Self::keeping(source, Dwarf::All)
+    }
+
+    /// Keeps what names code, with so much DWARF.
+    pub fn keeping(source: &(impl Source + ?Sized), dwarf: Dwarf) -> Result<Self, Refused> {
+        let (elf, elsewhere, dwarf) = read(source, dwarf)?;
+        Self::of(elf, elsewhere, dwarf, Vec::new())
+    }
+
+    /// The same with the DWARF compressed, or where none is kept, with the symbols compressed. None where
+    /// that would have more than `limit` bytes, or is asked to stop. It reads all of what is compressed.
+    pub fn compressed(
+        source: &(impl Source + ?Sized),
+        dwarf: Dwarf,
+        limit: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Option<Self>, Refused> {
+        let (elf, elsewhere, dwarf) = read(source, dwarf)?;
+        let mut packed = Vec::new();
+        let mut size = 0;
+        for number in compressible(&elf, dwarf) {
+            let Some(section) = elf.sections.get(number) else {
+                continue;
+            };
+            let (offset, length) = (section.sh_offset.get(LE), section.sh_size.get(LE));
+            let from = inside("a section", offset, length, elf.length)?;
+            let measured = Compressed::measure(source, section, from, goes_on);
+            let measured = measured.map_err(|error| Refused::Unreadable {
+                what: "a section",
+                offset,
+                error,
+            })?;
+            size += measured.as_ref().map_or(length, |section| section.size);
+            if size > limit || !goes_on() {
+                return Ok(None);
+            }
+            packed.extend(measured.map(|section| Packed {
+                number,
+                section,
+                to: 0,
+            }));
+        }
+        let plan = Self::of(elf, elsewhere, dwarf, packed)?;
+        Ok((plan.size() <= limit).then_some(plan))
     }
 
     /// Keeps everything.
@@ -84,25 +138,35 @@ impl Plan {
             sections: Vec::new(),
             sections_at: length,
             moves: vec![whole],
+            packed: Vec::new(),
             ..stripped
         })
     }
 
-    fn of(mut elf: Elf, elsewhere: Option<Elsewhere>) -> Result<Self, Refused> {
+    fn of(
+        mut elf: Elf,
+        elsewhere: Option<Elsewhere>,
+        dwarf: Dwarf,
+        mut packed: Vec<Packed>,
+    ) -> Result<Self, Refused> {
         let mut contents = Contents::default();
         let mut kept = Vec::new();
-        let mut is_dropped = vec![false; elf.sections.len()];
+        let mut dropped = vec![None; elf.sections.len()];
         for (number, section) in elf.sections.iter().enumerate() {
             let name = elf.name(section);
             if section.sh_type.get(LE) == SHT_NULL || !has_data(section) {
                 continue;
             }
-            if number != elf.names_section
-                && !is_kept(name, section, elsewhere.is_none(), &mut contents)
-            {
-                if let Some(is_dropped) = is_dropped.get_mut(number) {
-                    *is_dropped = true;
+            if number != elf.names_section && !is_kept(name, section, dwarf, &mut contents) {
+                if let Some(dropped) = dropped.get_mut(number) {
+                    *dropped = Some(match dwarf == Dwarf::Lines && is_dwarf(name) {
+                        true => Dropped::Empty,
+                        false => Dropped::NoBits,
+                    });
                 }
+                continue;
+            }
+            if packed.iter().any(|packed| packed.number == number) {
                 continue;
             }
             let (offset, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
@@ -116,14 +180,23 @@ impl Plan {
         }
         let head = size_of::<Header>() + size_of_val(&elf.programs[..]);
         let moves = lay_out(kept, head as u64);
-        let end = moves.last().map_or(head as u64, Move::end);
+        let mut end = moves.last().map_or(head as u64, Move::end);
+        for packed in &mut packed {
+            packed.to = end.next_multiple_of(compress::ALIGNMENT);
+            end = packed.end();
+        }
         let sections_at = end.next_multiple_of(ALIGNMENT);
 
         for program in &mut elf.programs {
             place_segment(program, &moves);
         }
-        for (section, is_dropped) in elf.sections.iter_mut().zip(is_dropped) {
-            place_section(section, is_dropped, head as u64, &moves);
+        for (section, dropped) in elf.sections.iter_mut().zip(dropped) {
+            place_section(section, dropped, head as u64, &moves);
+        }
+        for packed in &packed {
+            if let Some(section) = elf.sections.get_mut(packed.number) {
+                place_packed(section, packed);
+            }
         }
         elf.header.e_phoff.set(LE, size_of::<Header>() as u64);
         elf.header.e_shoff.set(LE, sections_at);
@@ -133,6 +206,7 @@ impl Plan {
         Ok(Self {
             head: bytes,
             moves,
+            packed,
             sections: elf.sections,
             sections_at,
             length: elf.length,
@@ -150,6 +224,16 @@ impl Plan {
         self.elsewhere
     }
 
+    /// Where the padding ends that is there behind the kept ranges.
+    pub(crate) fn padding_end(&self, at: u64) -> u64 {
+        let next = self
+            .packed
+            .iter()
+            .map(|packed| packed.to)
+            .find(|&to| to > at);
+        next.unwrap_or(self.sections_at)
+    }
+
     /// Bytes of the result.
     pub fn size(&self) -> u64 {
         self.sections_at + size_of_val(&self.sections[..]) as u64
@@ -161,10 +245,60 @@ impl Plan {
     }
 }
 
+impl Packed {
+    pub fn end(&self) -> u64 {
+        self.to + self.section.size
+    }
+}
+
 impl Move {
     pub fn end(&self) -> u64 {
         self.to + (self.from.end - self.from.start)
     }
+}
+
+/// How much of the DWARF is kept, too: none where the greater part of it is in another file.
+fn read(
+    source: &(impl Source + ?Sized),
+    dwarf: Dwarf,
+) -> Result<(Elf, Option<Elsewhere>, Dwarf), Refused> {
+    let elf = Elf::read(source)?;
+    let elsewhere = elsewhere(source, &elf);
+    let dwarf = elsewhere.map_or(dwarf, |_| Dwarf::None);
+    Ok((elf, elsewhere, dwarf))
+}
+
+/// The numbers of the sections that may be compressed: those that are not loaded, and not so already.
+/// None where two of them overlap, so that no file has one part of it compressed again and again.
+fn compressible(elf: &Elf, dwarf: Dwarf) -> Vec<usize> {
+    const NEVER: u64 = SHF_ALLOC as u64 | SHF_COMPRESSED as u64;
+    /// What is smaller is not worth its header.
+    const LEAST: u64 = 4096;
+    let is_meant = |section: &SectionHeader| match dwarf {
+        Dwarf::All | Dwarf::Lines => elf.name(section).starts_with(b".debug_"),
+        Dwarf::None => [SHT_SYMTAB, SHT_STRTAB].contains(&section.sh_type.get(LE)),
+    };
+    let is_compressible = |(number, section): &(usize, &SectionHeader)| {
+        *number != elf.names_section
+            && has_data(section)
+            && section.sh_size.get(LE) >= LEAST
+            && section.sh_flags.get(LE) & NEVER == 0
+            && is_meant(section)
+            && is_kept(elf.name(section), section, dwarf, &mut Contents::default())
+    };
+    let sections = elf.sections.iter().enumerate().filter(is_compressible);
+    let mut found: Vec<_> = sections
+        .map(|(number, section)| (section.sh_offset.get(LE), section.sh_size.get(LE), number))
+        .collect();
+    found.sort_unstable();
+    let overlap = |pair: &[(u64, u64, usize)]| match pair {
+        [(offset, size, _), (next, ..)] => offset.saturating_add(*size) > *next,
+        _ => false,
+    };
+    if found.windows(2).any(overlap) {
+        return Vec::new();
+    }
+    found.into_iter().map(|(_, _, number)| number).collect()
 }
 
 /// Puts the ranges one behind the other; those that overlap or almost touch become one, so that the
@@ -209,11 +343,31 @@ fn place_segment(program: &mut ProgramHeader, moves: &[Move]) {
     }
 }
 
-fn place_section(section: &mut SectionHeader, is_dropped: bool, head: u64, moves: &[Move]) {
-    if is_dropped {
-        section.sh_type.set(LE, SHT_NOBITS);
+fn place_packed(section: &mut SectionHeader, packed: &Packed) {
+    let flags = section.sh_flags.get(LE) | u64::from(SHF_COMPRESSED);
+    section.sh_flags.set(LE, flags);
+    section.sh_addralign.set(LE, compress::ALIGNMENT);
+    section.sh_offset.set(LE, packed.to);
+    section.sh_size.set(LE, packed.section.size);
+}
+
+/// What becomes of a section whose bytes are dropped.
+#[derive(Clone, Copy)]
+enum Dropped {
+    /// It keeps its size, so that every address is still in a section.
+    NoBits,
+    /// Where other DWARF is kept: Go's library reads none where one section has a size and no bytes.
+    Empty,
+}
+
+fn place_section(section: &mut SectionHeader, dropped: Option<Dropped>, head: u64, moves: &[Move]) {
+    if let Some(dropped) = dropped {
         let flags = section.sh_flags.get(LE) & !u64::from(SHF_COMPRESSED);
         section.sh_flags.set(LE, flags);
+        match dropped {
+            Dropped::NoBits => section.sh_type.set(LE, SHT_NOBITS),
+            Dropped::Empty => section.sh_size.set(LE, 0),
+        }
     }
     if section.sh_type.get(LE) == SHT_NULL {
         return;

@@ -66,3 +66,13 @@ impl<S: Source + ?Sized> Source for std::sync::Arc<S> {
         (**self).read_at(buffer, offset)
     }
 }
+
+impl<S: Source + ?Sized> Source for std::rc::Rc<S> {
+    fn length(&self) -> io::Result<u64> {
+        (**self).length()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        (**self).read_at(buffer, offset)
+    }
+}

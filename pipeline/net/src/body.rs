@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http_body::Body;
+use profcol_admission::{Admission, Exhausted};
 use tokio::time::Instant;
 
 use crate::pace::Pace;
@@ -18,20 +19,25 @@ pub(crate) enum BodyError {
     Slow,
     #[error("failed to read the body: {0}")]
     Broken(#[from] hyper::Error),
+    #[error(transparent)]
+    Exhausted(#[from] Exhausted),
 }
 
-/// Receives a body of at most `limit` bytes. One that comes in a single piece is not copied.
+/// Receives a body of at most `limit` bytes, as far as there is room for it. One that comes in a
+/// single piece is not copied.
 pub(crate) async fn read_body<B>(
     body: &mut B,
     announced: Option<usize>,
     limit: usize,
+    admission: &Admission,
 ) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
     let mut pace = Pace::start(Instant::now());
     if announced.is_some_and(|announced| announced > limit) {
-        return Err(too_large(body, pace, limit).await);
+        drain(body, pace, limit).await;
+        return Err(BodyError::TooLarge { limit });
     }
     let mut only = Bytes::new();
     let mut whole = Vec::new();
@@ -45,11 +51,18 @@ where
             continue;
         };
         pace.received(data.len());
+        if only.len() + whole.len() + data.len() > limit {
+            drop((only, whole));
+            drain(body, pace, limit).await;
+            return Err(BodyError::TooLarge { limit });
+        }
+        if let Err(exhausted) = admission.take(data.len()) {
+            drop((only, whole));
+            drain(body, pace, limit).await;
+            return Err(exhausted.into());
+        }
         if only.is_empty() && whole.is_empty() {
             only = data;
-            if only.len() > limit {
-                return Err(too_large(body, pace, limit).await);
-            }
             continue;
         }
         if whole.is_empty() {
@@ -58,9 +71,6 @@ where
                 TRUSTED.max(only.len() + data.len()),
             ));
             whole.extend_from_slice(&std::mem::take(&mut only));
-        }
-        if whole.len() + data.len() > limit {
-            return Err(too_large(body, pace, limit).await);
         }
         if whole.capacity() - whole.len() < data.len() {
             let goal = (whole.capacity() * 4)
@@ -80,7 +90,7 @@ where
 /// Reads on and drops what it reads before the body is refused: a client that is still sending when
 /// the connection closes does not see the answer, takes it for a broken connection and sends the
 /// same again. Whoever sends more than twice the limit is cut off all the same.
-async fn too_large<B>(body: &mut B, mut pace: Pace, limit: usize) -> BodyError
+async fn drain<B>(body: &mut B, mut pace: Pace, limit: usize)
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
@@ -93,5 +103,4 @@ where
         pace.received(bytes);
         dropped += bytes;
     }
-    BodyError::TooLarge { limit }
 }

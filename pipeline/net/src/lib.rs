@@ -33,6 +33,7 @@ pub use client::{
     Balancer, ClientError, CompressionParams, ConnectError, DirectHttp, DirectStream, GrpcCall,
     GrpcClient, GrpcClientKeepalive, GrpcClientSettings, GrpcReply, GrpcStream, HttpCall,
     HttpClient, HttpClientKeepalive, HttpClientSettings, HttpDownload, HttpError, HttpReply,
+    is_http_url,
 };
 pub use compress::{Compression, Encoding, Level};
 pub use io::PeerAddr;

@@ -2,7 +2,7 @@
 //!
 //! A total limit would cut off an honest sender on a slow line; a limit per read lets one byte every
 //! minute hold a connection for ever. So a body must keep a pace: in each [`WINDOW`] at least
-//! [`LEAST`] bytes, or its end.
+//! [`LEAST`] bytes and a [`SHARE`] of what it holds in memory, or its end.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,12 +14,15 @@ use tokio::time::{Instant, timeout_at};
 
 const WINDOW: Duration = Duration::from_secs(30);
 const LEAST: usize = 16 << 10;
+/// One that arrives evenly has eight minutes.
+const SHARE: usize = 16;
 
 /// The peer sends too slowly, or has stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("body arrives too slowly: {got} bytes in {} seconds, at least {LEAST} are expected", WINDOW.as_secs())]
+#[error("body arrives too slowly: {got} bytes in {} seconds, at least {least} are expected", WINDOW.as_secs())]
 pub(crate) struct Stalled {
     got: usize,
+    least: usize,
 }
 
 /// Clock of one body.
@@ -27,6 +30,7 @@ pub(crate) struct Stalled {
 pub(crate) struct Pace {
     window_ends: Instant,
     in_window: usize,
+    total: usize,
 }
 
 impl Pace {
@@ -34,11 +38,13 @@ impl Pace {
         Pace {
             window_ends: now + WINDOW,
             in_window: 0,
+            total: 0,
         }
     }
 
     pub fn received(&mut self, bytes: usize) {
         self.in_window += bytes;
+        self.total += bytes;
     }
 
     /// The next frame of the body; `None` after the last.
@@ -54,12 +60,76 @@ impl Pace {
             if let Ok(frame) = timeout_at(self.window_ends, frame).await {
                 return Ok(frame);
             }
-            if self.in_window < LEAST {
+            let least = LEAST.max(self.total / SHARE);
+            if self.in_window < least {
                 return Err(Stalled {
                     got: self.in_window,
+                    least,
                 });
             }
-            *self = Pace::start(Instant::now());
+            self.window_ends = Instant::now() + WINDOW;
+            self.in_window = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::task::{Context, Poll};
+
+    use super::*;
+
+    /// Gives so many bytes every ten seconds, for ever.
+    struct Drip {
+        bytes: usize,
+        next: Pin<Box<tokio::time::Sleep>>,
+    }
+
+    impl Body for Drip {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            std::task::ready!(self.next.as_mut().poll(context));
+            self.next = drip();
+            let data = Bytes::from(vec![0; self.bytes]);
+            Poll::Ready(Some(Ok(Frame::data(data))))
+        }
+    }
+
+    fn drip() -> Pin<Box<tokio::time::Sleep>> {
+        Box::pin(tokio::time::sleep(Duration::from_secs(10)))
+    }
+
+    /// For how many windows a body may go on that begins with `first` bytes and then drips.
+    async fn windows(first: usize, bytes: usize) -> f64 {
+        let began = Instant::now();
+        let mut pace = Pace::start(began);
+        pace.received(first);
+        let mut body = Drip {
+            bytes,
+            next: drip(),
+        };
+        while let Ok(Some(Ok(frame))) = pace.next_frame(&mut body).await {
+            pace.received(frame.data_ref().map_or(0, Bytes::len));
+            if began.elapsed() > Duration::from_secs(10_000) {
+                break;
+            }
+        }
+        began.elapsed().div_duration_f64(WINDOW).round()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_holds_much_has_to_come_fast() {
+        assert_eq!(windows(0, 100).await, 1.0);
+        // What comes at once counts for the first window.
+        assert_eq!(windows(64 << 20, LEAST).await, 2.0);
+        assert_eq!(windows(64 << 20, 1 << 20).await, 2.0);
+        let steady = windows(0, LEAST).await;
+        assert!((15.0..=18.0).contains(&steady), "{steady} windows");
     }
 }

@@ -70,6 +70,46 @@ async fn random_bytes_on_the_listeners_harm_nobody() {
     );
 }
 
+#[tokio::test]
+async fn a_server_that_speaks_no_http2_is_told_of_until_it_does() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 1024]).await;
+        let answer = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+        let _ = stream.write_all(answer).await;
+        // One that ends a connection after a call that it has answered.
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(stream).await.unwrap();
+        let (_, mut answer) = connection.accept().await.unwrap().unwrap();
+        let head = http::Response::builder().header("content-type", "application/grpc");
+        let mut body = answer.send_response(head.body(()).unwrap(), false).unwrap();
+        let trailers = http::HeaderMap::from_iter([(
+            http::HeaderName::from_static("grpc-status"),
+            http::HeaderValue::from_static("0"),
+        )]);
+        body.send_trailers(trailers).unwrap();
+        let (_, _unanswered) = connection.accept().await.unwrap().unwrap();
+    });
+    let client = grpc_client(&plain_client(&address.to_string()));
+    let mut outcomes = Vec::new();
+    for _ in 0..3 {
+        let outcome = call(&client, ECHO, &message("x")).await;
+        outcomes.push(outcome.map(|_| ()).map_err(|status| status.to_string()));
+    }
+    serving.await.unwrap();
+    let [Err(mute), Ok(()), Err(ended)] = &outcomes[..] else {
+        panic!("{outcomes:?}");
+    };
+    let hint = "the server has answered nothing in HTTP/2";
+    assert!(mute.contains(hint), "{mute}");
+    assert!(
+        ended.contains("transport: ") && !ended.contains(hint),
+        "{ended}"
+    );
+}
+
 /// HTTP/2 bytes of a request on stream 1 up to its DATA: literal headers, no Huffman, no table.
 fn request_head(path: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];

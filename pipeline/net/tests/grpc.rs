@@ -47,6 +47,57 @@ async fn messages_of_any_size_go_there_and_back() {
     }
 }
 
+/// What is answered to a request without a body: the HTTP status and the headers.
+async fn answer_to(server: &Running, request: http::Request<()>) -> http::response::Parts {
+    let socket = tokio::net::TcpStream::connect(server.tcp()).await.unwrap();
+    let (client, connection) = h2::client::handshake(socket).await.unwrap();
+    let driving = tokio::spawn(connection);
+    let (answer, _) = client
+        .ready()
+        .await
+        .unwrap()
+        .send_request(request, true)
+        .unwrap();
+    let head = answer.await.unwrap().into_parts().0;
+    driving.abort();
+    head
+}
+
+#[tokio::test]
+async fn what_is_no_grpc_call_is_told_so_by_the_http_status() {
+    let service = Behaviour::default();
+    let server = grpc_server_with(&grpc_settings(), None, service.clone());
+    let grpc = Some("application/grpc");
+    for (method, content_type, http, status) in [
+        ("GET", grpc, 405, "13"),
+        ("PUT", Some("application/grpc+proto"), 405, "13"),
+        ("OPTIONS", grpc, 405, "13"),
+        ("GET", Some("text/html"), 415, "3"),
+        ("POST", None, 415, "3"),
+        ("POST", Some("application/grpc-web"), 415, "3"),
+        ("POST", Some("application/grpcx"), 415, "3"),
+        ("POST", Some("application/json"), 415, "3"),
+        // A call, but one without a message.
+        ("POST", grpc, 200, "13"),
+    ] {
+        let url = format!("http://{}{ECHO}", server.endpoint());
+        let mut request = http::Request::builder().method(method).uri(url);
+        if let Some(content_type) = content_type {
+            request = request.header("content-type", content_type);
+        }
+        let head = answer_to(&server, request.body(()).unwrap()).await;
+        let told = (
+            head.status.as_u16(),
+            head.headers["grpc-status"].to_str().unwrap(),
+        );
+        assert_eq!(told, (http, status), "{method} {content_type:?}");
+        assert_eq!(head.headers["content-type"], "application/grpc");
+        let allowed = head.headers.get("allow").map(http::HeaderValue::as_bytes);
+        assert_eq!(allowed, (http == 405).then_some(&b"POST"[..]));
+    }
+    assert_eq!(service.calls.load(Relaxed), 0);
+}
+
 #[tokio::test]
 async fn many_calls_share_a_connection() {
     let server = grpc_server(&grpc_settings());

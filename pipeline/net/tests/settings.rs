@@ -139,5 +139,9 @@ fn what_cannot_be_is_refused() {
         "{proxy_url: 'socks5://h:1'}",
         "is not supported; write http://host:port",
     );
+    check::<HttpClientSettings>(
+        "{proxy_url: 'http://:3128'}",
+        "is not supported; write http://host:port",
+    );
     check::<HttpClientSettings>("{timeout: -1s}", "timeout: must be non-negative");
 }

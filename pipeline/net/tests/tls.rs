@@ -68,6 +68,7 @@ async fn a_trusted_server_is_talked_to_and_others_are_explained() {
     let good = server(server_tls(authority.issue("good", "localhost")));
     let other_name = server(server_tls(authority.issue("name", "elsewhere.test")));
     let expired = server(server_tls(authority.issue_until("old", "localhost", 2020)));
+    let self_signed = server(server_tls(authority.self_signed("self", "localhost")));
     let plain = grpc_server(&grpc_settings());
     let trust = trusting(&authority);
     let unknown = Authority::new();
@@ -102,6 +103,11 @@ async fn a_trusted_server_is_talked_to_and_others_are_explained() {
         (&good, &stranger, "set `tls::ca_file`"),
         (&other_name, &trust, "`tls::server_name_override`"),
         (&expired, &trust, "the server's certificate must be renewed"),
+        (
+            &self_signed,
+            &trust,
+            "the server shows a certificate that is an authority's",
+        ),
         (&plain, &trust, "set `tls::insecure: true`"),
         (&good, &insecure, "transport"),
     ] {

@@ -90,10 +90,58 @@ pub fn refuses_panics() -> bool {
     IS_READING.get()
 }
 
+/// About how much memory it takes to [read](read) a record and to make samples and stacks of it: what its
+/// buffers say that they become when they are decompressed, and its values.
+pub fn memory_needed(bytes: &[u8]) -> Result<usize, BadRecord> {
+    /// A row of a sample has some fifty bytes in the model, and a value in each of its columns here.
+    const BYTES_OF_VALUE_READ: usize = 16;
+    let mut messages = Messages { bytes, at: 0 };
+    // The schema.
+    messages.next()?;
+    let mut needed = Needed::default();
+    while let Some(Message { at, header, body }) = messages.next()? {
+        let message = parse(at, header)?;
+        let dictionary = message.header_as_dictionary_batch();
+        let rows = match dictionary {
+            Some(dictionary) => dictionary.data(),
+            None => message.header_as_record_batch(),
+        };
+        if let Some(rows) = rows {
+            needed.add(&Needed::of(at, rows, body)?);
+        }
+        // No more than the first batch is read.
+        if dictionary.is_none() {
+            break;
+        }
+    }
+    let values = needed.values.saturating_mul(BYTES_OF_VALUE_READ);
+    Ok(needed.bytes.saturating_add(values))
+}
+
 /// The schema of a record as the record states it.
 pub fn stated_schema(bytes: &[u8]) -> Result<Schema, BadRecord> {
     let (schema, _) = begin(&mut Messages { bytes, at: 0 })?;
     Ok(schema)
+}
+
+/// How many rows the first batch of a record says it has, of which nothing is read. A record that may
+/// take `limit` bytes of memory cannot have more than these have room for.
+pub fn stated_rows(bytes: &[u8], limit: usize) -> Result<u64, BadRecord> {
+    let mut messages = Messages { bytes, at: 0 };
+    while let Some(Message { at, header, .. }) = messages.next()? {
+        let Some(rows) = parse(at, header)?.header_as_record_batch() else {
+            continue;
+        };
+        let length = usize::try_from(rows.length()).map_err(|_| BadRecord::Message {
+            at,
+            reason: format!("a batch of {} rows", rows.length()),
+        })?;
+        if length > limit / BYTES_OF_VALUE {
+            return Err(BadRecord::TooLarge { limit });
+        }
+        return Ok(length as u64);
+    }
+    Ok(0)
 }
 
 struct Reading<'a> {
@@ -158,8 +206,7 @@ impl<'a> Reading<'a> {
         Ok(None)
     }
 
-    /// Takes what the buffers will need of what may be used. A compressed buffer says in its first
-    /// eight bytes how long it will be.
+    /// Takes what the buffers will need of what may be used.
     fn take_memory(
         &mut self,
         at: usize,
@@ -172,7 +219,27 @@ impl<'a> Reading<'a> {
                 reason: "a dictionary without rows".into(),
             });
         };
-        let mut needed = body.len();
+        let needed = Needed::of(at, rows, body)?;
+        let too_large = || BadRecord::TooLarge { limit: self.limit };
+        self.left = self.left.checked_sub(needed.bytes).ok_or_else(too_large)?;
+        let values_left = self.values_left.checked_sub(needed.values);
+        self.values_left = values_left.ok_or_else(too_large)?;
+        Ok(())
+    }
+}
+
+/// What the rows of a message take.
+#[derive(Default)]
+struct Needed {
+    /// Of the message, and of its buffers when they are decompressed.
+    bytes: usize,
+    values: usize,
+}
+
+impl Needed {
+    /// A compressed buffer says in its first eight bytes how long it will be.
+    fn of(at: usize, rows: format::RecordBatch<'_>, body: &[u8]) -> Result<Self, BadRecord> {
+        let mut bytes_needed = body.len();
         for buffer in rows.buffers().into_iter().flatten() {
             // Arrow takes it for granted.
             let start = usize::try_from(buffer.offset()).ok();
@@ -189,7 +256,8 @@ impl<'a> Reading<'a> {
                 let length = bytes.first_chunk::<8>();
                 let length = length.map_or(0, |length| i64::from_le_bytes(*length));
                 // A length of -1 says that the rest is not compressed.
-                needed = needed.saturating_add(usize::try_from(length).unwrap_or(0));
+                let length = usize::try_from(length).unwrap_or(0);
+                bytes_needed = bytes_needed.saturating_add(length);
             }
         }
         let mut values = 0_usize;
@@ -203,11 +271,15 @@ impl<'a> Reading<'a> {
             };
             values = values.saturating_add(length);
         }
-        let too_large = || BadRecord::TooLarge { limit: self.limit };
-        self.left = self.left.checked_sub(needed).ok_or_else(too_large)?;
-        let values_left = self.values_left.checked_sub(values);
-        self.values_left = values_left.ok_or_else(too_large)?;
-        Ok(())
+        Ok(Self {
+            bytes: bytes_needed,
+            values,
+        })
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.values = self.values.saturating_add(other.values);
     }
 }
 

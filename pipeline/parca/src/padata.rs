@@ -11,9 +11,11 @@
 //! A file is called after the second in which it was begun and the process that writes it:
 //! `1795255549-319.padata`, and `.padata.zst` once it is complete and compressed.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::ipc::{self, BadRecord};
 use crate::schema::Version;
@@ -43,6 +45,63 @@ pub fn begun(path: &Path) -> u64 {
 pub fn writer(path: &Path) -> Option<u32> {
     let (_, rest) = path.file_name()?.to_str()?.split_once('-')?;
     rest.split_once('.')?.0.parse().ok()
+}
+
+/// Where it is noted how far a file was delivered: beside it, under a name that does not change when the
+/// file is compressed.
+pub fn note_of(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.trim_end_matches(".zst");
+    file.with_file_name(format!(".{stem}.progress"))
+}
+
+/// How far a file was delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivered {
+    Batches {
+        /// It is known what became of the first so many batches.
+        settled: u16,
+        /// Those of them that a destination refused for ever.
+        refused: BTreeSet<u16>,
+    },
+    Everything,
+}
+
+const COMPLETE: &str = "complete";
+const REFUSED: &str = "refused";
+
+impl Delivered {
+    /// As a note says; nothing where there is none.
+    pub fn parse(note: &str) -> Self {
+        let mut lines = note.lines().map(str::trim);
+        let settled = match lines.next().unwrap_or_default() {
+            COMPLETE => return Self::Everything,
+            number => number.parse().unwrap_or(0),
+        };
+        let refused = lines.find_map(|line| line.strip_prefix(REFUSED));
+        let refused = refused.unwrap_or_default().split_whitespace();
+        Self::Batches {
+            settled,
+            refused: refused.filter_map(|number| number.parse().ok()).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Delivered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Batches { settled, refused } = self else {
+            return writeln!(f, "{COMPLETE}");
+        };
+        writeln!(f, "{settled}")?;
+        if refused.is_empty() {
+            return Ok(());
+        }
+        f.write_str(REFUSED)?;
+        for number in refused {
+            write!(f, " {number}")?;
+        }
+        writeln!(f)
+    }
 }
 
 /// A record as it stands in a file.

@@ -99,6 +99,22 @@ impl Model {
     pub fn sample_count(&self) -> usize {
         self.profiles().map(|profile| profile.samples.len()).sum()
     }
+
+    /// How often something was observed: a sample with timestamps stands for as many observations,
+    /// one of a type that counts for its value, any other for one.
+    pub fn observation_count(&self) -> u64 {
+        let of_profile = |profile: &Profile| {
+            let unit = profile.sample_type.map(|kind| kind.unit);
+            let counts = unit.is_some_and(|unit| self.dictionary.strings.get(unit) == "count");
+            let of_sample = |sample: SampleRef<'_>| match sample.timestamps.len() as u64 {
+                _ if counts => u64::try_from(sample.observed()).unwrap_or(0),
+                0 => 1,
+                times => times,
+            };
+            profile.samples.iter().map(of_sample).sum::<u64>()
+        };
+        self.profiles().map(of_profile).sum()
+    }
 }
 
 // === impl Profile ===

@@ -302,6 +302,7 @@ impl Profiles {
                 resources: model.resources.len(),
                 profiles: model.profiles().count(),
                 samples: model.sample_count(),
+                undecoded_size: 0,
             }
         })
     }
@@ -312,6 +313,19 @@ impl Profiles {
 
     pub fn profile_count(&self) -> usize {
         self.counts().profiles
+    }
+
+    /// How often something was observed, see [`Model::observation_count`]. Decodes the batch.
+    pub fn observation_count(&self) -> u64 {
+        self.model().observation_count()
+    }
+
+    /// The body as it was received, compressed where it came so; of changed content its encoding.
+    pub fn body(&self) -> Bytes {
+        match &self.0.compressed {
+            Some(packed) => packed.compressed.bytes.clone(),
+            None => self.to_wire(),
+        }
     }
 
     /// Whether there is no sample in it.

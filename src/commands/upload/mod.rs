@@ -2,18 +2,26 @@
 //! ends by itself and says what it left.
 
 mod progress;
+mod reasons;
 mod summary;
 
-use profcol_component::Meter;
+use std::sync::Arc;
+
+use profcol_component::{Meter, Status, StatusBoard};
 use profcol_config::Duration;
 use profcol_engine::telemetry;
 use profcol_receivers::padata::{Recording, State, survey};
 use serde_json::{Value, json};
 
 use self::progress::Progress;
-use super::run::{Until, in_runtime, serve};
+use self::reasons::Reasons;
+use super::run::{in_runtime, serve};
 use super::{Failure, load};
 use crate::cli::{Configuration, Server, Upload};
+use crate::privileges;
+
+/// What these would log is told here, where it is known that files are kept.
+const SILENT: &[&str] = &["profcol_engine::sender", "profcol::commands::run"];
 
 pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Failure> {
     let before = recordings(command)?;
@@ -28,24 +36,34 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Fai
         sets: configuration.sets.clone(),
         feature_gates: Vec::new(),
     })?;
-    telemetry::init_logs(&loaded.document.service.telemetry.logs)
+    telemetry::init_logs(&loaded.document.service.telemetry.logs, SILENT)
         .map_err(|error| Failure::Configuration(error.to_string()))?;
+    privileges::keep(loaded.document.capabilities());
     let meter = Meter::default();
     let progress = Progress::new(&meter, &before);
+    let reasons = Arc::new(Reasons::new(&server.address));
+    let telling = Arc::clone(&reasons);
+    let board = StatusBoard::observed(move |_, status| {
+        if let Status::RecoverableError(reason) = status {
+            telling.tell(reason);
+        }
+    });
     let served = in_runtime(async {
         tokio::select! {
-            served = serve(&loaded.document, &meter, Until::InputEnds) => served,
+            served = serve(&loaded.document, &meter, &board, || {}) => served,
             never = progress.show() => match never {},
+            never = reasons.repeat(&board, &progress) => match never {},
         }
     });
     progress.end();
     let after = recordings(command)?;
     let left = summary::tell_left(&progress, &before, &after)?;
-    served?;
-    match left {
-        0 => Ok(()),
-        // It was told to stop.
-        left => Err(Failure::Runtime(format!(
+    let report = served?;
+    match (left, report.failures.first()) {
+        (0, None) => Ok(()),
+        (0, Some(failure)) => Err(Failure::Runtime(failure.to_string())),
+        // It was told to stop. What was on its way is lost nowhere: its files are there.
+        (left, _) => Err(Failure::Runtime(format!(
             "{left} files were not uploaded as a whole"
         ))),
     }

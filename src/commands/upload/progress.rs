@@ -1,13 +1,14 @@
 //! How far an upload has come, while it runs: a bar on a terminal, and a line now and then elsewhere.
 
 use std::convert::Infallible;
-use std::io::{IsTerminal, Write, stderr};
+use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use profcol_component::{IntCounter, Meter};
 use profcol_receivers::padata::Recording;
 
 use super::waiting;
+use crate::stderr::tell;
 
 const WIDTH: u64 = 30;
 const ON_TERMINAL: Duration = Duration::from_millis(200);
@@ -33,12 +34,16 @@ impl Progress {
             files: counter("delivered_files"),
             all_batches: recordings.iter().map(waiting).sum(),
             all_files: recordings.len(),
-            is_on_terminal: stderr().is_terminal(),
+            is_on_terminal: is_on_terminal(),
         }
     }
 
     pub fn batches(&self) -> u64 {
         self.batches.get()
+    }
+
+    pub fn has_begun(&self) -> bool {
+        self.batches() > 0 || self.all_batches == 0
     }
 
     pub fn files(&self) -> u64 {
@@ -57,7 +62,7 @@ impl Progress {
             }
             tokio::time::sleep(pause).await;
             if !self.is_on_terminal {
-                say(&format!("{}\n", self.line()));
+                tell(&format!("{}\n", self.line()));
             }
         }
     }
@@ -65,14 +70,14 @@ impl Progress {
     pub fn end(&self) {
         if self.is_on_terminal {
             self.draw();
-            say("\n");
+            tell("\n");
         }
     }
 
     /// The cursor stays at the beginning, so that a line of the log takes the bar's place.
     fn draw(&self) {
         let bar = bar(self.batches(), self.all_batches);
-        say(&format!("\x1b[K{bar} {}\r", self.line()));
+        tell(&format!("\x1b[K{bar} {}\r", self.line()));
     }
 
     fn line(&self) -> String {
@@ -92,9 +97,14 @@ fn bar(done: u64, all: u64) -> String {
     format!("[{}{}]", "=".repeat(full), " ".repeat(rest))
 }
 
-/// Whoever does not look at it need not have it.
-fn say(text: &str) {
-    let _ = stderr().write_all(text.as_bytes());
+/// Prints a line, in place of the bar where there is one.
+pub fn say_line(line: &str) {
+    let erase = if is_on_terminal() { "\x1b[K" } else { "" };
+    tell(&format!("{erase}{}\n", profcol_printable::line(line)));
+}
+
+fn is_on_terminal() -> bool {
+    stderr().is_terminal()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use profcol_printable::line;
 use profcol_receivers::padata::{Recording, State};
 
 use super::progress::Progress;
@@ -31,14 +32,14 @@ pub fn tell_contents(folder: &Path, recordings: &[Recording]) -> Result<(), Fail
         }
         let _ = write!(text, "; {}", state(&recording.state));
         if let Some(damage) = extent.damage {
-            let _ = write!(text, "; damaged: {damage}");
+            let _ = write!(text, "; damaged: {}", line(&damage.to_string()));
         }
         text.push('\n');
     }
     let _ = write!(
         text,
         "{}: {} files, {bytes} bytes, {rows} rows",
-        folder.display(),
+        line(&folder.to_string_lossy()),
         recordings.len()
     );
     if let Some(times) = all_times {
@@ -99,7 +100,7 @@ fn state(state: &State) -> String {
         }
         State::Delivered => "uploaded, and kept".to_owned(),
         State::InUse => "in use by another process, which records or uploads it".to_owned(),
-        State::Unreadable(error) => format!("cannot be read: {error}"),
+        State::Unreadable(error) => format!("cannot be read: {}", line(&error.to_string())),
     }
 }
 
@@ -126,8 +127,5 @@ fn time(nanoseconds: i64) -> String {
 }
 
 fn name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    line(&path.file_name().unwrap_or_default().to_string_lossy()).into_owned()
 }

@@ -1,6 +1,10 @@
 // Code made while the program runs, as a compiler for a language does: nothing describes it, but it keeps the frame
 // pointer, as these compilers do for the sake of profilers.
+//
+// With IN_FILE it lies in a file that is mapped, as the image of a Lisp does, or what a compiler made ahead of time.
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -53,11 +57,31 @@ SHOWN unsigned long call(unsigned long (*made)(unsigned long (*)(void))) {
   return all;
 }
 
-int main(void) {
+#ifdef IN_FILE
+// Behind a page of something else, in a file beside the program's.
+static void *make(void) {
+  static const char head[4096] = "image";
+  char path[4096];
+  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 8);
+  snprintf(path + length, 8, ".image");
+  int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  if (length < 0 || write(file, head, sizeof head) < 0 || write(file, code, sizeof code) < 0) _exit(1);
+  void *memory = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, sizeof head);
+  close(file);
+  return memory;
+}
+#else
+static void *make(void) {
   void *memory = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   memcpy(memory, code, sizeof code);
   __builtin___clear_cache(memory, (char *)memory + sizeof code);
   mprotect(memory, 4096, PROT_READ | PROT_EXEC);
+  return memory;
+}
+#endif
+
+int main(void) {
+  void *memory = make();
   alarm(300);
   for (;;) sink = call(memory) + 1;
 }

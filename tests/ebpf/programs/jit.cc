@@ -1,12 +1,15 @@
 // Runs generated code: `generated_caller` calls `generated_loop`, both named in a perf map or, with
-// the argument `dump`, in a jitdump. With `memfd` and `shared` the code is in memory that is mapped twice, as
-// runtimes have it that never map memory to be written and run at once.
+// the argument `dump`, in a jitdump. With `memfd`, `posix`, `sysv` and `shared` the code is in memory that has the
+// shape of a file, and but for the last is mapped twice, as runtimes have it that never map memory to be written and
+// run at once.
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 // rounds in rdi: push rbp; mov rbp, rsp; 1: dec rdi; jnz 1b; pop rbp; ret
@@ -50,17 +53,44 @@ static void add(FILE *file, bool dump, const void *code, size_t bytes, const cha
   fwrite(code, bytes, 1, file);
 }
 
+// Memory to write code to, and where it runs.
+struct Memory {
+  void *written, *run;
+};
+
+static Memory of_file(int file) {
+  if (ftruncate(file, 4096)) return {};
+  return {mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0),
+          mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, file, 0)};
+}
+
+static Memory of_kind(const std::string &kind) {
+  if (kind == "memfd") return of_file(memfd_create("doublemapper", MFD_CLOEXEC));
+  if (kind == "posix") {
+    auto name = "/profcol-jit-" + std::to_string(getpid());
+    int file = shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+    shm_unlink(name.c_str());
+    return of_file(file);
+  }
+  if (kind == "sysv") {
+    int id = shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0700);
+    Memory both = {shmat(id, nullptr, 0), shmat(id, nullptr, SHM_EXEC | SHM_RDONLY)};
+    shmctl(id, IPC_RMID, nullptr);
+    return both;
+  }
+  int sharing = kind == "shared" ? MAP_SHARED : MAP_PRIVATE;
+  auto memory = mmap(nullptr, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, sharing | MAP_ANONYMOUS, -1, 0);
+  return {memory, memory};
+}
+
 int main(int argc, char **argv) {
-  bool dump = argc > 1 && !strcmp(argv[1], "dump");
-  bool memfd = argc > 1 && !strcmp(argv[1], "memfd"), shared = argc > 1 && !strcmp(argv[1], "shared");
-  int in = memfd ? memfd_create("doublemapper", MFD_CLOEXEC) : -1;
-  if (memfd && ftruncate(in, 4096)) return 1;
-  int kind = memfd ? MAP_SHARED : shared ? MAP_SHARED | MAP_ANONYMOUS : MAP_PRIVATE | MAP_ANONYMOUS;
-  int uses = memfd ? PROT_READ | PROT_WRITE : PROT_READ | PROT_WRITE | PROT_EXEC;
-  auto written = static_cast<uint8_t *>(mmap(nullptr, 4096, uses, kind, in, 0));
+  std::string kind = argc > 1 ? argv[1] : "map";
+  bool dump = kind == "dump";
+  auto [memory, run] = of_kind(kind);
+  if (!memory || memory == MAP_FAILED || run == MAP_FAILED) return 1;
+  auto written = static_cast<uint8_t *>(memory), code = static_cast<uint8_t *>(run);
   memcpy(written, LOOP, sizeof LOOP);
   memcpy(written + CALLER_AT, CALLER, sizeof CALLER);
-  auto code = memfd ? static_cast<uint8_t *>(mmap(nullptr, 4096, PROT_READ | PROT_EXEC, kind, in, 0)) : written;
 
   auto pid = std::to_string(getpid());
   auto path = dump ? "/tmp/jit-" + pid + ".dump" : "/tmp/perf-" + pid + ".map";

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use profcol_ebpf_common::walk::Registers;
 
-use crate::support::root;
+use crate::support::{root, version_of};
 
 pub struct Gdb {
     process: Child,
@@ -29,11 +29,11 @@ pub struct Frame {
 }
 
 impl Gdb {
+    /// The oldest release that this was compared with.
+    pub const OLDEST: (u32, u32) = (13, 1);
+
     pub fn is_there() -> bool {
-        Command::new("gdb")
-            .arg("--version")
-            .output()
-            .is_ok_and(|ran| ran.status.success())
+        version_of("gdb").is_some_and(|version| version >= Self::OLDEST)
     }
 
     /// Stops the process, wherever it is.

@@ -139,7 +139,11 @@ fn check(name: &str, pid: u32, files: &mut Files) -> String {
 }
 
 fn can_look() -> bool {
-    Gdb::is_there() || skip("no gdb here; on Debian `apt-get install gdb`")
+    let (major, minor) = Gdb::OLDEST;
+    Gdb::is_there()
+        || skip(&format!(
+            "no gdb from {major}.{minor} here; on Debian `apt-get install gdb`"
+        ))
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use ::http::request::Parts;
 use ::http::{HeaderMap, Method, Response, StatusCode};
@@ -68,6 +69,8 @@ pub enum Fault {
     StandsStill(usize),
     /// Ends an upload after so many messages, as when the time is over.
     CutsOff(usize),
+    /// Reads so many bytes of an upload in so much time, and ends it then.
+    ReadsSlowly { bytes: usize, within: Duration },
 }
 
 impl Server {
@@ -271,6 +274,7 @@ impl Service {
         }
         let fault = self.0.lock().unwrap().fault;
         let mut content = Vec::new();
+        let begin = Instant::now();
         for message in 1.. {
             match fault {
                 Some(Fault::StandsStill(after)) if message > after => {
@@ -278,6 +282,13 @@ impl Service {
                 }
                 Some(Fault::CutsOff(after)) if message > after => {
                     return Err(Status::new(Code::Unavailable, "i/o timeout"));
+                }
+                Some(Fault::ReadsSlowly { bytes, within }) => {
+                    let read = content.len() as f64 / bytes as f64;
+                    tokio::time::sleep_until((begin + within.mul_f64(read.min(1.0))).into()).await;
+                    if read >= 1.0 {
+                        return Err(Status::new(Code::Unavailable, "i/o timeout"));
+                    }
                 }
                 _ => {}
             }

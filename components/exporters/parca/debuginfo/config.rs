@@ -24,10 +24,11 @@ pub struct DebuginfoConfig {
     /// exported.
     pub max_open: u32,
     /// Bytes a second, over all uploads; 0 means as fast as it goes. A single upload is faster where it would not be
-    /// done in `timeout` otherwise, and the next one waits for as much longer.
+    /// done in less than half of `timeout` otherwise, and the next one waits for as much longer.
     pub rate_limit: u64,
     /// How long an upload over gRPC may take. A server cuts it off at its own limit, `--http-read-timeout`, which is 5s
-    /// where nothing else is set. Uploads to a signed URL take as long as `rate_limit` makes them.
+    /// where nothing else is set. What does not arrive in that time goes compressed or without lines. Uploads to a
+    /// signed URL take as long as `rate_limit` makes them.
     pub timeout: Duration,
     /// Where to remember for a week what the server has, so that it is not asked again after a restart. Without it that
     /// is remembered in memory alone.

@@ -7,9 +7,10 @@
 //!                                              settled: not asked about again
 //! ```
 //!
-//! It has a connection of its own, on which nothing is compressed: a large file neither holds up
-//! profiles nor costs the host the time to compress it.
+//! It has a connection of its own, so that a large file does not hold up profiles. What a file has is compressed
+//! only where it would not arrive in time otherwise, for the sake of the host's CPU.
 
+mod capacity;
 mod config;
 mod pace;
 mod reading;
@@ -20,6 +21,7 @@ mod upload;
 mod uploads;
 mod weights;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +33,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use self::capacity::Capacity;
 pub use self::config::DebuginfoConfig;
 use self::pace::Budget;
 use self::reading::{Settings, Skipped};
@@ -171,9 +174,12 @@ impl Debuginfo {
                 strip: config.strip,
                 directories: directories.map(Into::into).collect(),
                 max_file_size: config.max_file_size,
+                fit: None,
             },
             timeout: config.timeout.into(),
             budget: Mutex::new(Budget::new(config.rate_limit)),
+            capacity: Mutex::new(Capacity::new(config.timeout.into(), config.rate_limit)),
+            gives_urls: AtomicBool::new(false),
         }
     }
 
@@ -191,6 +197,9 @@ impl Debuginfo {
                 tracing::info!(%path, build_id, bytes, "Uploaded debuginfo.");
                 if let Some(elsewhere) = planned.elsewhere {
                     self.tell_elsewhere(executable, elsewhere);
+                }
+                if planned.is_without_dwarf {
+                    self.tell_without_dwarf(executable);
                 }
                 tries("uploaded");
                 self.telemetry.bytes.inc_by(bytes);
@@ -232,7 +241,7 @@ impl Debuginfo {
             }
             Ended::Away(status) => {
                 let pause = pause.begin(Instant::now());
-                tracing::info!(%status, ?pause, "The server takes no debuginfo for now.");
+                tracing::info!(%status, pause = %profcol_config::Duration::from(pause), "The server takes no debuginfo for now.");
                 Next::Untried
             }
             Ended::NoService => {
@@ -270,6 +279,17 @@ impl Debuginfo {
         self.telemetry.symbols_only(reason).inc();
     }
 
+    fn tell_without_dwarf(&self, executable: &Executable) {
+        tracing::info!(
+            path = %executable.path.display(),
+            build_id = executable.build_id.text(),
+            "An executable's DWARF does not arrive within the server's time limit, not even compressed: the \
+             names of its functions are uploaded, without lines and inlined frames. For these, raise the \
+             server's --http-read-timeout and `debuginfo::timeout`."
+        );
+        self.telemetry.symbols_only("time_limit").inc();
+    }
+
     fn settle(&self, build_id: &str, is_of_server: bool) {
         let note = lock(&self.settled).add(build_id, is_of_server);
         if let Some(note) = note {
@@ -294,8 +314,8 @@ fn tell_broken(executable: &Executable, broken: &Broken) {
         sent,
         ?took,
         reason,
-        "An upload of debuginfo broke off. If that is the server's time limit for a request, raise \
-         its --http-read-timeout and `debuginfo::timeout`; the server takes another one in 17 minutes."
+        "An upload of debuginfo broke off. The server takes another one in 17 minutes, which will be no larger \
+         than what arrives in time. To have more arrive, raise its --http-read-timeout and `debuginfo::timeout`."
     );
 }
 

@@ -8,13 +8,15 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::mpsc as threads;
 use std::thread::{Builder as Thread, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use profcol_component::{BuildId, Executable};
-use profcol_debuginfo::{Elsewhere, Extraction, Places, Plan, Refused, build_id, separate};
+use profcol_debuginfo::{Dwarf, Elsewhere, Extraction, Places, Plan, Refused, build_id, separate};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::capacity::Fit;
 use super::pace::Pace;
 
 /// A server takes messages of some megabytes; smaller ones cost it and us less memory.
@@ -29,6 +31,31 @@ pub struct Settings {
     pub strip: bool,
     pub directories: Vec<PathBuf>,
     pub max_file_size: u64,
+    /// None where there is no limit of time.
+    pub fit: Option<Fit>,
+}
+
+impl Settings {
+    fn most_bytes(&self) -> u64 {
+        let fit = self.fit.map_or(u64::MAX, |fit| fit.bytes);
+        self.max_file_size.min(fit)
+    }
+
+    /// Nothing that has more bytes is begun.
+    fn refuse(&self, size: u64) -> Result<(), Skipped> {
+        if size > self.max_file_size {
+            return Err(Skipped::TooLarge { size });
+        }
+        match self.fit {
+            // Before the first upload the rate is only assumed.
+            Some(fit) if size > fit.bytes && fit.is_measured => Err(Skipped::TooSlow {
+                size,
+                bytes: fit.bytes,
+                time: fit.time,
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Why a file is not uploaded.
@@ -38,6 +65,15 @@ pub enum Skipped {
     Refused(#[from] Refused),
     #[error("{size} bytes would be uploaded, more than `max_file_size`")]
     TooLarge { size: u64 },
+    #[error(
+        "{size} bytes would be uploaded, and no more than {bytes} arrive within {time:?}: raise the server's \
+         --http-read-timeout and `debuginfo::timeout`"
+    )]
+    TooSlow {
+        size: u64,
+        bytes: u64,
+        time: Duration,
+    },
     #[error("it was changed while it was read")]
     Changed,
     #[error("it is another file by now, whose build id is {found:?}")]
@@ -54,6 +90,7 @@ impl Skipped {
         match self {
             Self::Refused(refused) => refused.reason(),
             Self::TooLarge { .. } => "too_large",
+            Self::TooSlow { .. } => "time_limit",
             Self::Changed => "changed",
             Self::Replaced { .. } => "replaced",
             Self::Unreadable(_) => "unreadable",
@@ -68,6 +105,8 @@ pub struct Planned {
     pub size: u64,
     /// Where DWARF is that the server cannot read.
     pub elsewhere: Option<Elsewhere>,
+    /// Whether there is DWARF that was left out for its size.
+    pub is_without_dwarf: bool,
 }
 
 /// A file that is planned, and maybe read.
@@ -196,15 +235,58 @@ fn plan(
     } else {
         (Plan::whole(&original)?, original)
     };
+    let has_dwarf = plan.contents().dwarf;
+    let plan = match settings.strip && plan.size() > settings.most_bytes() {
+        true => smaller(plan, &file, settings, goes_on)?,
+        false => plan,
+    };
+    settings.refuse(plan.size())?;
     let planned = Planned {
         size: plan.size(),
         elsewhere: plan.elsewhere().filter(|_| settings.strip),
+        is_without_dwarf: has_dwarf && !plan.contents().dwarf,
     };
-    if planned.size > settings.max_file_size {
-        let size = planned.size;
-        return Err(Skipped::TooLarge { size });
-    }
     Ok((plan.extract(file)?, planned))
+}
+
+/// The most that is not too large, or else the smallest: with lines, compressed lines, names alone, and
+/// compressed names.
+fn smaller(
+    plan: Plan,
+    file: &File,
+    settings: &Settings,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Plan, Skipped> {
+    /// No DWARF becomes as much smaller as this.
+    const BEST_RATIO: u64 = 8;
+    let most = settings.most_bytes();
+    let mut smallest = plan;
+    for dwarf in [Dwarf::Lines, Dwarf::None] {
+        let plan = match Plan::keeping(file, dwarf) {
+            Ok(plan) => plan,
+            // Without DWARF there may be nothing left.
+            Err(Refused::NoNames | Refused::OnlySplit) => continue,
+            Err(refused) => return Err(refused.into()),
+        };
+        let size = plan.size();
+        if size < smallest.size() {
+            smallest = plan;
+        }
+        if size <= most {
+            break;
+        }
+        if size / BEST_RATIO > most {
+            continue;
+        }
+        let began = Instant::now();
+        let compressed = Plan::compressed(file, dwarf, most, goes_on)?;
+        // It is compressed once more while it is sent.
+        let is_in_time = settings.fit.is_none_or(|fit| began.elapsed() <= fit.time);
+        if let Some(compressed) = compressed.filter(|_| is_in_time) {
+            return Ok(compressed);
+        }
+    }
+    Ok(smallest)
 }
 
 /// A file that was written over is of another version, whose names would be wrong ones.

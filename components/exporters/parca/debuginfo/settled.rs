@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use profcol_component::files;
+
 /// Build ids that are remembered; the oldest are forgotten, a quarter at a time.
 const MOST: usize = 16_384;
 /// A server may lose what it had: what is older does not outlive a restart.
@@ -42,7 +44,7 @@ impl Settled {
             .map(|letter| if is_plain(letter) { letter } else { '_' })
             .collect();
         let file = Path::new(directory).join(format!("parca-debuginfo-{name}"));
-        let opened = fs::create_dir_all(directory).and_then(|()| append(&file));
+        let opened = append(&file);
         match opened.and_then(|_| read(&file)) {
             Ok(text) => {
                 settled.load(&text);
@@ -137,7 +139,10 @@ impl Note {
             }
             Self::All { file, text } => {
                 let next = file.with_added_extension("next");
-                let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &file));
+                // It makes the directory where that is gone.
+                let opened = append(&file);
+                let written = opened.and_then(|_| files::write(&next, text));
+                let written = written.and_then(|()| fs::rename(&next, &file));
                 (file, written)
             }
         };
@@ -147,8 +152,12 @@ impl Note {
     }
 }
 
+/// Opens the file, which may have been removed with its directory.
 fn append(file: &Path) -> io::Result<fs::File> {
-    fs::File::options().append(true).create(true).open(file)
+    if let Some(directory) = file.parent() {
+        files::create_folders(directory)?;
+    }
+    files::options().append(true).create(true).open(file)
 }
 
 fn read(file: &Path) -> io::Result<String> {
@@ -190,6 +199,24 @@ mod tests {
         assert!(again.contains("there") && !again.contains("skipped"));
         assert!(!open(&folder, "other:7070").contains("there"));
         assert!(!Settled::open("", "host:7070").contains("there"));
+    }
+
+    #[test]
+    fn a_directory_that_is_removed_is_made_again() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("state");
+        let directory = folder.to_str().unwrap();
+        let mut settled = Settled::open(directory, "host");
+        fs::remove_dir_all(&folder).unwrap();
+        settled.add("one", true).unwrap().write();
+        assert!(Settled::open(directory, "host").contains("one"));
+
+        for number in 0..MOST {
+            settled.since.insert(number.to_string(), 1);
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        settled.add("all", true).unwrap().write();
+        assert!(Settled::open(directory, "host").contains("all"));
     }
 
     #[test]

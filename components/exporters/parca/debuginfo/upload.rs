@@ -1,6 +1,7 @@
 //! The dialogue about one executable, from the question whether it is wanted to its end.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,6 +19,8 @@ use profcol_parca::debuginfo::{
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::capacity::Capacity;
+use super::lock;
 use super::pace::Budget;
 use super::reading::{Planned, Reading, Settings, Skipped};
 use crate::shared::otlp::USER_AGENT;
@@ -28,6 +31,8 @@ const ASKING: Duration = Duration::from_secs(30);
 const TELLING: u32 = 4;
 /// What an upload to a signed URL may take longer than its pace.
 const SLACK: Duration = Duration::from_secs(60);
+/// The status of an upload that ended here, which says nothing of the server.
+const NOT_READ: Code = Code::Aborted;
 /// The server takes none that are shorter.
 const SHORTEST_ID: usize = 3;
 
@@ -68,6 +73,9 @@ pub struct Uploader {
     /// For uploads over gRPC.
     pub timeout: Duration,
     pub budget: Mutex<Budget>,
+    pub capacity: Mutex<Capacity>,
+    /// The server gives signed URLs, to which an upload may take its time.
+    pub gives_urls: AtomicBool,
 }
 
 impl Uploader {
@@ -93,13 +101,20 @@ impl Uploader {
             return Err(Ended::Refused { reason });
         }
         self.ask(subject).await?;
-        let mut reading = Reading::plan(executable, self.settings.clone())
+        let settings = Settings {
+            fit: (!self.gives_urls.load(Relaxed)).then(|| lock(&self.capacity).fit()),
+            ..self.settings.clone()
+        };
+        let mut reading = Reading::plan(executable, settings)
             .await
             .map_err(Ended::Skipped)?;
         let instructions = self.initiate(subject, reading.planned().size).await?;
         let sent = match instructions.strategy {
             Instructions::BY_GRPC => self.by_grpc(&instructions, &mut reading).await,
-            Instructions::BY_SIGNED_URL => self.by_url(&instructions, &mut reading).await,
+            Instructions::BY_SIGNED_URL => {
+                self.gives_urls.store(true, Relaxed);
+                self.by_url(&instructions, &mut reading).await
+            }
             other => {
                 let reason = format!("it wants an upload of the unknown kind {other}");
                 return Err(Ended::Refused { reason });
@@ -154,11 +169,26 @@ impl Uploader {
         let pace = lock(&self.budget).pace(attempt.size, Some(self.timeout), Instant::now());
         let chunks = reading.start(pace);
         let sending = self.send(instructions, chunks, attempt.size, &mut attempt.sent);
-        let outcome = match timeout(self.timeout, sending).await {
-            Ok(outcome) => outcome.map_err(|status| status.to_string()),
-            Err(_) => Err("it took longer than `debuginfo::timeout`".to_owned()),
-        };
-        outcome.map_err(|reason| attempt.broken(reason))
+        let outcome = timeout(self.timeout, sending).await;
+        let took = attempt.begin.elapsed();
+        let mut capacity = lock(&self.capacity);
+        match outcome {
+            Ok(Ok(())) => {
+                capacity.ended(attempt.size, took);
+                Ok(())
+            }
+            Ok(Err(status)) => {
+                if status.code != NOT_READ {
+                    capacity.broke(attempt.sent, took, Some(&status));
+                }
+                Err(attempt.broken(status.to_string()))
+            }
+            Err(_) => {
+                capacity.broke(attempt.sent, took, None);
+                let reason = "it took longer than `debuginfo::timeout`";
+                Err(attempt.broken(reason.to_owned()))
+            }
+        }
     }
 
     async fn send(
@@ -186,7 +216,7 @@ impl Uploader {
             if *sent + (data.len() as u64) < size {
                 // To end the call well would say that this is all of it.
                 let message = "the file was not read to its end";
-                return Err(Status::new(Code::Aborted, message));
+                return Err(Status::new(NOT_READ, message));
             }
             self.send_chunk(&mut stream, &data, true).await?;
             *sent += data.len() as u64;
@@ -240,7 +270,10 @@ impl Uploader {
         let outcome = match answer {
             Ok(answer) if answer.status.is_success() => Ok(()),
             Ok(answer) => Err(format!("the signed URL answers {}", answer.status)),
-            Err(HttpError::Timeout { limit, .. }) => Err(format!("it took longer than {limit:?}")),
+            Err(HttpError::Timeout { limit, .. }) => {
+                let limit = profcol_config::Duration::from(limit);
+                Err(format!("it took longer than {limit}"))
+            }
             Err(HttpError::Broken { error, .. }) => Err(error),
             Err(HttpError::Connect(error)) => Err(error.to_string()),
             Err(HttpError::Auth(error)) => Err(error.to_string()),
@@ -327,8 +360,4 @@ fn refusal(status: Status) -> Ended {
 fn garbage(error: &dyn std::fmt::Display) -> Ended {
     let message = format!("the server's answer is no message of its own: {error}");
     Ended::Away(Status::new(Code::Internal, message))
-}
-
-fn lock(budget: &Mutex<Budget>) -> std::sync::MutexGuard<'_, Budget> {
-    budget.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,14 +30,15 @@ fn recorded() -> Option<Vec<Profiles>> {
     Some(received.map(|received| received.profiles).collect())
 }
 
-fn pprof(file: &Path, report: &str) -> String {
+fn pprof(file: &Path, report: &[&str]) -> String {
     let output = Command::new("go")
-        .args(["tool", "pprof", "-symbolize=none", report])
+        .args(["tool", "pprof", "-symbolize=none"])
+        .args(report)
         .arg(file)
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{report}: {errors}");
+    assert!(output.status.success(), "{report:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -77,7 +78,9 @@ async fn files_hold_every_recorded_sample_and_open_in_go_tool_pprof() {
                 *found.entry(sample_type).or_default() += sum;
             }
         }
+        let cpu_time = found.remove("cpu/nanoseconds");
         assert_eq!(found, expected, "{options}");
+        assert_eq!(cpu_time, Some(expected["samples/count"] * 52_631_578));
     }
 
     let directory = directory();
@@ -86,26 +89,27 @@ async fn files_hold_every_recorded_sample_and_open_in_go_tool_pprof() {
         .export_all(requests.into_iter().map(Batch::new))
         .await;
     exporter.stop().await.unwrap();
-    let [(name, total)] = &files(directory.path())[..] else {
+    let [(name, _)] = &files(directory.path())[..] else {
         panic!("{:?}", names(directory.path()));
     };
     assert!(name.starts_with("samples.cpu-all-"), "{name}");
     let file = directory.path().join(name);
-    let showing = format!("of {total} total");
+    let showing = format!("of {} total", expected["samples/count"]);
     check(
-        &pprof(&file, "-top"),
+        &pprof(&file, &["-top", "-sample_index=samples"]),
         &["Type: samples", &showing, "main.leaf"],
     );
     check(
-        &pprof(&file, "-tags"),
-        &["rustworker", "/opt/demo/demo_cpp"],
+        &pprof(&file, &["-top"]),
+        &["File: [multiple executables]", "Type: cpu", "main.leaf"],
     );
+    check(&pprof(&file, &["-tags"]), &["rustworker", "demo_cpp"]);
     check(
-        &pprof(&file, "-raw"),
+        &pprof(&file, &["-raw"]),
         &[
             "PeriodType: cpu nanoseconds",
             "Period: 52631578",
-            "samples/count",
+            "samples/count cpu/nanoseconds[dflt]",
             "python3.11 571d98e01096d5c1c32420d229a6731a0a50d2a0",
         ],
     );

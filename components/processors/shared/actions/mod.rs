@@ -15,8 +15,9 @@ pub(crate) struct Changes(Vec<Change>);
 
 impl Changes {
     pub fn new(actions: &[Action]) -> Result<Self, BuildError> {
-        let changes = actions.iter().map(|action| {
-            Change::new(action).ok_or_else(|| BuildError(format!("cannot carry out {action:?}")))
+        let changes = actions.iter().enumerate().map(|(position, action)| {
+            let refused = || BuildError(format!("cannot carry out the {position}-th action"));
+            Change::new(action).ok_or_else(refused)
         });
         Ok(Self(changes.collect::<Result<_, _>>()?))
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use profcol_component::{BuildError, Stop};
-use profcol_net::{HttpClient, HttpClientSettings, HttpError};
+use profcol_net::{HttpClient, HttpClientSettings, HttpError, is_http_url};
 use tokio::runtime::Handle;
 
 use self::cache::Cache;
@@ -108,7 +108,7 @@ impl Debuginfod {
         if urls.is_empty() {
             // Beside servers there may be words of elfutils' own, on signatures.
             let words = usual.unwrap_or_default().split_whitespace();
-            urls.extend(words.filter(|word| is_url(word)).map(str::to_owned));
+            urls.extend(words.filter(|word| is_http_url(word)).map(str::to_owned));
         }
         if urls.is_empty() {
             let problem = "debuginfod::urls: name a server, or set DEBUGINFOD_URLS";
@@ -216,7 +216,8 @@ impl Debuginfod {
                 tokio::select! {
                     () = stop.cancelled() => Reply::Stopped,
                     reply = tokio::time::timeout(self.limit, self.fetch(server, wanted)) => {
-                        let late = |_| Reply::Failed(format!("it took longer than {:?}", self.limit));
+                        let limit = profcol_config::Duration::from(self.limit);
+                        let late = |_| Reply::Failed(format!("it took longer than {limit}"));
                         reply.unwrap_or_else(late)
                     }
                 }
@@ -307,12 +308,4 @@ enum Failure {
     Http(#[from] HttpError),
     #[error("debuginfod::cache_directory: {0}")]
     Disk(#[from] io::Error),
-}
-
-pub(super) fn is_url(text: &str) -> bool {
-    let is_http = text.starts_with("http://") || text.starts_with("https://");
-    is_http
-        && text
-            .parse::<http::Uri>()
-            .is_ok_and(|url| url.host().is_some())
 }

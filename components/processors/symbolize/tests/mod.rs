@@ -4,17 +4,21 @@ mod host;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use profcol_component::testkit::{context, load};
-use profcol_component::{BuildId, Executable};
+use profcol_component::{BuildId, Executable, LateNames, Naming};
+use profcol_debuginfo::Source;
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
     Profile, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx,
 };
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::asked::Module;
 use super::*;
+use crate::shared::locks::lock;
 
 /// What the profiles of these tests met.
 #[inline(never)]
@@ -23,12 +27,12 @@ fn landmark() -> u32 {
 }
 
 #[derive(Default)]
-struct Keep(Mutex<Vec<Profiles>>);
+struct Keep(Mutex<Vec<(Profiles, LateNames)>>);
 
 #[async_trait]
 impl Consumer for Keep {
     async fn consume(&self, batch: Batch) -> Answer {
-        lock(&self.0).push(batch.profiles);
+        lock(&self.0).push((batch.profiles, batch.late_names));
         Ok(())
     }
 }
@@ -45,9 +49,13 @@ struct Rig {
 impl Rig {
     fn new(options: &str) -> Self {
         let mut rig = Self::idle(options);
-        let run = Arc::clone(&rig.processor).run(rig.keep.clone(), rig.stop.clone());
-        rig.tasks.spawn(run);
+        rig.start();
         rig
+    }
+
+    fn start(&mut self) {
+        let run = Arc::clone(&self.processor).run(self.keep.clone(), self.stop.clone());
+        self.tasks.spawn(run);
     }
 
     /// Without its workers.
@@ -65,6 +73,10 @@ impl Rig {
 
     /// What became of a batch.
     async fn pass(&self, profiles: Profiles) -> Profiles {
+        self.pass_with_names(profiles).await.0
+    }
+
+    async fn pass_with_names(&self, profiles: Profiles) -> (Profiles, LateNames) {
         let batch = Batch::new(profiles);
         self.processor.process(batch, &*self.keep).await.unwrap();
         lock(&self.keep.0).pop().unwrap()
@@ -345,11 +357,110 @@ async fn a_batch_waits_no_longer_than_it_should() {
     assert_eq!(named(&passed), None);
     assert!(rig.counts("profcol_symbolize_timeouts{pipeline=\"\",processor=\"symbolize\"} 1"));
     assert!(rig.counts(&unresolved("timeout", 1)));
-    // Workers that stand still are asked for so much and no more.
-    for _ in 0..MAX_JOBS {
+}
+
+#[tokio::test]
+async fn workers_are_asked_for_so_much_and_no_more() {
+    let (rig, own) = (
+        Rig::idle("{timeout: 2ms, max_memory: 16777216}"),
+        Own::read(),
+    );
+    let places = (16 << 20) / 16 / PLACE_BYTES as u64;
+    for more in 0..places {
+        let address = own.address + more;
+        let own = Own {
+            address,
+            path: own.path.clone(),
+            build_id: own.build_id.clone(),
+            mapping: own.mapping,
+        };
         rig.pass(own.native()).await;
     }
+    assert!(!rig.counts(&unresolved("busy", 1)));
+    let beyond = Own {
+        address: own.address - 1,
+        ..own
+    };
+    let (passed, late_names) = rig.pass_with_names(beyond.native()).await;
     assert!(rig.counts(&unresolved("busy", 1)));
+    assert_eq!(named(&passed), None);
+    assert!(late_names.is_empty(), "no name will come");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_batch_waits_until_the_workers_have_caught_up() {
+    let (mut rig, own) = (Rig::idle("timeout: 10s"), Own::read());
+    rig.context.executables.offer(&own.offered());
+    for seconds in [10, 0, 0] {
+        let began = Instant::now();
+        assert_eq!(named(&rig.pass(own.native()).await), None);
+        assert_eq!(began.elapsed().as_secs(), seconds);
+    }
+    rig.start();
+    while !rig.processor.backlog.is_empty() {
+        spawn_blocking(|| std::thread::sleep(Duration::from_millis(2)))
+            .await
+            .unwrap();
+    }
+    // Workers go by the clock of the world.
+    tokio::time::resume();
+    assert_named(&rig.pass(own.native()).await);
+    let missing = own.profile(Path::new("/gone"), "0badc0de", "native");
+    rig.pass(missing).await;
+    assert!(rig.counts(&unresolved("no_file", 1)), "it was waited for");
+    rig.finish().await;
+}
+
+#[tokio::test]
+async fn what_left_without_a_name_is_named_later() {
+    let (mut rig, own) = (Rig::idle("timeout: 2ms"), Own::read());
+    rig.context.executables.offer(&own.offered());
+    let (passed, late_names) = rig.pass_with_names(own.native()).await;
+    assert_eq!(named(&passed), None);
+    let dictionary = Arc::clone(&passed.model().dictionary);
+    let late = late_names.find(&dictionary, LocationIdx::new(1)).unwrap();
+    assert!(matches!(late.get(), Naming::Pending));
+    rig.start();
+    let frames = loop {
+        match late.get() {
+            Naming::Named(frames) => break frames,
+            Naming::Pending => tokio::time::sleep(Duration::from_millis(2)).await,
+            Naming::Nameless => panic!("its name is known"),
+        }
+    };
+    let outermost = frames.last().unwrap();
+    assert!(outermost.name.ends_with("tests::landmark"), "{outermost:?}");
+    // After the processor has ended, too: files are written last.
+    rig.finish().await;
+    assert!(matches!(late.get(), Naming::Named(_)));
+}
+
+#[tokio::test]
+async fn what_has_its_names_or_can_have_none_promises_nothing() {
+    let (rig, own) = (Rig::new("timeout: 1m"), Own::read());
+    rig.context.executables.offer(&own.offered());
+    let (passed, late_names) = rig.pass_with_names(own.native()).await;
+    assert_named(&passed);
+    assert!(late_names.is_empty());
+    let missing = own.profile(Path::new("/gone"), "0badc0de", "native");
+    let (passed, late_names) = rig.pass_with_names(missing).await;
+    assert_eq!(named(&passed), None);
+    assert!(late_names.is_empty());
+    rig.finish().await;
+}
+
+#[test]
+fn files_are_not_read_any_more_once_everything_stops() {
+    let stopping = Arc::<Stopping>::default();
+    let file = pace::UntilStop {
+        source: b"code".to_vec(),
+        stopping: Arc::clone(&stopping),
+    };
+    let mut read = [0; 2];
+    file.read_at(&mut read, 1).unwrap();
+    assert_eq!(&read, b"od");
+    stopping.set();
+    assert!(file.read_at(&mut read, 1).is_err());
 }
 
 #[tokio::test]
@@ -408,6 +519,7 @@ fn options_that_make_no_sense_are_refused() {
         ("max_memory: 1000", "must be at least 16777216"),
         ("max_cpu: 0", "must be above 0 and at most 1"),
         ("max_cpu: 1.5", "must be above 0 and at most 1"),
+        ("priority: high", "priority"),
         ("debug_directories: [debug]", "is not an absolute path"),
         ("targets: native", "native"),
         ("debuginfod: {urls: [example.com]}", "urls::0"),
@@ -447,7 +559,7 @@ async fn a_file_of_a_debuginfod_server_names_code_when_it_has_come() {
     loop {
         // None of them waits for the server.
         match named(&rig.pass(gone.clone()).await) {
-            None => tokio::time::sleep(std::time::Duration::from_millis(2)).await,
+            None => tokio::time::sleep(Duration::from_millis(2)).await,
             Some((_, system_name, ..)) => {
                 assert!(system_name.contains("getpid"), "{system_name}");
                 break;
@@ -527,7 +639,7 @@ async fn lines_follow_when_the_debug_file_has_come() {
             assert!(file.ends_with("code.c") && line <= 2, "{file}:{line}");
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     rig.finish().await;
 }

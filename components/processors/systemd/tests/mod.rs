@@ -212,37 +212,50 @@ const ALONE: &str = "dbus: {enabled: false}";
 #[tokio::test]
 async fn runs_are_those_that_systemd_notes() {
     let hosted = Hosted::start(&format!("{{{ALONE}}}"));
+    let folder = hosted.folder.path();
     let told = async |unit: &str, created| hosted.told(&path(unit), created).await.1;
-    assert_eq!(told(UNIT, now()).await, None);
-    note(hosted.folder.path(), UNIT, FIRST);
-    let began = now();
+    // Times of the notes and of the processes are given, none is the clock's: a batch whose process is equal to one of a
+    // batch before has the same answer for a while, and how late a test runs decides over nothing.
+    let first = now() - 60_000;
+    let second = first + 10_000;
+    assert_eq!(told(UNIT, first - 5000).await, None);
+    note(folder, UNIT, FIRST, first);
     // Left over by the run before.
-    assert_eq!(told(UNIT, began - 1000).await, None);
-    assert_eq!(told(UNIT, began).await.as_deref(), Some(FIRST));
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    note(hosted.folder.path(), UNIT, SECOND);
-    assert_eq!(told(UNIT, began).await.as_deref(), Some(FIRST));
-    assert_eq!(told(UNIT, now()).await.as_deref(), Some(SECOND));
+    assert_eq!(told(UNIT, first - 1000).await, None);
+    assert_eq!(told(UNIT, first).await.as_deref(), Some(FIRST));
+    note(folder, UNIT, SECOND, second);
+    assert_eq!(told(UNIT, first).await.as_deref(), Some(FIRST));
+    assert_eq!(told(UNIT, second).await.as_deref(), Some(SECOND));
+    // Processes seem to be older than their run by up to 20 ms.
+    assert_eq!(told(UNIT, second - 20).await.as_deref(), Some(SECOND));
+    assert_eq!(told(UNIT, second - 21).await, None);
     // Whoever was created before the second run, and was never seen in the first, may be of either.
-    assert_eq!(told(UNIT, began + 2).await, None);
-    for rubbish in ["", "0123", "../../etc/passwd", &"x".repeat(32)] {
+    assert_eq!(told(UNIT, first + 2).await, None);
+    // Created after this look at the clock.
+    assert_eq!(told(UNIT, now() + 60_000).await, None);
+    for (number, rubbish) in (0..).zip(["", "0123", "../../etc/passwd", &"x".repeat(32)]) {
         if !rubbish.is_empty() {
-            note(hosted.folder.path(), "odd.service", rubbish);
+            note(folder, "odd.service", rubbish, first);
         }
-        assert_eq!(told("odd.service", now()).await, None, "{rubbish}");
+        assert_eq!(
+            told("odd.service", second + number).await,
+            None,
+            "{rubbish}"
+        );
     }
     // Nobody in a scope that is not there.
-    note(hosted.folder.path(), "session-3.scope", FIRST);
-    assert_eq!(told("session-3.scope", began - 1000).await, None);
-    assert_eq!(told("session-3.scope", now()).await.as_deref(), Some(FIRST));
+    note(folder, "session-3.scope", FIRST, first);
+    assert_eq!(told("session-3.scope", first - 1000).await, None);
+    assert_eq!(told("session-3.scope", first).await.as_deref(), Some(FIRST));
     hosted.stop().await;
 }
 
 #[tokio::test]
 async fn only_units_of_this_hosts_systemd_are_looked_for() {
     let hosted = Hosted::start(&format!("{{{ALONE}}}"));
-    note(hosted.folder.path(), UNIT, FIRST);
-    let created = timestamp(now()).unwrap();
+    let began = now();
+    note(hosted.folder.path(), UNIT, FIRST, began);
+    let created = timestamp(began).unwrap();
     let (own, created) = (("host.name", "this"), ("process.creation.time", &*created));
     let cgroup = path(UNIT);
     let found = Some(FIRST.to_owned());

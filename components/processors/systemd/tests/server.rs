@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use profcol_dbus::testkit::{Shown, reply};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -149,8 +150,18 @@ async fn call(stream: &mut UnixStream) -> std::io::Result<(u32, String)> {
 }
 
 /// The note that systemd leaves of a unit's run.
-pub fn note(folder: &Path, unit: &str, id: &str) {
+/// As systemd does when a run of the unit begins: `began` is in milliseconds since 1970.
+pub fn note(folder: &Path, unit: &str, id: &str, began: i64) {
     let note = folder.join(format!("invocation:{unit}"));
     let _ = std::fs::remove_file(&note);
-    std::os::unix::fs::symlink(id, note).unwrap();
+    std::os::unix::fs::symlink(id, &note).unwrap();
+    let time = Timespec {
+        tv_sec: began / 1000,
+        tv_nsec: began % 1000 * 1_000_000,
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    utimensat(CWD, note, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }

@@ -1,9 +1,12 @@
 //! What instructions say, held against what compilers say.
 
+use super::image::{ADDRESS, Image};
+use super::{build, check, sp};
 use crate::{Executable, Table, instructions, span::Spans};
 use profcol_ebpf_common::rule::{Cfa, Rule, Saved};
+use proptest::prelude::*;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[derive(Debug, Default)]
 struct Compared {
@@ -14,16 +17,24 @@ struct Compared {
 }
 
 /// Derives rules for all code of a file as if it had no unwind information, which it has.
-fn compare(path: &Path) -> Compared {
+fn compare(path: &Path, symbols: bool) -> Compared {
     let source = File::open(path).unwrap();
-    let executable = Executable::read(&source).unwrap();
+    let mut executable = Executable::read(&source).unwrap();
     let table = Table::build(&executable, &source).unwrap();
+    if !symbols {
+        executable.sections.retain(|s| !s.part.what.contains("sym"));
+        executable.symbols = false;
+    }
     let mut compared = Compared::default();
     for (start, _, rule) in instructions::rules(&executable, &source, &Spans::default()) {
         let segment = executable.segment_at(start).unwrap();
         let said = table.lookup(start - segment.address + segment.file_offset);
         match (rule, said) {
             (_, Rule::Gap | Rule::Unsupported | Rule::SignalFrame) => {}
+            (_, Rule::End)
+                if rule != Rule::End
+                    && start > executable.entry
+                    && start < executable.entry + 64 => {}
             (Rule::Unsupported, _) => compared.not_understood += 1,
             _ if is_same(rule, said) => compared.equal += 1,
             _ => compared.different.push((start, rule, said)),
@@ -53,11 +64,9 @@ fn is_same(rule: Rule, said: Rule) -> bool {
     same_cfa && (fp == said_fp || [fp, said_fp].contains(&Saved::Same))
 }
 
-#[test]
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
-fn says_of_compiled_code_what_the_compiler_says() {
-    let path = std::env::var("ELF").map_or_else(|_| std::env::current_exe().unwrap(), Into::into);
-    let compared = compare(&path);
+fn check_compiled(path: &Path, symbols: bool) {
+    let compared = compare(path, symbols);
     println!(
         "{} equal, {} not understood, {} different",
         compared.equal,
@@ -68,5 +77,119 @@ fn says_of_compiled_code_what_the_compiler_says() {
         println!("{at:x}: {rule:?}, not {said:?}");
     }
     assert!(compared.equal > 1000);
+    assert!(compared.not_understood * 20 < compared.equal);
     assert!(compared.different.len() * 1000 < compared.equal);
+}
+
+fn compiled() -> PathBuf {
+    std::env::var("ELF").map_or_else(|_| std::env::current_exe().unwrap(), Into::into)
+}
+
+#[test]
+fn says_of_compiled_code_what_the_compiler_says() {
+    check_compiled(&compiled(), true);
+}
+
+#[test]
+fn says_of_compiled_code_without_symbols_what_the_compiler_says() {
+    check_compiled(&compiled(), false);
+}
+
+/// push rbp; sub rsp, 32; call to itself; add rsp, 32; pop rbp; ret
+const FUNCTION: [u8; 16] = [
+    0x55, 0x48, 0x83, 0xec, 0x20, 0xe8, 0xf6, 0xff, 0xff, 0xff, 0x48, 0x83, 0xc4, 0x20, 0x5d, 0xc3,
+];
+
+/// Code that no compiler makes, and in it `parts` at their offsets.
+fn image(size: usize, parts: &[(usize, &[u8])]) -> Image {
+    let mut image = Image::new(size);
+    image.code.fill(0x06);
+    for (at, part) in parts {
+        image.code[*at..at + part.len()].copy_from_slice(part);
+    }
+    image
+}
+
+#[test]
+fn finds_functions_by_the_pointers_to_them_in_relocations() {
+    let words = [ADDRESS + 0x900, 8, ADDRESS + 0x40];
+    let relocation: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let saved = Saved::At(-16);
+    let expected = [
+        (0x40, sp(8)),
+        (0x41, Rule::x86_64(Cfa::Sp(16), saved)),
+        (0x45, Rule::x86_64(Cfa::Sp(48), saved)),
+        (0x4e, Rule::x86_64(Cfa::Sp(16), saved)),
+        (0x4f, sp(8)),
+        (0x50, Rule::Gap),
+    ];
+    let image = image(0x1000, &[(0x40, &FUNCTION), (0x800, &relocation)]);
+    check(&image.section(".text", ADDRESS, vec![0; 0x800]), &expected);
+}
+
+/// A program whose first code calls a function, at `FUNCTION_AT`.
+fn program(size: usize, function: &[u8]) -> Image {
+    // call; hlt
+    let entry = [0xe8, 0x5b, 0, 0, 0, 0xf4];
+    let mut image = image(size, &[(0x20, &entry), (FUNCTION_AT, function)]);
+    image.entry = ADDRESS + 0x20;
+    image
+}
+
+const FUNCTION_AT: usize = 0x80;
+
+#[test]
+fn gives_up_a_function_whose_jumps_have_too_many_cases() {
+    const CASES: u32 = 4096;
+    for (jumps, expected) in [(10, sp(8)), (1000, Rule::Gap)] {
+        let table = FUNCTION_AT + 16 * jumps;
+        // cmp edi, last; ja to the next choice; jmp *table(,rdi,8)
+        let mut code = Vec::new();
+        for _ in 0..jumps {
+            code.extend([0x81, 0xff]);
+            code.extend((CASES - 1).to_le_bytes());
+            code.extend([0x77, 7, 0xff, 0x24, 0xfd]);
+            code.extend((ADDRESS as u32 + table as u32).to_le_bytes());
+        }
+        code.push(0xc3);
+        let targets = (ADDRESS + FUNCTION_AT as u64).to_le_bytes();
+        let targets = targets.repeat(CASES as usize);
+        let mut image = program(table + targets.len(), &code);
+        image.code[table..].copy_from_slice(&targets);
+        check(&image, &[(0x80, expected), (0x86, expected)]);
+    }
+}
+
+/// Each of so many jumps makes doubtful whatever follows.
+#[test]
+fn looks_once_at_code_that_many_jumps_may_lead_to() {
+    const JUMPS: usize = 20_000;
+    // push rax; then: jump over the next, jmp *rax; in the end pop rax; ret
+    let mut code = vec![0x50];
+    code.extend([0x74, 0x02, 0xff, 0xe0].repeat(JUMPS));
+    code.extend([0x58, 0xc3]);
+    let end = (FUNCTION_AT + code.len()) as u64;
+    let expected = [
+        (0x80, sp(8)),
+        (0x81, sp(16)),
+        (end - 1, sp(8)),
+        (end, Rule::Unsupported),
+        (1 << 20, Rule::Unsupported),
+    ];
+    check(&program(16 << 20, &code), &expected);
+}
+
+proptest! {
+    #[test]
+    fn any_code_is_survived(
+        code in proptest::collection::vec(any::<u8>(), 0..2000),
+        pointers in proptest::collection::vec(0u64..4096, 0..20),
+    ) {
+        let words = pointers.iter().flat_map(|&pointer| [8, ADDRESS + pointer]);
+        let data: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        let mut image = image(4096, &[(16, &code), (3000, &data)]);
+        image.entry = ADDRESS + 16;
+        let table = build(&image).expect("the file is sound");
+        prop_assert!(table.rows.len() <= 3 * 4096);
+    }
 }

@@ -363,8 +363,10 @@ fn refuses_what_it_does_not_know() {
         bytes
     };
     for (bytes, expected) in [
-        (Vec::new(), "unsupported"),
-        (b"#!/bin/sh\n".to_vec(), "unsupported"),
+        (Vec::new(), "not_elf"),
+        (b"\x7fEL".to_vec(), "not_elf"),
+        (b"#!/bin/sh\n".to_vec(), "not_elf"),
+        (b"\x7fELF".to_vec(), "unsupported"),
         // 32 bit; big-endian; a relocatable file; another machine
         (with(4, 1), "unsupported"),
         (with(5, 2), "unsupported"),

@@ -55,6 +55,36 @@ impl Said {
     }
 }
 
+/// The first release whose output this was read from; others print frames in other ways.
+const OLDEST: (u32, u32) = (2, 40);
+
+/// Why readelf cannot be asked.
+pub fn missing() -> Option<String> {
+    let wanted = format!("GNU readelf from {}.{}", OLDEST.0, OLDEST.1);
+    let Ok(run) = Command::new("readelf").arg("--version").output() else {
+        return Some(format!("no {wanted}"));
+    };
+    let output = String::from_utf8_lossy(&run.stdout);
+    match version(&output) {
+        Some(version) if version >= OLDEST => None,
+        _ => Some(format!(
+            "no {wanted}, it is {}",
+            output.lines().next().unwrap_or("of no version")
+        )),
+    }
+}
+
+/// `GNU readelf (GNU Binutils for Debian) 2.40` is 2.40, `GNU readelf version 2.43.50-1.el9` 2.43. LLVM's is another program.
+pub fn version(output: &str) -> Option<(u32, u32)> {
+    let first = output.lines().next()?;
+    let last = first
+        .strip_prefix("GNU readelf")?
+        .split_whitespace()
+        .next_back()?;
+    let mut numbers = last.split(['.', '-']).map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
 /// `None` where readelf finds nothing to say.
 pub fn read(path: &Path, fp: &str, sp: &str) -> Said {
     let mut child = Command::new("readelf")

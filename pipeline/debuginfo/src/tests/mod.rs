@@ -1,5 +1,6 @@
 //! Hand-made files of every kind of damage, and real ones that have to keep their names.
 
+mod compressed;
 mod hostile;
 mod image;
 mod memory;

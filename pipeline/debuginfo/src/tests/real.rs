@@ -22,10 +22,11 @@ fn addresses(program: &Path) -> Vec<u64> {
     (start..start + size).step_by(step).collect()
 }
 
-/// Distributions have its version in its name.
+/// Any release does: what it says of a program is compared with what it says itself of what is taken out. Distributions have
+/// its release in its name.
 const SYMBOLIZERS: [&str; 3] = [
-    "llvm-symbolizer",
     "llvm-symbolizer-22",
+    "llvm-symbolizer",
     "llvm-symbolizer-14",
 ];
 

@@ -11,10 +11,11 @@ mod schema;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::fmt;
 
 use profcol_component::{
-    AnyConfig, Entry, Exporter, Extension, Kind, Processor, Receiver, Registry,
+    AnyConfig, Capabilities, Entry, Exporter, Extension, Kind, Processor, Receiver, Registry,
 };
 use profcol_config::{
     ComponentId, Config, Duration, IdError, Map, Node, PipelineId, Problem, Problems, did_you_mean,
@@ -123,14 +124,46 @@ impl Document {
     fn collect(root: &Node, registry: &Registry, problems: &mut Problems) -> Self {
         check_sections(root, problems);
         let document = Self {
-            receivers: section(root, Kind::Receiver, registry.receivers, problems),
-            processors: section(root, Kind::Processor, registry.processors, problems),
-            exporters: section(root, Kind::Exporter, registry.exporters, problems),
-            extensions: section(root, Kind::Extension, registry.extensions, problems),
+            receivers: section(root, Kind::Receiver, registry.receivers, registry, problems),
+            processors: section(
+                root,
+                Kind::Processor,
+                registry.processors,
+                registry,
+                problems,
+            ),
+            exporters: section(root, Kind::Exporter, registry.exporters, registry, problems),
+            extensions: section(
+                root,
+                Kind::Extension,
+                registry.extensions,
+                registry,
+                problems,
+            ),
             service: problems.nested("service", |problems| service(root.get("service"), problems)),
         };
         check_connectors(root.get("connectors"), problems);
         document
+    }
+
+    /// What of root's power the components use that the service names, and the process itself.
+    pub fn capabilities(&self) -> Capabilities {
+        let Service {
+            extensions,
+            pipelines,
+            telemetry,
+            ..
+        } = &self.service;
+        let in_pipelines = |of: fn(&Pipeline) -> &[ComponentId]| {
+            let ids = pipelines.iter().flat_map(of);
+            ids.collect::<HashSet<_>>()
+        };
+        Capabilities::DAC_READ_SEARCH
+            | telemetry.capabilities()
+            | used(&self.extensions, &extensions.iter().collect())
+            | used(&self.receivers, &in_pipelines(|it| &it.receivers))
+            | used(&self.processors, &in_pipelines(|it| &it.processors))
+            | used(&self.exporters, &in_pipelines(|it| &it.exporters))
     }
 
     /// What works and should be written differently, for the log.
@@ -142,6 +175,14 @@ impl Document {
         deprecated(Kind::Extension, &self.extensions, &mut found);
         found
     }
+}
+
+/// What those with these ids use.
+fn used<C: ?Sized>(declared: &[Declared<C>], ids: &HashSet<&ComponentId>) -> Capabilities {
+    let used = declared.iter().filter(|it| ids.contains(&it.id));
+    used.fold(Capabilities::NONE, |all, Declared { entry, config, .. }| {
+        all | (entry.capabilities)(&**config)
+    })
 }
 
 fn deprecated<C: ?Sized>(kind: Kind, declared: &[Declared<C>], found: &mut Vec<String>) {
@@ -195,7 +236,8 @@ fn check_connectors(connectors: Option<&Node>, problems: &mut Problems) {
 fn section<C: ?Sized>(
     root: &Node,
     kind: Kind,
-    registry: &'static [Entry<C>],
+    entries: &'static [Entry<C>],
+    registry: &Registry,
     problems: &mut Problems,
 ) -> Vec<Declared<C>> {
     let name = format!("{kind}s");
@@ -203,14 +245,15 @@ fn section<C: ?Sized>(
         return Vec::new();
     };
     problems.nested(&name, |problems| {
-        let Some(entries) = node.as_map() else {
+        let Some(written) = node.as_map() else {
             let message = format!("expected a map of {kind}s, got a {}", node.value.kind());
             problems.push(Problem::new(message).at(node.at));
             return Vec::new();
         };
         let mut declared: Vec<Declared<C>> = Vec::new();
-        for (key, written) in entries {
-            let Some(component) = declare(key, written, registry, problems) else {
+        for (key, written) in written {
+            let instead_of = |name: &str| registry.instead_of(kind, name);
+            let Some(component) = declare(key, written, entries, instead_of, problems) else {
                 continue;
             };
             if declared.iter().any(|other| other.id == component.id) {
@@ -227,7 +270,8 @@ fn section<C: ?Sized>(
 fn declare<C: ?Sized>(
     key: &str,
     written: &profcol_config::Entry,
-    registry: &'static [Entry<C>],
+    entries: &'static [Entry<C>],
+    instead_of: impl Fn(&str) -> Option<String>,
     problems: &mut Problems,
 ) -> Option<Declared<C>> {
     let id: ComponentId = match key.parse() {
@@ -237,12 +281,13 @@ fn declare<C: ?Sized>(
             return None;
         }
     };
-    let Some(entry) = registry.iter().find(|entry| entry.answers_to(id.kind())) else {
-        let (kind, names) = (id.kind(), registry.iter().map(|entry| entry.name));
+    let Some(entry) = entries.iter().find(|entry| entry.answers_to(id.kind())) else {
+        let (kind, names) = (id.kind(), entries.iter().map(|entry| entry.name));
         let valid = names.clone().collect::<Vec<_>>().join(" ");
         let message = format!("unknown type: {kind:?} for id: {key:?} (valid values: [{valid}])");
         let mut problem = Problem::new(message).at(written.key_at);
-        problem.help = did_you_mean(kind, names).map(|near| format!("did you mean {near:?}?"));
+        let near = || did_you_mean(kind, names).map(|near| format!("did you mean {near:?}?"));
+        problem.help = instead_of(kind).or_else(near);
         problems.push(problem);
         return None;
     };

@@ -51,6 +51,7 @@ const REGISTRY: Registry = Registry {
     processors: &[entry::<Middle>()],
     exporters: &[entry::<Sink>()],
     extensions: &[entry::<Aside>()],
+    elsewhere: &[],
 };
 
 #[async_trait::async_trait]

@@ -11,6 +11,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use profcol_admission::Admission;
 use profcol_component::{
     BuildContext, BuildError, ComponentStatus, Consumer, Entry, Executables, Extension, Handles,
     Kind, Meter, Receiver, Status, StatusBoard, Unwanted,
@@ -18,6 +19,7 @@ use profcol_component::{
 use profcol_config::{ComponentId, PipelineId};
 
 use self::fan_out::FanOut;
+pub use self::pipeline::ProcessorBalance;
 pub(crate) use self::pipeline::Stage;
 use crate::document::{Declared, Document, Pipeline};
 use crate::sender::Sender;
@@ -35,6 +37,8 @@ pub struct Graph {
 pub(crate) struct Feed {
     pub(crate) receiver: Named<Box<dyn Receiver>>,
     pub(crate) next: Arc<dyn Consumer>,
+    /// Whether its batches go to more than one exporter.
+    pub(crate) fans_out: bool,
 }
 
 /// The processors of all pipelines, and where each pipeline begins.
@@ -66,6 +70,7 @@ struct Builder<'a> {
     board: &'a StatusBoard,
     unwanted: Unwanted,
     executables: Executables,
+    admission: Admission,
     extensions: Arc<HashMap<ComponentId, Handles>>,
 }
 
@@ -83,6 +88,7 @@ impl Graph {
             board,
             unwanted: Unwanted::default(),
             executables: Executables::default(),
+            admission: Admission::of_available_memory(),
             extensions: Arc::default(),
         };
         let extensions = builder.extensions()?;
@@ -140,7 +146,8 @@ impl Builder<'_> {
         let mut by_position: Vec<Vec<Named<Arc<Stage>>>> = Vec::new();
         let mut entrances = HashMap::new();
         for pipeline in &self.document.service.pipelines {
-            let mut next = FanOut::to(destinations(pipeline, exporters));
+            let name = format!("pipeline {}", pipeline.id);
+            let mut next = FanOut::to(destinations(pipeline, exporters), &name, self.meter);
             for (position, id) in pipeline.processors.iter().enumerate().rev() {
                 let Some(declared) = find(&self.document.processors, id) else {
                     continue;
@@ -166,12 +173,10 @@ impl Builder<'_> {
     fn receivers(&self, pipelines: &Pipelines) -> Result<Vec<Feed>, BuildFailure> {
         let mut receivers = Vec::new();
         for declared in &self.document.receivers {
-            let (fed, entrances): (Vec<_>, Vec<_>) = self
-                .document
-                .service
-                .pipelines
-                .iter()
-                .filter(|pipeline| pipeline.receivers.contains(&declared.id))
+            let fed = (self.document.service.pipelines.iter())
+                .filter(|pipeline| pipeline.receivers.contains(&declared.id));
+            let exporters: usize = fed.clone().map(|pipeline| pipeline.exporters.len()).sum();
+            let (fed, entrances): (Vec<_>, Vec<_>) = fed
                 .filter_map(|pipeline| {
                     let entrance = pipelines.entrances.get(&pipeline.id)?;
                     Some((&pipeline.id, Arc::clone(entrance)))
@@ -181,8 +186,12 @@ impl Builder<'_> {
                 continue;
             }
             let receiver = self.build(Kind::Receiver, declared, &fed)?;
-            let next = FanOut::to(entrances);
-            receivers.push(Feed { receiver, next });
+            let next = FanOut::to(entrances, &receiver.label, self.meter);
+            receivers.push(Feed {
+                receiver,
+                next,
+                fans_out: exporters > 1,
+            });
         }
         Ok(receivers)
     }
@@ -212,6 +221,7 @@ impl Builder<'_> {
             board: self.board.clone(),
             unwanted: self.unwanted.within(pipelines.iter().copied().cloned()),
             executables: self.executables.clone(),
+            admission: self.admission.clone(),
             extensions: Arc::clone(&self.extensions),
         };
         let entry: &Entry<C> = declared.entry;

@@ -14,7 +14,18 @@ pub(crate) struct Stage {
     processor: Arc<dyn Processor>,
     incoming: IntCounter,
     duration: Histogram,
-    next: Arc<dyn Consumer>,
+    next: Arc<Outgoing>,
+    /// Samples of batches that were accepted, as their source counts them.
+    accepted: AtomicU64,
+}
+
+/// What a processor kept from going on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessorBalance {
+    pub processor: String,
+    /// On purpose.
+    pub removed: u64,
+    pub lost: u64,
 }
 
 /// The way on from a processor for one batch; adds up the time that is not the processor's own.
@@ -26,6 +37,8 @@ struct Onward<'a> {
 /// Counts what a processor passes on.
 struct Outgoing {
     items: IntCounter,
+    /// Samples of batches that were taken, as their source counts them.
+    taken: AtomicU64,
     next: Arc<dyn Consumer>,
 }
 
@@ -53,12 +66,17 @@ impl Stage {
             DURATIONS,
             labels,
         );
-        let next = Arc::new(Outgoing { items, next });
+        let next = Arc::new(Outgoing {
+            items,
+            taken: AtomicU64::new(0),
+            next,
+        });
         Arc::new(Self {
             processor,
             incoming,
             duration,
             next,
+            accepted: AtomicU64::new(0),
         })
     }
 
@@ -67,7 +85,19 @@ impl Stage {
     }
 
     pub(crate) fn next(&self) -> Arc<dyn Consumer> {
-        Arc::clone(&self.next)
+        Arc::clone(&self.next) as Arc<dyn Consumer>
+    }
+
+    /// What came in and did not go out, once the processor has stopped.
+    pub(crate) fn balance(&self, label: &str) -> ProcessorBalance {
+        let accepted = self.accepted.load(Ordering::Relaxed);
+        let kept = accepted.saturating_sub(self.next.taken.load(Ordering::Relaxed));
+        let lost = self.processor.lost_samples().min(kept);
+        ProcessorBalance {
+            processor: label.to_owned(),
+            removed: kept - lost,
+            lost,
+        }
     }
 }
 
@@ -80,7 +110,11 @@ impl Consumer for Stage {
             nanos: AtomicU64::new(0),
         };
         let began = Instant::now();
+        let samples = batch.source_samples();
         let answer = self.processor.process(batch, &onward).await;
+        if answer.is_ok() {
+            self.accepted.fetch_add(samples, Ordering::Relaxed);
+        }
         let elsewhere = Duration::from_nanos(onward.nanos.into_inner());
         let own = began.elapsed().saturating_sub(elsewhere);
         self.duration.observe(own.as_secs_f64());
@@ -103,6 +137,11 @@ impl Consumer for Onward<'_> {
 impl Consumer for Outgoing {
     async fn consume(&self, batch: Batch) -> Answer {
         self.items.inc_by(batch.profiles.sample_count() as u64);
-        self.next.consume(batch).await
+        let samples = batch.source_samples();
+        let answer = self.next.consume(batch).await;
+        if answer.is_ok() {
+            self.taken.fetch_add(samples, Ordering::Relaxed);
+        }
+        answer
     }
 }

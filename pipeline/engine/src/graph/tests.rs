@@ -12,7 +12,7 @@ fn consumers<const N: usize>(sinks: [Sink; N]) -> ([Arc<Sink>; N], Arc<dyn Consu
         .iter()
         .map(|sink| Arc::clone(sink) as Arc<dyn Consumer>)
         .collect();
-    (sinks, FanOut::to(consumers))
+    (sinks, FanOut::to(consumers, "test", &Meter::default()))
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,33 +1,38 @@
 //! Everything between a pipeline and an exporter: queue, batching, retry, timeout, counting.
 //!
 //! ```text
-//!            full? refuse or wait
+//!            full? refuse, wait, or drop (live sources)
 //! consume ──► queue ──► dispatcher ──► (accumulator: merge, split) ──► up to num_consumers exports
 //!                                                                       each: timeout, retry, split
 //! ```
 //!
 //! Each exporter has its own, so that a slow or dead one costs no other anything. With the queue
-//! switched off the caller waits for the export and gets its answer.
+//! switched off the caller waits for the export and gets its answer, unless its source cannot wait:
+//! batches of live sources always go through a queue.
 
+mod account;
+mod overflow;
 mod queue;
 mod retry;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, Consumer, Delivery, Exporter, Histogram, IntCounter, Meter, Outcome, Refusal,
-    Stop,
+    Answer, Batch, Consumer, Delivered, Delivery, Exporter, Meter, Outcome, QueueSettings, Refusal,
+    RetrySettings, Source, Stop,
 };
 use profcol_profile::Bound;
+use tokio::time::Instant;
 
+use self::account::{Account, Size};
+pub use self::account::{DropReason, ExporterBalance};
+use self::overflow::OverflowLog;
 use self::queue::Queue;
 use self::retry::Backoff;
-use crate::telemetry::DURATIONS;
 
 /// How often a batch may be split because the other side finds it too large.
 ///
@@ -35,24 +40,24 @@ use crate::telemetry::DURATIONS;
 /// honest one.
 const MAX_SPLITS: u32 = 16;
 
+/// The longest wait between two tries during a stop, unless the destination asks for a longer one.
+const MAX_SHUTDOWN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is left of the time for a stop when the last try begins.
+const LAST_TRY: Duration = Duration::from_millis(500);
+
 /// Delivers batches to one exporter.
 pub(crate) struct Sender {
     exporter: Arc<dyn Exporter>,
     name: String,
     delivery: Delivery,
-    queue: Option<Queue>,
-    counters: Counters,
+    queue: Queue,
+    account: Account,
+    overflow: OverflowLog,
     /// Ends waits between retries.
-    hurry: Stop,
-    /// Samples that could have been delivered later, had there been no stop.
-    given_up: AtomicU64,
-}
-
-struct Counters {
-    sent: IntCounter,
-    send_failed: IntCounter,
-    enqueue_failed: IntCounter,
-    duration: Histogram,
+    closing: Stop,
+    /// Until when tries go on after that.
+    deadline: OnceLock<Instant>,
 }
 
 // === impl Sender ===
@@ -60,18 +65,19 @@ struct Counters {
 impl Sender {
     pub(crate) fn new(exporter: Arc<dyn Exporter>, name: &str, meter: &Meter) -> Arc<Self> {
         let delivery = exporter.delivery();
-        let queue = delivery
-            .queue
-            .clone()
-            .map(|settings| Queue::new(settings, name, meter));
+        let queue = match delivery.queue.clone() {
+            Some(settings) => Queue::new(settings, name, meter),
+            None => Queue::new(QueueSettings::for_live_sources(), name, &Meter::default()),
+        };
         Arc::new(Self {
             exporter,
             name: name.to_owned(),
             delivery,
             queue,
-            counters: Counters::new(name, meter),
-            hurry: Stop::new(),
-            given_up: AtomicU64::new(0),
+            account: Account::new(name, meter),
+            overflow: OverflowLog::new(name),
+            closing: Stop::new(),
+            deadline: OnceLock::new(),
         })
     }
 
@@ -79,32 +85,33 @@ impl Sender {
         Arc::clone(&self.exporter)
     }
 
-    /// Works off the queue until it is closed and empty; returns at once where there is none.
+    /// Works off the queue until it is closed and empty.
     pub(crate) async fn run(self: Arc<Self>) {
-        if let Some(queue) = &self.queue {
-            queue.dispatch(Arc::clone(&self)).await;
-        }
+        self.queue.dispatch(Arc::clone(&self)).await;
     }
 
-    /// Takes nothing new; what waits for a retry is tried once more and no more.
-    pub(crate) fn close(&self) {
-        self.hurry.cancel();
-        if let Some(queue) = &self.queue {
-            queue.close();
-        }
+    /// Takes nothing new. What is queued is tried at once, and again until `deadline`.
+    pub(crate) fn close(&self, deadline: Instant) {
+        // A second call changes nothing: the first deadline holds.
+        let _ = self.deadline.set(deadline);
+        self.closing.cancel();
+        self.queue.close();
     }
 
-    /// After [`run`](Self::run) has ended or was cut off: counts and tells what was accepted and is
-    /// neither delivered nor refused for ever.
-    pub(crate) fn count_lost(&self) -> u64 {
-        let lost = self.queue.as_ref().map_or(0, Queue::lost_samples);
-        if lost > 0 {
-            self.count_loss(
-                lost,
-                &Refusal::retry("not delivered before the deadline of the stop"),
+    /// After [`run`](Self::run) has ended or was cut off: counts what was accepted and is neither
+    /// delivered nor dropped, and says what became of everything.
+    pub(crate) fn balance(&self) -> ExporterBalance {
+        let undelivered = self.account.write_off();
+        if undelivered > 0 {
+            tracing::error!(
+                otelcol.component.id = %self.name,
+                otelcol.component.kind = "exporter",
+                error = "not delivered before the deadline of the shutdown",
+                dropped_samples = undelivered,
+                "Exporting failed. Dropping data."
             );
         }
-        self.given_up.load(Ordering::Relaxed)
+        self.account.balance(&self.name)
     }
 
     /// Delivers one batch and tells whoever waits for it what became of it.
@@ -120,19 +127,16 @@ impl Sender {
     }
 
     async fn attempt(&self, batch: Batch, splits: u32) -> Answer {
-        let answer = self.try_until_final(&batch).await;
-        match answer {
-            Err(Refusal::TooLarge { limit_bytes, .. }) if splits < MAX_SPLITS => {
+        match self.retry_until_settled(&batch).await {
+            Err((Refusal::TooLarge { limit_bytes, .. }, _)) if splits < MAX_SPLITS => {
                 self.deliver_in_pieces(batch, limit_bytes, splits + 1).await
             }
-            Ok(()) => {
-                self.counters
-                    .sent
-                    .inc_by(batch.profiles.sample_count() as u64);
+            Ok(delivered) => {
+                self.count_delivered(&batch, &delivered);
                 Ok(())
             }
-            Err(refusal) => {
-                self.count_loss(batch.profiles.sample_count() as u64, &refusal);
+            Err((refusal, reason)) => {
+                self.count_failed(&batch, &refusal, reason);
                 Err(refusal)
             }
         }
@@ -148,12 +152,12 @@ impl Sender {
         };
         let split = batch.profiles.split(Bound::Bytes(limit_bytes));
         let mut answer = Ok(());
-        if let Some(oversize) = &split.oversize {
-            let samples = oversize.sample_count();
+        if let Some(oversize) = split.oversize {
             let reason =
                 format!("samples that alone exceed the limit of {limit_bytes} bytes of a message");
             let refusal = Refusal::permanent(reason);
-            self.count_loss(samples as u64, &refusal);
+            let oversize = batch.clone().with_profiles(oversize);
+            self.count_failed(&oversize, &refusal, DropReason::TooLarge);
             answer = Err(refusal);
         }
         for profiles in split.pieces {
@@ -164,52 +168,86 @@ impl Sender {
         answer
     }
 
-    async fn try_until_final(&self, batch: &Batch) -> Answer {
-        let mut backoff = Backoff::new(&self.delivery.retry);
+    /// Tries until the batch is delivered, refused for ever, or there is no time left for it.
+    async fn retry_until_settled(&self, batch: &Batch) -> Result<Delivered, (Refusal, DropReason)> {
+        let live_inline = RetrySettings::default();
+        let is_live_inline = self.delivery.queue.is_none() && batch.source == Source::Live;
+        let settings = match is_live_inline {
+            // Nobody offers it again, as the sources do for which the exporter leaves retries out.
+            true => &live_inline,
+            false => &self.delivery.retry,
+        };
+        let mut backoff = Backoff::new(settings);
+        let mut has_retried = false;
         loop {
             let refusal = match self.try_once(batch).await {
-                Ok(()) => return Ok(()),
+                Ok(delivered) => return Ok(delivered),
                 Err(refusal) => refusal,
             };
             let Refusal::Retry { reason, after } = &refusal else {
-                return Err(refusal);
+                let reason = match &refusal {
+                    Refusal::TooLarge { .. } => DropReason::TooLarge,
+                    _ => DropReason::Rejected,
+                };
+                return Err((refusal, reason));
             };
             let Some(wait) = backoff.next(*after) else {
-                return Err(Refusal::retry(format!("no more retries left: {reason}")));
+                let given_up = match has_retried {
+                    true => Refusal::retry(format!("no more retries left: {reason}")),
+                    false => refusal,
+                };
+                return Err((given_up, DropReason::RetriesExhausted));
             };
-            if self.hurry.is_cancelled() {
-                return Err(Refusal::retry(format!(
-                    "interrupted due to shutdown: {reason}"
-                )));
-            }
+            let Some(wait) = self.within_deadline(wait, *after) else {
+                let interrupted = format!("interrupted due to shutdown: {reason}");
+                return Err((Refusal::retry(interrupted), DropReason::Shutdown));
+            };
             tracing::info!(
                 otelcol.component.id = %self.name,
                 otelcol.component.kind = "exporter",
                 error = %reason,
-                interval = ?wait,
+                interval = %profcol_config::Duration::from(wait),
                 "Exporting failed. Will retry the request after interval."
             );
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.hurry.cancelled() => {}
+            has_retried = true;
+            match self.deadline.get() {
+                Some(_) => tokio::time::sleep(wait).await,
+                None => tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = self.closing.cancelled() => {}
+                },
             }
         }
     }
 
-    async fn try_once(&self, batch: &Batch) -> Answer {
-        let _timer = self.counters.duration.start_timer();
+    /// The wait before the next try. During a stop it is short, and none where there is no time left.
+    fn within_deadline(&self, wait: Duration, asked: Option<Duration>) -> Option<Duration> {
+        let Some(deadline) = self.deadline.get() else {
+            return Some(wait);
+        };
+        let left = deadline
+            .saturating_duration_since(Instant::now())
+            .checked_sub(LAST_TRY)?;
+        let wait = wait
+            .min(MAX_SHUTDOWN_INTERVAL)
+            .max(asked.unwrap_or_default());
+        Some(wait.min(left)).filter(|wait| !wait.is_zero())
+    }
+
+    async fn try_once(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let _timer = self.account.duration.start_timer();
         let export = self.exporter.export(batch);
-        let result = match self.delivery.timeout {
+        let delivered = match self.delivery.timeout {
             None | Some(Duration::ZERO) => export.await,
             Some(timeout) => tokio::time::timeout(timeout, export)
                 .await
                 .unwrap_or_else(|_| {
+                    let timeout = profcol_config::Duration::from(timeout);
                     Err(Refusal::retry(format!(
-                        "no answer within the timeout of {timeout:?}"
+                        "no answer within the timeout of {timeout}"
                     )))
                 }),
-        };
-        let delivered = result?;
+        }?;
         if delivered.rejected_profiles > 0 || !delivered.message.is_empty() {
             tracing::warn!(
                 otelcol.component.id = %self.name,
@@ -219,26 +257,83 @@ impl Sender {
                 "Partial success response"
             );
         }
-        Ok(())
+        Ok(delivered)
     }
 
-    fn count_loss(&self, samples: u64, refusal: &Refusal) {
-        self.counters.send_failed.inc_by(samples);
-        if self.hurry.is_cancelled() && refusal.is_retryable() {
-            self.given_up.fetch_add(samples, Ordering::Relaxed);
+    fn count_delivered(&self, batch: &Batch, delivered: &Delivered) {
+        let size = Size::of(batch);
+        let rejected = size.share(delivered.rejected_profiles, batch.profiles.profile_count());
+        self.account
+            .delivered(size - rejected, self.is_queued(batch));
+        if rejected.samples > 0 {
+            self.account.failed(rejected, self.is_queued(batch));
+            self.account.dropped(rejected, DropReason::PartialSuccess);
         }
-        let verb = if self.queue.is_some() {
-            "Dropping"
-        } else {
+    }
+
+    fn count_failed(&self, batch: &Batch, refusal: &Refusal, reason: DropReason) {
+        let size = Size::of(batch);
+        self.account.failed(size, self.is_queued(batch));
+        if batch.source == Source::Recorded {
+            tracing::error!(
+                otelcol.component.id = %self.name,
+                otelcol.component.kind = "exporter",
+                error = %refusal,
+                samples = size.source_samples,
+                "Exporting failed. The recording keeps the data."
+            );
+            return;
+        }
+        // A caller that gets the answer still has the batch.
+        let verb = if self.answers_with_outcome(batch) {
             "Rejecting"
+        } else {
+            self.account.dropped(size, reason);
+            "Dropping"
         };
         tracing::error!(
             otelcol.component.id = %self.name,
             otelcol.component.kind = "exporter",
             error = %refusal,
-            dropped_samples = samples,
+            dropped_samples = size.source_samples,
             "Exporting failed. {verb} data."
         );
+    }
+
+    fn is_queued(&self, batch: &Batch) -> bool {
+        self.delivery.queue.is_some() || batch.source == Source::Live
+    }
+
+    fn answers_with_outcome(&self, batch: &Batch) -> bool {
+        batch.source != Source::Live
+            && (self.delivery.queue.is_none() || self.queue.waits_for_result())
+    }
+
+    /// What the queue does not take is lost for this exporter, and its source notices nothing.
+    fn enqueue_live(&self, batch: Batch) {
+        let size = Size::of(&batch);
+        let refusal = match self.queue.place_now(&batch) {
+            Ok(place) => {
+                self.accepted(size);
+                self.queue.enqueue(batch, place);
+                return;
+            }
+            Err(refusal) => refusal,
+        };
+        let reason = match &refusal {
+            Refusal::Retry { .. } if self.closing.is_cancelled() => DropReason::Shutdown,
+            Refusal::Retry { .. } => DropReason::QueueFull,
+            Refusal::Permanent { .. } | Refusal::TooLarge { .. } => DropReason::TooLarge,
+        };
+        self.account.not_enqueued(size);
+        self.account.dropped(size, reason);
+        self.overflow.dropped(size.source_samples, &refusal);
+        batch.finalizers.settle(refusal.outcome());
+    }
+
+    fn accepted(&self, size: Size) {
+        self.account.accepted(size);
+        self.overflow.ended();
     }
 }
 
@@ -246,24 +341,24 @@ impl Sender {
 impl Consumer for Sender {
     async fn consume(&self, mut batch: Batch) -> Answer {
         batch.profiles.keep_for(self.delivery.passes);
-        let Some(queue) = &self.queue else {
-            return self.deliver(batch).await;
-        };
-        let samples = batch.profiles.sample_count() as u64;
-        let answer = queue.push(batch).await;
-        if let Err(refusal) = &answer
-            && !queue.waits_for_result()
-        {
-            self.counters.enqueue_failed.inc_by(samples);
-            tracing::warn!(
-                otelcol.component.id = %self.name,
-                otelcol.component.kind = "exporter",
-                error = %refusal,
-                refused_samples = samples,
-                "The queue did not take a batch."
-            );
+        if batch.source == Source::Live {
+            self.enqueue_live(batch);
+            return Ok(());
         }
-        answer
+        if self.delivery.queue.is_none() {
+            return self.deliver(batch).await;
+        }
+        let size = Size::of(&batch);
+        let place = match self.queue.place(&batch).await {
+            Ok(place) => place,
+            Err(refusal) => {
+                self.account.not_enqueued(size);
+                self.overflow.refused(size.source_samples, &refusal);
+                return batch.refuse(refusal);
+            }
+        };
+        self.accepted(size);
+        self.queue.push(batch, place).await
     }
 }
 
@@ -273,36 +368,5 @@ fn worse(a: Answer, b: Answer) -> Answer {
         (Err(a), Err(b)) => Err(a.prevailing(b)),
         (Err(a), Ok(())) => Err(a),
         (Ok(()), b) => b,
-    }
-}
-
-// === impl Counters ===
-
-impl Counters {
-    fn new(exporter: &str, meter: &Meter) -> Self {
-        let labels: &[(&str, &str)] = &[("exporter", exporter)];
-        Self {
-            sent: meter.counter(
-                "otelcol_exporter_sent_profile_samples",
-                "Samples that the destination took.",
-                labels,
-            ),
-            send_failed: meter.counter(
-                "otelcol_exporter_send_failed_profile_samples",
-                "Samples that could not be delivered.",
-                labels,
-            ),
-            enqueue_failed: meter.counter(
-                "otelcol_exporter_enqueue_failed_profile_samples",
-                "Samples that the sending queue did not take.",
-                labels,
-            ),
-            duration: meter.histogram(
-                "otelcol_exporter_send_duration_seconds",
-                "What one try to deliver a batch takes.",
-                DURATIONS,
-                labels,
-            ),
-        }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Queue {
     /// Taken away when the queue is closed.
     entrance: Mutex<Option<mpsc::UnboundedSender<Batch>>>,
     exit: Mutex<Option<mpsc::UnboundedReceiver<Batch>>>,
-    pending: Arc<Pending>,
+    size: Gauge,
     backlog: Backlog,
 }
 
@@ -52,12 +52,10 @@ pub(super) const LAG: Duration = Duration::from_secs(1);
 /// clients are held up by no more than this.
 pub(super) const STALL: Duration = Duration::from_millis(50);
 
-/// What is in the queue, merged or under way.
-struct Pending {
-    samples: AtomicU64,
-    /// What went away without an outcome: cut off by the deadline of a stop.
-    lost: AtomicU64,
-    size: Gauge,
+/// Room that a batch takes in the queue until it is settled.
+pub(crate) struct Place {
+    size: u32,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Queue {
@@ -85,22 +83,12 @@ impl Queue {
                 taken: Notify::new(),
                 last_taken: Mutex::new(Instant::now()),
             },
-            pending: Arc::new(Pending {
-                samples: AtomicU64::new(0),
-                lost: AtomicU64::new(0),
-                size,
-            }),
+            size,
         }
     }
 
     pub(crate) fn waits_for_result(&self) -> bool {
         self.settings.wait_for_result
-    }
-
-    /// Samples that were accepted and have no outcome, now that nothing runs any more.
-    pub(crate) fn lost_samples(&self) -> u64 {
-        let pending = &self.pending;
-        pending.samples.load(Ordering::Relaxed) + pending.lost.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {
@@ -111,41 +99,21 @@ impl Queue {
             .take();
     }
 
-    /// Puts a batch in, or says why not; with `wait_for_result` answers what became of it.
-    pub(crate) async fn push(&self, mut batch: Batch) -> Answer {
-        let size = self.settings.sizer.size(&batch.profiles);
-        let wanted = permits(i64::try_from(size).unwrap_or(i64::MAX));
-        if i64::from(wanted) > self.settings.queue_size {
-            return batch.refuse(Refusal::permanent(format!(
-                "a batch of {size} {} is larger than the whole sending queue",
-                self.settings.sizer.unit()
-            )));
+    /// Room for a batch; waits for it with `block_on_overflow`.
+    pub(crate) async fn place(&self, batch: &Batch) -> Result<Place, Refusal> {
+        if !self.settings.block_on_overflow {
+            return self.place_now(batch);
         }
-        let place = match self.place(wanted).await {
-            Ok(place) => place,
-            Err(refusal) => return batch.refuse(refusal),
-        };
+        let size = self.permits_for(batch)?;
+        let room = Arc::clone(&self.room);
+        let permit = room.acquire_many_owned(size).await;
+        let permit = permit.map_err(|_closed| shutting_down())?;
+        Ok(Place { size, permit })
+    }
 
-        let samples = batch.profiles.sample_count() as u64;
-        let pending = Arc::clone(&self.pending);
-        pending.samples.fetch_add(samples, Ordering::Relaxed);
-        pending.size.add(f64::from(wanted));
-        let (told, outcome) = oneshot::channel();
-        let told = Mutex::new(Some((told, place)));
-        batch.finalizers.add(Finalizer::new(move |outcome| {
-            pending.samples.fetch_sub(samples, Ordering::Relaxed);
-            pending.size.sub(f64::from(wanted));
-            if outcome == Outcome::Lost {
-                pending.lost.fetch_add(samples, Ordering::Relaxed);
-            }
-            if let Some((told, _place)) = told.lock().unwrap_or_else(PoisonError::into_inner).take()
-            {
-                // Nobody listens unless the caller waits for the result.
-                let _ = told.send(outcome);
-            }
-        }));
-
-        self.enqueue(batch)?;
+    /// Puts a batch in its place; with `wait_for_result` answers what became of it.
+    pub(crate) async fn push(&self, batch: Batch, place: Place) -> Answer {
+        let outcome = self.enqueue(batch, place);
         if !self.settings.wait_for_result {
             self.backlog.pace().await;
             return Ok(());
@@ -159,32 +127,55 @@ impl Queue {
         }
     }
 
-    async fn place(&self, wanted: u32) -> Result<OwnedSemaphorePermit, Refusal> {
-        let room = Arc::clone(&self.room);
-        if self.settings.block_on_overflow {
-            return room
-                .acquire_many_owned(wanted)
-                .await
-                .map_err(|_closed| shutting_down());
-        }
-        room.try_acquire_many_owned(wanted)
-            .map_err(|full| match full {
-                TryAcquireError::NoPermits => Refusal::retry("sending queue is full"),
-                TryAcquireError::Closed => shutting_down(),
-            })
+    /// Room for a batch, if there is some now.
+    pub(crate) fn place_now(&self, batch: &Batch) -> Result<Place, Refusal> {
+        let size = self.permits_for(batch)?;
+        let permit = Arc::clone(&self.room).try_acquire_many_owned(size);
+        let permit = permit.map_err(|full| match full {
+            TryAcquireError::NoPermits => Refusal::retry("sending queue is full"),
+            TryAcquireError::Closed => shutting_down(),
+        })?;
+        Ok(Place { size, permit })
     }
 
-    fn enqueue(&self, batch: Batch) -> Answer {
+    fn permits_for(&self, batch: &Batch) -> Result<u32, Refusal> {
+        let size = self.settings.sizer.size(&batch.profiles);
+        let wanted = permits(i64::try_from(size).unwrap_or(i64::MAX));
+        if i64::from(wanted) > self.settings.queue_size {
+            return Err(Refusal::permanent(format!(
+                "a batch of {size} {} is larger than the whole sending queue",
+                self.settings.sizer.unit()
+            )));
+        }
+        Ok(wanted)
+    }
+
+    /// Puts a batch in its place. It gives it back when it is settled, and says then what became of it.
+    pub(crate) fn enqueue(&self, mut batch: Batch, place: Place) -> oneshot::Receiver<Outcome> {
+        let Place { size, permit } = place;
+        let gauge = self.size.clone();
+        gauge.add(f64::from(size));
+        let (report, outcome) = oneshot::channel();
+        let report = Mutex::new(Some((report, permit)));
+        batch.finalizers.add(Finalizer::new(move |outcome| {
+            gauge.sub(f64::from(size));
+            let report = report.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some((report, _permit)) = report {
+                // Nobody listens unless the caller waits for the result.
+                let _ = report.send(outcome);
+            }
+        }));
         let entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         self.backlog.batches.fetch_add(1, Ordering::Relaxed);
-        let refused = match entrance.as_ref() {
+        let unsent = match entrance.as_ref() {
             Some(entrance) => entrance.send(batch).err().map(|unsent| unsent.0),
             None => Some(batch),
         };
-        match refused {
-            None => Ok(()),
-            Some(batch) => batch.refuse(shutting_down()),
+        // The queue was closed in between: the batch is among those that the shutdown leaves.
+        if let Some(batch) = unsent {
+            batch.finalizers.settle(Outcome::Undelivered);
         }
+        outcome
     }
 
     /// Moves batches from the queue to the exporter, `num_consumers` at a time, until the queue is

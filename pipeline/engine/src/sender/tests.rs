@@ -1,4 +1,4 @@
-use profcol_component::testkit::{Sink, batch, watched_batch};
+use profcol_component::testkit::{Outcomes, Sink, batch, watched_batch};
 use profcol_component::{
     DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings, Sizer,
 };
@@ -32,7 +32,7 @@ impl Rig {
     }
 
     async fn finish(mut self) -> (Arc<Sink>, Counted) {
-        self.sender.close();
+        self.sender.close(Instant::now() + SHUTDOWN);
         while self.tasks.join_next().await.is_some() {}
         let count = |name: &str| self.meter.counter(name, "", &[("exporter", "sink")]).get();
         let counted = Counted {
@@ -43,6 +43,9 @@ impl Rig {
         (self.sink, counted)
     }
 }
+
+/// The time that a rig gives its sender to stop.
+const SHUTDOWN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Counted {
@@ -285,30 +288,162 @@ async fn the_sender_learns_the_outcome_where_it_waits_for_it() {
     rig.finish().await;
 }
 
+fn down(times: usize) -> Sink {
+    Sink::refusing((0..times).map(|_| Refusal::retry("down")))
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_stop_ends_the_waits_and_tries_once_more() {
-    let rig = Rig::new(
-        Sink::refusing([Refusal::retry("down"), Refusal::retry("down")])
-            .with_delivery(queued(|queue| queue.num_consumers = 1)),
-    );
+async fn a_stop_ends_the_waits_and_tries_until_the_deadline() {
+    let rig = Rig::new(down(4).with_delivery(queued(|queue| queue.num_consumers = 1)));
     let (first, outcomes) = watched_batch(1);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(2)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (began, sender) = (Instant::now(), Arc::clone(&rig.sender));
     let (sink, counted) = rig.finish().await;
-    assert_eq!(began.elapsed(), Duration::ZERO);
-    assert_eq!(sender.count_lost(), 1, "what the stop cost is told");
-    assert_eq!(sink.accepted(), [2]);
+    // At once, and then every second.
+    assert_eq!(began.elapsed(), 3 * MAX_SHUTDOWN_INTERVAL);
+    assert_eq!(sink.accepted(), [1, 2]);
+    assert_eq!(outcomes.seen(), [Outcome::Delivered]);
+    assert_eq!((counted.sent, counted.send_failed), (3, 0));
+    assert_eq!(sender.balance().dropped, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_stop_leaves_is_counted_once() {
+    let rig = Rig::new(down(1000).with_delivery(queued(|queue| queue.num_consumers = 1)));
+    let (first, outcomes) = watched_batch(1);
+    rig.sender.consume(first).await.unwrap();
+    rig.sender.consume(batch(2)).await.unwrap();
+    let (began, sender) = (Instant::now(), Arc::clone(&rig.sender));
+    let (_, counted) = rig.finish().await;
+    assert!(began.elapsed() <= SHUTDOWN, "{:?}", began.elapsed());
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+    let balance = sender.balance();
     assert_eq!(
-        counted,
-        Counted {
-            sent: 2,
-            send_failed: 1,
-            enqueue_failed: 0
-        }
+        (balance.delivered, balance.dropped),
+        (0, vec![("shutdown", 3)])
     );
+    assert_eq!((counted.sent, counted.send_failed), (0, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_recording_keeps_is_not_counted_as_dropped() {
+    let refusing = Sink::refusing([Refusal::permanent("no"), Refusal::permanent("no")]);
+    let rig = Rig::new(refusing.with_delivery(queued(|queue| queue.num_consumers = 1)));
+    let (recorded, outcomes) = watched_batch(3);
+    let source = Source::Recorded;
+    rig.sender
+        .consume(Batch { source, ..recorded })
+        .await
+        .unwrap();
+    rig.sender.consume(batch(2)).await.unwrap();
+    let sender = Arc::clone(&rig.sender);
+    let (_, counted) = rig.finish().await;
+    assert_eq!(outcomes.seen(), [Outcome::Rejected]);
+    let balance = sender.balance();
+    assert_eq!(
+        (balance.delivered, balance.dropped),
+        (0, vec![("rejected", 2)])
+    );
+    assert_eq!((counted.sent, counted.send_failed), (0, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_asks_for_more_time_than_there_is_gets_one_last_try() {
+    let busy = Refusal::retry_after("busy", Duration::from_secs(60));
+    let busy = [busy.clone(), busy];
+    let rig = Rig::new(Sink::refusing(busy).with_delivery(queued(|_| {})));
+    rig.sender.consume(batch(1)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.finish().await.0.accepted(), [1]);
+}
+
+fn live(samples: usize) -> (Batch, Outcomes) {
+    let (batch, outcomes) = watched_batch(samples);
+    let source = Source::Live;
+    (Batch { source, ..batch }, outcomes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_drops_what_cannot_wait_and_counts_it() {
+    for block_on_overflow in [false, true] {
+        let delivery = queued(|queue| {
+            queue.queue_size = 2;
+            queue.num_consumers = 1;
+            queue.block_on_overflow = block_on_overflow;
+        });
+        let slow = Sink::default().taking(Duration::from_secs(1));
+        let rig = Rig::new(slow.with_delivery(delivery));
+        let began = Instant::now();
+        for _ in 0..2 {
+            rig.sender.consume(live(1).0).await.unwrap();
+        }
+        let (third, outcomes) = live(5);
+        assert_eq!(rig.sender.consume(third).await, Ok(()));
+        assert_eq!(began.elapsed(), Duration::ZERO, "the source had to wait");
+        assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
+        let sender = Arc::clone(&rig.sender);
+        let (sink, counted) = rig.finish().await;
+        assert_eq!(sink.accepted(), [1, 1]);
+        assert_eq!((counted.sent, counted.enqueue_failed), (2, 5));
+        let balance = sender.balance();
+        assert_eq!(
+            (balance.delivered, balance.dropped),
+            (2, vec![("queue_full", 5)])
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_exporter_without_a_queue_holds_up_no_live_source() {
+    let sink = down(2).taking(Duration::from_secs(10));
+    let rig = Rig::new(sink.with_delivery(Delivery::inline()));
+    let began = Instant::now();
+    for samples in 1..=3 {
+        rig.sender.consume(live(samples).0).await.unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO, "the source had to wait");
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(rig.finish().await.0.accepted(), [1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejected_profiles_of_a_batch_are_not_counted_as_sent() {
+    struct Partial;
+    #[async_trait]
+    impl Exporter for Partial {
+        fn delivery(&self) -> Delivery {
+            queued(|_| {})
+        }
+
+        async fn export(&self, _: &Batch) -> Result<Delivered, Refusal> {
+            Ok(Delivered {
+                rejected_profiles: 1,
+                message: "too old".to_owned(),
+            })
+        }
+    }
+    let meter = Meter::default();
+    let sender = Sender::new(Arc::new(Partial), "partial", &meter);
+    sender.consume(batch(4)).await.unwrap();
+    sender.close(Instant::now() + SHUTDOWN);
+    Arc::clone(&sender).run().await;
+    let count = |name: &str| meter.counter(name, "", &[("exporter", "partial")]).get();
+    assert_eq!(count("otelcol_exporter_sent_profile_samples"), 0);
+    assert_eq!(count("otelcol_exporter_send_failed_profile_samples"), 4);
+    assert_eq!(sender.balance().dropped, [("partial_success", 4)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn speaks_of_retries_only_where_there_were_some() {
+    let retry = RetrySettings {
+        enabled: false,
+        ..steady_retry()
+    };
+    let rig = Rig::new(down(1).with_delivery(unqueued(retry)));
+    let refusal = rig.sender.consume(batch(1)).await.unwrap_err();
+    assert_eq!(refusal, Refusal::retry("down"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -374,7 +509,7 @@ async fn what_a_backend_refuses_for_ever_is_no_loss_of_the_stop() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let sender = Arc::clone(&rig.sender);
     assert_eq!(rig.finish().await.1.send_failed, 3);
-    assert_eq!(sender.count_lost(), 0);
+    assert_eq!(sender.balance().dropped, [("rejected", 3)]);
 }
 
 /// As of a message in JSON, which is longer than the batch.

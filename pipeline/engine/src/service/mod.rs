@@ -2,8 +2,9 @@
 //!
 //! Start goes against the flow of data (extensions, exporters, processors, receivers) and stop goes
 //! with it, so that whatever was accepted can still be delivered. All stages of a stop share one
-//! absolute deadline.
+//! absolute deadline, and none may use up the time of those behind it.
 
+mod balance;
 #[cfg(test)]
 mod tests;
 
@@ -11,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profcol_component::{
-    ComponentStatus, Extension, Meter, Output, Receiver, RunError, StartError, Status, Stop,
+    ComponentStatus, Extension, Intake, Meter, Output, Receiver, RunError, StartError, Status, Stop,
 };
 use tokio::time::Instant;
 
+pub use self::balance::{Balance, ReceiverBalance};
 use crate::graph::{Feed, Graph, Named, Stage};
 use crate::sender::Sender;
 use crate::tasks::{Failure, Tasks};
@@ -28,6 +30,14 @@ pub struct Service {
     dispatchers: Running,
     exporters: Running,
     extensions: Running,
+    accounts: Accounts,
+}
+
+/// Where what passed is counted, besides the senders.
+#[derive(Default)]
+struct Accounts {
+    intakes: Vec<(String, Arc<Intake>)>,
+    stages: Vec<(String, Arc<Stage>)>,
 }
 
 /// Why a configuration could not be started.
@@ -38,13 +48,19 @@ pub struct StartFailure {
     pub reason: StartError,
 }
 
-/// What a stop could not save.
+/// What a stop left behind.
 #[derive(Debug, Default)]
 pub struct StopReport {
     pub failures: Vec<Failure>,
-    /// Samples that were accepted and could not be delivered before the deadline.
-    pub lost_samples: u64,
+    /// What became of every sample.
+    pub balance: Balance,
 }
+
+/// The share of the time for a stop after which receivers, processors and queues have to be done.
+/// Exporters, which close their files, and extensions have the rest.
+const RECEIVERS_DONE: f64 = 0.6;
+const PROCESSORS_DONE: f64 = 0.7;
+const QUEUES_DONE: f64 = 0.95;
 
 /// The tasks of one stage and how to end them.
 #[derive(Default)]
@@ -66,6 +82,7 @@ impl Service {
             dispatchers: Running::default(),
             exporters: Running::default(),
             extensions: Running::default(),
+            accounts: Accounts::default(),
         };
         match service.start_all(graph, meter).await {
             Ok(()) => Ok(service),
@@ -73,17 +90,6 @@ impl Service {
                 service.stop(Duration::from_secs(5)).await;
                 Err(failure)
             }
-        }
-    }
-
-    /// The first component that ends although it should go on.
-    pub async fn failed(&mut self) -> Failure {
-        tokio::select! {
-            failure = self.receivers.tasks.next_failure() => failure,
-            failure = failure_of(
-                &mut self.processors,
-                [&mut self.dispatchers, &mut self.exporters, &mut self.extensions],
-            ) => failure,
         }
     }
 
@@ -101,20 +107,35 @@ impl Service {
 
     /// Receivers first, then what is on its way is delivered downstream, until `timeout` is over.
     pub async fn stop(mut self, timeout: Duration) -> StopReport {
-        let deadline = Instant::now() + timeout;
+        let began = Instant::now();
+        let after = |share| began + timeout.mul_f64(share);
         let mut report = StopReport::default();
-        report.failures.extend(self.receivers.end(deadline).await);
+        let failures = &mut report.failures;
+        failures.extend(self.receivers.end(after(RECEIVERS_DONE)).await);
         for stage in &mut self.processors {
-            report.failures.extend(stage.end(deadline).await);
+            failures.extend(stage.end(after(PROCESSORS_DONE)).await);
         }
         for sender in &self.senders {
-            sender.close();
+            sender.close(after(QUEUES_DONE));
         }
-        report.failures.extend(self.dispatchers.end(deadline).await);
-        report.lost_samples = self.senders.iter().map(|sender| sender.count_lost()).sum();
-        report.failures.extend(self.exporters.end(deadline).await);
-        report.failures.extend(self.extensions.end(deadline).await);
+        failures.extend(self.dispatchers.end(after(QUEUES_DONE)).await);
+        failures.extend(self.exporters.end(after(1.0)).await);
+        failures.extend(self.extensions.end(after(1.0)).await);
+        report.balance = self.balance();
         report
+    }
+
+    fn balance(&self) -> Balance {
+        let Accounts { intakes, stages } = &self.accounts;
+        let receivers = intakes
+            .iter()
+            .map(|(id, intake)| ReceiverBalance::of(id, intake));
+        let processors = stages.iter().map(|(label, stage)| stage.balance(label));
+        Balance {
+            receivers: receivers.collect(),
+            processors: processors.collect(),
+            exporters: self.senders.iter().map(|sender| sender.balance()).collect(),
+        }
     }
 
     async fn start_all(&mut self, graph: Graph, meter: &Meter) -> Result<(), StartFailure> {
@@ -126,18 +147,28 @@ impl Service {
         }
         for position in graph.processors {
             let mut running = Running::default();
+            let stages = position.iter();
+            let stages = stages.map(|named| (named.label.clone(), Arc::clone(&named.component)));
+            self.accounts.stages.extend(stages);
             let started = running.start_processors(position).await;
             self.processors.push(running);
             started?;
         }
         let mut receivers = Vec::new();
-        for Feed { mut receiver, next } in graph.receivers {
-            let started = receiver.component.start().await;
-            starting(&receiver, started)?;
-            receivers.push((receiver, next));
+        for mut feed in graph.receivers {
+            let started = feed.receiver.component.start().await;
+            starting(&feed.receiver, started)?;
+            receivers.push(feed);
         }
-        for (receiver, next) in receivers {
-            let output = Output::new(next, meter.clone(), &receiver.id);
+        for Feed {
+            receiver,
+            next,
+            fans_out,
+        } in receivers
+        {
+            let output = Output::new(next, meter.clone(), &receiver.id).identifying(fans_out);
+            let intake = (receiver.id.clone(), output.intake());
+            self.accounts.intakes.push(intake);
             let Named {
                 label,
                 status,

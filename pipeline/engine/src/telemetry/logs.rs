@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::fs::OpenOptions;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
+use profcol_component::files;
+use profcol_printable::{Style, Writer as Escaping};
+use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, format};
@@ -26,6 +32,17 @@ pub struct LogError {
     source: io::Error,
 }
 
+/// The message and the fields of a console line, with what came from outside escaped.
+///
+/// A message may have several lines of our own; each but the first is indented, a field is one line.
+struct ConsoleFields;
+
+struct ConsoleVisitor<'a> {
+    writer: Writer<'a>,
+    is_first: bool,
+    result: fmt::Result,
+}
+
 /// Adds the same fields to every line that `inner` makes.
 struct WithFields<F> {
     inner: F,
@@ -33,8 +50,9 @@ struct WithFields<F> {
     fields: String,
 }
 
-/// Sends the log lines of this process where `settings` says. Only the first call has an effect.
-pub fn init(settings: &LogSettings) -> Result<(), LogError> {
+/// Sends the log lines of this process where `settings` says, but for those of the modules `silent`:
+/// a command tells by itself what these would. Only the first call has an effect.
+pub fn init(settings: &LogSettings, silent: &[&str]) -> Result<(), LogError> {
     let mut layers = Vec::new();
     for path in &settings.output_paths {
         layers.push(layer(settings, writer(path)?));
@@ -45,10 +63,12 @@ pub fn init(settings: &LogSettings) -> Result<(), LogError> {
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Error => LevelFilter::ERROR,
     };
+    let silent = silent.iter().map(|module| (*module, LevelFilter::OFF));
+    let filter = Targets::new().with_default(level).with_targets(silent);
     // An error says that a subscriber stands already, as in tests.
     let _ = tracing_subscriber::registry()
         .with(layers)
-        .with(level)
+        .with(filter)
         .try_init();
     Ok(())
 }
@@ -65,6 +85,7 @@ where
     let (encoding, fields) = (settings.encoding, &settings.initial_fields);
     match encoding {
         LogEncoding::Console => lines
+            .fmt_fields(ConsoleFields)
             .event_format(WithFields::new(line, encoding, fields))
             .with_filter(sampling)
             .boxed(),
@@ -85,14 +106,96 @@ fn writer(path: &str) -> Result<BoxMakeWriter, LogError> {
         "stderr" => BoxMakeWriter::new(io::stderr),
         "stdout" => BoxMakeWriter::new(io::stdout),
         path => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            let file = file.map_err(|source| LogError {
+            let file = LogFile::open(path).map_err(|source| LogError {
                 path: path.to_owned(),
                 source,
             })?;
             BoxMakeWriter::new(std::sync::Mutex::new(file))
         }
     })
+}
+
+// === impl ConsoleFields, ConsoleVisitor ===
+
+impl<'writer> FormatFields<'writer> for ConsoleFields {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        let mut visitor = ConsoleVisitor {
+            writer,
+            is_first: true,
+            result: Ok(()),
+        };
+        fields.record(&mut visitor);
+        visitor.result
+    }
+}
+
+impl ConsoleVisitor<'_> {
+    fn write(&mut self, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+        if !std::mem::take(&mut self.is_first) {
+            self.writer.write_char(' ')?;
+        }
+        let style = match field.name() {
+            "message" => Style::Indented,
+            name => {
+                write!(self.writer, "{name}=")?;
+                Style::Line
+            }
+        };
+        write!(Escaping::new(&mut self.writer, style), "{value:?}")
+    }
+}
+
+impl Visit for ConsoleVisitor<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.result.is_ok() {
+            self.result = self.write(field, value);
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "message" => self.record_debug(field, &format_args!("{value}")),
+            _ => self.record_debug(field, &value),
+        }
+    }
+}
+
+/// A file for log lines, which others may move away or remove, as `logrotate` does.
+struct LogFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl LogFile {
+    fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let file = files::options().create(true).append(true).open(&path)?;
+        Ok(Self { path, file })
+    }
+
+    /// Where nothing can be found out, the file that is open is as good as any.
+    fn is_at_its_path(&self) -> bool {
+        match (fs::metadata(&self.path), self.file.metadata()) {
+            (Ok(found), Ok(file)) => (found.dev(), found.ino()) == (file.dev(), file.ino()),
+            (Err(error), _) => error.kind() != io::ErrorKind::NotFound,
+            (Ok(_), Err(_)) => true,
+        }
+    }
+}
+
+impl io::Write for LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if !self.is_at_its_path()
+            && let Ok(opened) = Self::open(&self.path)
+        {
+            *self = opened;
+        }
+        self.file.write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 // === impl WithFields ===
@@ -103,7 +206,9 @@ impl<F> WithFields<F> {
         for (key, value) in fields {
             // Writing to a string cannot fail.
             let _ = match encoding {
-                LogEncoding::Console => write!(text, " {key}={value:?}"),
+                LogEncoding::Console => {
+                    write!(Escaping::new(&mut text, Style::Line), " {key}={value:?}")
+                }
                 LogEncoding::Json => {
                     let (key, value) = (serde_json::json!(key), serde_json::json!(value));
                     write!(text, "{key}:{value},")
@@ -118,14 +223,13 @@ impl<F> WithFields<F> {
     }
 
     /// A line ends with a line break; a JSON line begins with a brace.
-    fn joined(&self, line: &str) -> String {
+    fn joined(&self, line: String) -> String {
         let fields = &self.fields;
-        match self.encoding {
-            LogEncoding::Console => format!("{}{fields}\n", line.trim_end_matches('\n')),
-            LogEncoding::Json => match line.strip_prefix('{') {
-                Some(rest) => format!("{{{fields}{rest}"),
-                None => line.to_owned(),
-            },
+        match (self.encoding, line.strip_prefix('{')) {
+            _ if fields.is_empty() => line,
+            (LogEncoding::Console, _) => format!("{}{fields}\n", line.trim_end_matches('\n')),
+            (LogEncoding::Json, Some(rest)) => format!("{{{fields}{rest}"),
+            (LogEncoding::Json, None) => line,
         }
     }
 }
@@ -142,13 +246,14 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        if self.fields.is_empty() {
-            return self.inner.format_event(context, writer, event);
-        }
         let mut line = String::new();
         self.inner
             .format_event(context, Writer::new(&mut line), event)?;
-        writer.write_str(&self.joined(&line))
+        let line = self.joined(line);
+        match self.encoding {
+            LogEncoding::Console => writer.write_str(&line),
+            LogEncoding::Json => writer.write_str(&profcol_printable::json(&line)),
+        }
     }
 }
 
@@ -156,40 +261,75 @@ where
 mod tests {
     use super::*;
 
-    fn lines(encoding: LogEncoding, path: &std::path::Path) -> String {
+    /// What `log` writes.
+    fn written(
+        encoding: LogEncoding,
+        initial_fields: &[(&str, &str)],
+        log: impl FnOnce(),
+    ) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let fields = initial_fields.iter();
         let settings = LogSettings {
             encoding,
             output_paths: vec![path.display().to_string()],
-            initial_fields: BTreeMap::from([("node".to_owned(), "a \"b\"".to_owned())]),
+            initial_fields: fields
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
             ..LogSettings::default()
         };
         let layer = layer(&settings, writer(&settings.output_paths[0]).unwrap());
         let subscriber = tracing_subscriber::registry().with(layer);
-        tracing::subscriber::with_default(subscriber, || {
+        tracing::subscriber::with_default(subscriber, log);
+        fs::read_to_string(path).unwrap()
+    }
+
+    fn lines(encoding: LogEncoding) -> String {
+        written(encoding, &[("node", "a \"b\"")], || {
             tracing::info!(samples = 3, "Sent.");
             tracing::warn!("Slow.");
-        });
-        std::fs::read_to_string(path).unwrap()
+        })
+    }
+
+    /// The console lines without their times.
+    fn without_times(text: &str) -> Vec<&str> {
+        let line = |line| match str::split_once(line, "Z ") {
+            Some((_, line)) => line.trim_start(),
+            None => line,
+        };
+        text.lines().map(line).collect()
+    }
+
+    const EVIL: &str = "refused\n2026-11-22T00:00:00.000000Z  INFO forged\r\x1b[2J\u{202e}\u{9b}";
+
+    #[test]
+    fn lines_go_on_in_a_new_file_when_theirs_is_moved() {
+        use std::io::Write;
+
+        let folder = tempfile::tempdir().unwrap();
+        let [path, moved] = ["log", "log.1"].map(|name| folder.path().join(name));
+        let mut file = LogFile::open(&path).unwrap();
+        file.write_all(b"one\n").unwrap();
+        fs::rename(&path, &moved).unwrap();
+        file.write_all(b"two\n").unwrap();
+        fs::remove_file(&path).unwrap();
+        file.write_all(b"three\n").unwrap();
+        assert_eq!(fs::read_to_string(&moved).unwrap(), "one\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
     }
 
     #[test]
     fn initial_fields_stand_on_every_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let text = lines(LogEncoding::Console, &folder.path().join("console"));
-        let ends: Vec<&str> = text
-            .lines()
-            .filter_map(|line| line.split_once("Z "))
-            .map(|(_, line)| line.trim())
-            .collect();
+        let text = lines(LogEncoding::Console);
         assert_eq!(
-            ends,
+            without_times(&text),
             [
                 r#"INFO Sent. samples=3 node="a \"b\"""#,
                 r#"WARN Slow. node="a \"b\"""#
             ]
         );
 
-        let text = lines(LogEncoding::Json, &folder.path().join("json"));
+        let text = lines(LogEncoding::Json);
         let read: Vec<serde_json::Value> = text
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -200,5 +340,45 @@ mod tests {
             (&read[0]["message"], &read[0]["samples"]),
             (&"Sent.".into(), &3.into())
         );
+    }
+
+    #[test]
+    fn what_came_from_outside_is_escaped_and_forges_no_line() {
+        let error = io::Error::other(EVIL);
+        let log = || {
+            tracing::error!(error = %error, name = EVIL, debug = ?error, "Failed.");
+            tracing::warn!("{EVIL}");
+        };
+        let text = written(LogEncoding::Console, &[("no\nde", EVIL)], log);
+        let escaped = r"refused\n2026-11-22T00:00:00.000000Z  INFO forged\r\x1b[2J\u{202e}\u{9b}";
+        let quoted = escaped.replace(r"\x1b", r"\u{1b}");
+        assert_eq!(
+            without_times(&text),
+            [
+                &*format!(
+                    r#"ERROR Failed. error={escaped} name="{quoted}" debug=Custom {{ kind: Other, error: "{quoted}" }} no\nde="{quoted}""#
+                ),
+                "WARN refused",
+                &*format!(r#"INFO forged\r\x1b[2J\u{{202e}}\u{{9b}} no\nde="{quoted}""#),
+            ]
+        );
+        // What stands on the line of its own is told from an entry by its indent.
+        assert_eq!(text.lines().nth(2).unwrap().find("2026"), Some(1));
+        assert!(text.lines().nth(2).unwrap().starts_with('\t'), "{text}");
+    }
+
+    #[test]
+    fn json_lines_hold_what_came_and_show_nothing_of_it() {
+        let text = written(LogEncoding::Json, &[("node", EVIL)], || {
+            tracing::error!(error = %EVIL, "{EVIL}");
+        });
+        assert!(
+            text.trim_end().chars().all(profcol_printable::is_printable),
+            "{text:?}"
+        );
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for key in ["message", "error", "node"] {
+            assert_eq!(line[key], EVIL, "{text}");
+        }
     }
 }

@@ -3,13 +3,14 @@
 //! A handful of lines over HTTP/1.1: it answers `GET /metrics`, one connection after the other is
 //! enough for a scraper, and each has little time.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use profcol_component::{Meter, Stop};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, lookup_host};
 use tokio::task::JoinSet;
 
 use super::process::ProcessMetrics;
@@ -28,7 +29,7 @@ const MAX_REQUEST: usize = 8 * 1024;
 )]
 pub struct MetricsError {
     address: String,
-    source: std::io::Error,
+    source: io::Error,
 }
 
 /// Answers scrapers until it is stopped.
@@ -110,10 +111,39 @@ fn target_info(settings: &TelemetrySettings, meter: &Meter) {
 }
 
 async fn listen(reader: &PrometheusReader) -> Result<TcpListener, MetricsError> {
-    let address = format!("{}:{}", reader.host, reader.port);
-    TcpListener::bind((reader.host.as_str(), reader.port))
-        .await
-        .map_err(|source| MetricsError { address, source })
+    let wanted = format!("{}:{}", reader.host, reader.port);
+    let bound = match bind(&reader.host, reader.port).await {
+        Err(error) if reader.may_move && error.kind() == io::ErrorKind::AddrInUse => {
+            let listener = bind(&reader.host, 0).await;
+            if let Ok(Ok(address)) = listener.as_ref().map(TcpListener::local_addr) {
+                tracing::info!(
+                    taken = wanted,
+                    endpoint = %address,
+                    "Another process has the default port for metrics. Serving them on another one; \
+                     `service::telemetry::metrics::readers` chooses it."
+                );
+            }
+            listener
+        }
+        bound => bound,
+    };
+    bound.map_err(|source| MetricsError {
+        address: wanted,
+        source,
+    })
+}
+
+/// On one address, as receivers do: of a name that stands for several, on the first one of IPv4.
+async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
+    let all: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
+    let ipv4 = all.iter().find(|address| address.is_ipv4());
+    match ipv4.or(all.first()) {
+        Some(address) => TcpListener::bind(address).await,
+        None => Err(io::Error::new(
+            io::ErrorKind::AddrNotAvailable,
+            "the name stands for no address",
+        )),
+    }
 }
 
 async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: Stop) {
@@ -140,7 +170,7 @@ async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: Stop) {
     }
 }
 
-async fn answer(mut stream: TcpStream, metrics: &Metrics) -> std::io::Result<()> {
+async fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         let mut chunk = [0; 1024];
@@ -193,7 +223,42 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use profcol_component::testkit::load;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_port_that_nobody_chose_gives_way_to_who_has_it() {
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut settings = TelemetrySettings::default();
+        let reader = &mut settings.metrics.readers[0].pull.exporter.prometheus;
+        assert!(reader.may_move);
+        reader.port = other.local_addr().unwrap().port();
+        let port = reader.port;
+        let meter = Meter::default();
+        let first = MetricsServer::start(&settings, &meter).await.unwrap();
+        assert_ne!(first.addresses()[0].port(), port);
+        assert!(first.addresses()[0].ip().is_loopback());
+        first.stop().await;
+
+        // The same one, as it is where a user wrote it.
+        let written = format!(
+            "{{metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{port: {port}}}}}}}}}]}}}}"
+        );
+        let settings: TelemetrySettings = load(&written).unwrap();
+        let Err(error) = MetricsServer::start(&settings, &meter).await else {
+            panic!("it took a port that is taken");
+        };
+        let expected = format!("failed to listen on localhost:{port} for metrics");
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
+
+    #[test]
+    fn what_a_user_writes_beside_the_readers_leaves_them_free_to_move() {
+        let settings: TelemetrySettings = load("{metrics: {level: detailed}}").unwrap();
+        let reader = &settings.metrics.readers[0].pull.exporter.prometheus;
+        assert!(reader.may_move && reader.port == 8888);
+    }
 
     #[tokio::test]
     async fn answers_scrapers_and_refuses_others() {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use profcol_component::Capabilities;
 use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -155,6 +156,9 @@ pub struct PrometheusReader {
     pub without_type_suffix: bool,
     /// Names have no unit; only `true` is possible.
     pub without_units: bool,
+    /// Nobody chose the port: where it is taken, any other will do.
+    #[serde(skip)]
+    pub may_move: bool,
 }
 
 // === defaults ===
@@ -186,7 +190,16 @@ impl Default for MetricSettings {
     fn default() -> Self {
         Self {
             level: MetricLevel::default(),
-            readers: vec![MetricReader::default()],
+            readers: vec![MetricReader {
+                pull: PullReader {
+                    exporter: PullExporter {
+                        prometheus: PrometheusReader {
+                            may_move: true,
+                            ..PrometheusReader::default()
+                        },
+                    },
+                },
+            }],
         }
     }
 }
@@ -199,7 +212,22 @@ impl Default for PrometheusReader {
             without_scope_info: true,
             without_type_suffix: true,
             without_units: true,
+            may_move: false,
         }
+    }
+}
+
+impl TelemetrySettings {
+    /// What it takes to listen where the settings say.
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        let readers = match self.metrics.level {
+            MetricLevel::None => &[],
+            _ => self.metrics.readers.as_slice(),
+        };
+        readers.iter().fold(Capabilities::NONE, |needed, reader| {
+            let PrometheusReader { host, port, .. } = &reader.pull.exporter.prometheus;
+            needed | Capabilities::to_listen(&format!("{host}:{port}"))
+        })
     }
 }
 
@@ -215,6 +243,12 @@ impl Config for TelemetrySettings {
                 "logs::output_paths",
                 "must name at least one place, such as stderr",
             );
+        }
+        for (position, path) in self.logs.output_paths.iter().enumerate() {
+            if path.is_empty() {
+                let key = format!("logs::output_paths::{position}");
+                problems.add(&key, "must not be empty, write stderr, stdout or a path");
+            }
         }
         if self.metrics.level != MetricLevel::None && self.metrics.readers.is_empty() {
             problems.add(

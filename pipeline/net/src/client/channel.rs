@@ -19,6 +19,7 @@ use tracing::debug;
 
 use super::dial::{self, Address, ConnectError};
 use super::endpoint::{GrpcTarget, Place};
+use super::grpc::Failure;
 use super::proxy::Proxies;
 use super::settings::{Balancer, GrpcClientKeepalive};
 use crate::grpc::frame::Framed;
@@ -89,6 +90,8 @@ pub(super) struct Connection {
 #[derive(Debug, Default)]
 struct Shared {
     closed: AtomicBool,
+    /// An answer has begun, so that the server speaks HTTP/2.
+    answered: AtomicBool,
     running: AtomicUsize,
 }
 
@@ -107,6 +110,26 @@ impl Connection {
         self.shared.closed.store(true, Relaxed);
     }
 }
+
+impl Running {
+    /// An answer has begun.
+    pub fn answered(&self) {
+        self.0.answered.store(true, Relaxed);
+    }
+
+    /// How the call failed.
+    pub fn failure(&self, error: h2::Error) -> Failure {
+        let is_mute = !error.is_remote() && !self.0.answered.load(Relaxed);
+        let mut failure = Failure::from(error);
+        if is_mute {
+            failure.status.message += NO_HTTP2;
+        }
+        failure
+    }
+}
+
+/// Behind the reason of a failure on a connection on which the server has not answered yet.
+const NO_HTTP2: &str = "; the server has answered nothing in HTTP/2: check that the port is that of gRPC, and whether it wants TLS";
 
 impl Drop for Running {
     fn drop(&mut self) {

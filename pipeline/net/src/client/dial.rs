@@ -250,6 +250,11 @@ fn tls_hint(error: &io::Error) -> &'static str {
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => "; use the name in the certificate as endpoint, or set `tls::server_name_override`",
+        Error::InvalidCertificate(CertificateError::Other(other))
+            if other.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            "; the server shows a certificate that is an authority's: it needs one that this authority issued"
+        }
         Error::AlertReceived(alert) => alert_hint(*alert),
         _ => "",
     }

@@ -31,6 +31,14 @@ pub(super) enum TlsByScheme {
     Always,
 }
 
+/// Whether this is a whole URL of HTTP. `http://:80`, which an empty variable leaves behind, is none.
+pub fn is_http_url(text: &str) -> bool {
+    text.parse::<Uri>().is_ok_and(|url| {
+        matches!(url.scheme_str(), Some("http" | "https"))
+            && url.host().is_some_and(|host| !host.is_empty())
+    })
+}
+
 impl GrpcTarget {
     pub fn parse(endpoint: &str) -> Result<GrpcTarget, String> {
         if let Some(path) = endpoint.strip_prefix("unix:") {
@@ -166,6 +174,22 @@ mod tests {
                 expected.as_ref().map_err(|e| *e),
                 "{endpoint}"
             );
+        }
+    }
+
+    #[test]
+    fn a_url_has_a_scheme_and_a_host() {
+        for (text, expected) in [
+            ("http://h:4318", true),
+            ("https://h/v1", true),
+            ("http://[::1]:1", true),
+            ("http://:4318", false),
+            ("https:///path", false),
+            ("ftp://h", false),
+            ("h:4318", false),
+            ("", false),
+        ] {
+            assert_eq!(is_http_url(text), expected, "{text}");
         }
     }
 

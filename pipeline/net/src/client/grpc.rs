@@ -22,7 +22,7 @@ use super::stream::GrpcStream;
 use super::{ClientError, MAX_ANSWER};
 use crate::auth::ClientAuth;
 use crate::chunks::Chunks;
-use crate::compress::{Encoding, Level, compress_async, decompress_async};
+use crate::compress::{Encoding, Level, compress_async, decompress_answer};
 use crate::grpc::frame::{Assembler, Framed, Received};
 use crate::grpc::{self, Code, Status, timeout as grpc_timeout};
 use crate::message::Content;
@@ -82,7 +82,7 @@ pub struct GrpcClient {
 pub(super) struct Opened {
     pub answer: ResponseFuture,
     pub sending: SendStream<Framed>,
-    pub _running: Running,
+    pub running: Running,
 }
 
 /// A failed attempt.
@@ -219,10 +219,16 @@ impl GrpcClient {
 
     async fn attempt(&self, head: &Head, payload: &Chunks) -> Result<GrpcReply, Failure> {
         let message = Framed::new(payload.clone(), head.compressed).map_err(Failure::final_)?;
-        let mut opened = self.open(head).await?;
+        let Opened {
+            answer,
+            mut sending,
+            running,
+        } = self.open(head).await?;
+        let failed = |error| running.failure(error);
         // `h2` holds the message, by reference, and sends it as the peer's windows allow.
-        opened.sending.send_data(message, true)?;
-        let (head, body) = opened.answer.await?.into_parts();
+        sending.send_data(message, true).map_err(failed)?;
+        let (head, body) = answer.await.map_err(failed)?.into_parts();
+        running.answered();
         read_reply(head.status, head.headers, body).await
     }
 
@@ -235,14 +241,15 @@ impl GrpcClient {
             connection.give_up();
             Failure {
                 unsent: true,
-                ..Failure::from(error)
+                ..running.failure(error)
             }
         })?;
-        let (answer, sending) = send.send_request(request, false)?;
+        let requested = send.send_request(request, false);
+        let (answer, sending) = requested.map_err(|error| running.failure(error))?;
         Ok(Opened {
             answer,
             sending,
-            _running: running,
+            running,
         })
     }
 
@@ -393,7 +400,7 @@ pub(super) async fn unpack(received: Received, headers: &HeaderMap) -> Result<By
         let message = format!("grpc: Decompressor is not installed for grpc-encoding {name:?}");
         return Err(Status::new(Code::Internal, message));
     };
-    let plain = decompress_async(encoding, &received.payload, MAX_ANSWER).await;
+    let plain = decompress_answer(encoding, &received.payload, MAX_ANSWER).await;
     plain.map_err(|error| Status::new(Code::Internal, format!("grpc: answer {error}")))
 }
 

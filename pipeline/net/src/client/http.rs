@@ -27,7 +27,7 @@ use super::settings::HttpClientSettings;
 use super::{ClientError, MAX_ANSWER};
 use crate::auth::{ClientAuth, ClientAuthError};
 use crate::chunks::Chunks;
-use crate::compress::{Encoding, Level, compress_async, decompress_async};
+use crate::compress::{Encoding, Level, compress_async, decompress_answer};
 use crate::io::Stream;
 use crate::message::Content;
 use crate::settings::{header_map, limit};
@@ -88,7 +88,7 @@ pub enum HttpError {
     Auth(#[from] ClientAuthError),
     #[error(transparent)]
     Connect(ConnectError),
-    #[error("request to {url} took longer than {limit:?}")]
+    #[error("request to {url} took longer than {}", profcol_config::Duration::from(*.limit))]
     Timeout { url: String, limit: Duration },
     #[error("request to {url} failed: {error}")]
     Broken { url: String, error: String },
@@ -251,7 +251,7 @@ impl HttpClient {
             .and_then(|name| name.to_str().ok());
         let body = match encoding.and_then(|name| Encoding::from_http(name, &body)) {
             None => body,
-            Some(encoding) => decompress_async(encoding, &body, MAX_ANSWER)
+            Some(encoding) => decompress_answer(encoding, &body, MAX_ANSWER)
                 .await
                 .map_err(|error| self.broken(&error))?,
         };

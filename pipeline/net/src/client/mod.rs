@@ -23,6 +23,7 @@ mod stream;
 
 pub use dial::ConnectError;
 pub use direct::{DirectHttp, DirectStream};
+pub use endpoint::is_http_url;
 pub use grpc::{GrpcCall, GrpcClient, GrpcReply};
 pub use http::{HttpCall, HttpClient, HttpDownload, HttpError, HttpReply};
 pub use settings::{

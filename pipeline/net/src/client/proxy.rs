@@ -36,7 +36,7 @@ impl Proxies {
         let uri: Uri = url
             .parse()
             .map_err(|error| format!("{url:?} is not a URL: {error}"))?;
-        if uri.scheme_str() != Some("http") || uri.host().is_none() {
+        if uri.scheme_str() != Some("http") || uri.host().is_none_or(str::is_empty) {
             return Err(format!("{url:?} is not supported; write http://host:port"));
         }
         Ok(Proxies {

@@ -1,6 +1,6 @@
 //! The keys of connecting components, with the Collector's names and defaults.
 
-use profcol_config::{Config, Duration, Headers, Present, Problems};
+use profcol_config::{Config, Duration, Headers, Present, Problem, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,8 @@ impl Default for GrpcClientKeepalive {
 impl Config for GrpcClientSettings {
     fn validate(&self, problems: &mut Problems) {
         if self.endpoint.is_empty() {
-            problems.add("", "requires a non-empty \"endpoint\"");
+            let problem = Problem::new("requires a non-empty \"endpoint\"");
+            problems.push(problem.key("endpoint"));
         } else if let Err(error) = GrpcTarget::parse(&self.endpoint) {
             problems.add("endpoint", error);
         }

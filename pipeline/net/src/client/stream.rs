@@ -9,7 +9,7 @@ use http::HeaderMap;
 
 use super::MAX_ANSWER;
 use super::channel::Running;
-use super::grpc::{Failure, Opened, check_answer, outcome, unpack};
+use super::grpc::{Opened, check_answer, outcome, unpack};
 use crate::compress::{Encoding, Level, compress_async};
 use crate::grpc::frame::{Assembler, Framed};
 use crate::grpc::{Code, Status};
@@ -20,7 +20,7 @@ pub struct GrpcStream {
     sending: SendStream<Framed>,
     receiving: Receiving,
     encoding: Option<Encoding>,
-    _running: Running,
+    running: Running,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl GrpcStream {
             sending: opened.sending,
             receiving: Receiving::Awaited(Box::new(opened.answer)),
             encoding,
-            _running: opened._running,
+            running: opened.running,
         }
     }
 
@@ -62,7 +62,7 @@ impl GrpcStream {
         };
         let message = Framed::new(payload, compressed)?;
         let sent = self.sending.send_data(message, last);
-        sent.map_err(|error| Failure::from(error).status)
+        sent.map_err(|error| self.running.failure(error).status)
     }
 
     /// Waits until the server has taken what was sent before, but for what its window holds. Who
@@ -72,7 +72,7 @@ impl GrpcStream {
         while self.sending.capacity() == 0 {
             // It tells of changes only.
             match poll_fn(|context| self.sending.poll_capacity(context)).await {
-                Some(capacity) => capacity.map_err(|error| Failure::from(error).status)?,
+                Some(capacity) => capacity.map_err(|error| self.running.failure(error).status)?,
                 None => {
                     let message = "transport: the server takes no more of the call";
                     return Err(Status::new(Code::Unavailable, message));
@@ -84,9 +84,11 @@ impl GrpcStream {
 
     /// The next message; none when the server has ended the call and all is well.
     pub async fn receive(&mut self) -> Result<Option<Bytes>, Status> {
-        let failed = |error: h2::Error| Failure::from(error).status;
+        let running = &self.running;
+        let failed = |error: h2::Error| running.failure(error).status;
         if let Receiving::Awaited(answer) = &mut self.receiving {
             let (head, body) = answer.await.map_err(failed)?.into_parts();
+            running.answered();
             check_answer(head.status, &head.headers)?;
             self.receiving = Receiving::Begun(Box::new(Answer {
                 headers: head.headers,

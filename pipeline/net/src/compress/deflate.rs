@@ -18,7 +18,7 @@
 use flate2::read::MultiGzDecoder;
 use libdeflater::{CompressionLvl, Compressor, DecompressionError, Decompressor};
 
-use super::{Attempt, DecompressError, Encoding, Level, into_growing, read_all};
+use super::{Attempt, DecompressError, Encoding, Level, Room, into_growing, read_all};
 
 /// No deflate stream expands more than this.
 const MAX_RATIO: usize = 1032;
@@ -55,7 +55,7 @@ fn compressor(level: Level) -> Compressor {
     Compressor::new(CompressionLvl::new(level).expect("1 to 12 are valid levels"))
 }
 
-pub(super) fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+pub(super) fn gunzip(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     // libdeflate reads the first member and does not say where it ended. A second one would begin
     // with these three bytes; where they merely happen to occur, the slower reader is right as well.
     let several = bytes
@@ -63,7 +63,7 @@ pub(super) fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressEr
         .is_some_and(|rest| memchr::memmem::find(rest, &[0x1f, 0x8b, 8]).is_some());
     if several {
         let guess = bytes.len().saturating_mul(USUAL_RATIO);
-        return read_all(Encoding::Gzip, MultiGzDecoder::new(bytes), guess, limit);
+        return read_all(Encoding::Gzip, MultiGzDecoder::new(bytes), guess, room);
     }
     // The last four bytes are the size, if this is honest.
     let announced = bytes
@@ -71,15 +71,15 @@ pub(super) fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressEr
         .map_or(0, |size| u32::from_le_bytes(*size) as usize);
     let guess = announced.clamp(bytes.len(), bytes.len().saturating_mul(MAX_RATIO));
     let mut decompressor = Decompressor::new();
-    into_growing(guess, limit, |out| {
+    into_growing(guess, room, |out| {
         outcome(Encoding::Gzip, decompressor.gzip_decompress(bytes, out))
     })
 }
 
-pub(super) fn inflate(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+pub(super) fn inflate(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     let guess = bytes.len().saturating_mul(USUAL_RATIO);
     let mut decompressor = Decompressor::new();
-    into_growing(guess, limit, |out| {
+    into_growing(guess, room, |out| {
         outcome(Encoding::Zlib, decompressor.zlib_decompress(bytes, out))
     })
 }

@@ -6,7 +6,7 @@ use snap::raw;
 use snap::read::FrameDecoder;
 use snap::write::FrameEncoder;
 
-use super::{DecompressError, Encoding, read_all};
+use super::{DecompressError, Encoding, Room, read_all};
 
 /// How every snappy stream begins.
 const STREAM_HEADER: &[u8] = b"\xff\x06\x00\x00sNaPpY";
@@ -31,23 +31,26 @@ pub(super) fn compress_framed(plain: &[u8]) -> Vec<u8> {
         .expect("writing to memory does not fail")
 }
 
-pub(super) fn decompress(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+pub(super) fn decompress(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     let invalid = |error: snap::Error| DecompressError::Invalid {
         encoding: Encoding::Snappy,
         reason: error.to_string(),
     };
-    if raw::decompress_len(bytes).map_err(invalid)? > limit {
+    let size = raw::decompress_len(bytes).map_err(invalid)?;
+    let limit = room.limit;
+    if size > limit {
         return Err(DecompressError::TooLarge { limit });
     }
+    room.admit(size)?;
     raw::Decoder::new().decompress_vec(bytes).map_err(invalid)
 }
 
-pub(super) fn decompress_framed(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+pub(super) fn decompress_framed(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     let guess = bytes.len().saturating_mul(2);
     read_all(
         Encoding::SnappyFramed,
         FrameDecoder::new(bytes),
         guess,
-        limit,
+        room,
     )
 }

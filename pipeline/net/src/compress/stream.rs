@@ -5,7 +5,7 @@ use std::io::Write;
 use lz4_flex::frame::{FrameDecoder, FrameEncoder};
 use zstd::zstd_safe::{self, DCtx};
 
-use super::{Attempt, DecompressError, Encoding, Level, into_growing, read_all};
+use super::{Attempt, DecompressError, Encoding, Level, Room, into_growing, read_all};
 
 /// zstd's error code for an output buffer that is too small, as its functions return it.
 const OUTPUT_TOO_SMALL: usize = 0usize.wrapping_sub(70);
@@ -20,13 +20,13 @@ pub(super) fn zstd(plain: &[u8], level: Level) -> Vec<u8> {
 }
 
 /// A frame's window costs nothing here: the output itself is the window.
-pub(super) fn unzstd(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+pub(super) fn unzstd(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     let announced = zstd_safe::get_frame_content_size(bytes).ok().flatten();
     let guess = announced
         .and_then(|size| usize::try_from(size).ok())
         .unwrap_or_else(|| bytes.len().saturating_mul(USUAL_RATIO));
     let mut context = DCtx::create();
-    into_growing(guess, limit, |out| match context.decompress(out, bytes) {
+    into_growing(guess, room, |out| match context.decompress(out, bytes) {
         Ok(len) => Ok(Attempt::Done(len)),
         Err(OUTPUT_TOO_SMALL) => Ok(Attempt::TooSmall),
         Err(code) => {
@@ -47,11 +47,11 @@ pub(super) fn lz4(plain: &[u8]) -> Vec<u8> {
     encoder.finish().expect("writing to memory does not fail")
 }
 
-pub(super) fn unlz4(bytes: &[u8], limit: usize) -> Result<Vec<u8>, DecompressError> {
+pub(super) fn unlz4(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
     read_all(
         Encoding::Lz4,
         FrameDecoder::new(bytes),
         bytes.len().saturating_mul(2),
-        limit,
+        room,
     )
 }

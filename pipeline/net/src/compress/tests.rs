@@ -65,6 +65,46 @@ fn a_bomb_is_refused_at_the_limit_and_the_message_names_it() {
 }
 
 #[test]
+fn no_buffer_is_made_that_was_not_admitted() {
+    const LIMIT: u64 = 1_000_000;
+    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    for encoding in ALL {
+        // Where it is read in steps of a quarter, one of them is larger than the limit: what is filled is
+        // in the reading, which here is always the same.
+        let large = compress(encoding, Level::default(), &vec![0; 8_000_000]);
+        let refused = decompress_admitted(&admission, encoding, &large, usize::MAX);
+        assert!(
+            matches!(refused, Err(DecompressError::Exhausted(_))),
+            "{encoding}"
+        );
+        // What it takes is given back when it is done.
+        for _ in 0..3 {
+            let fits = compress(encoding, Level::default(), &[7; 400_000]);
+            let plain = decompress_admitted(&admission, encoding, &fits, usize::MAX);
+            assert_eq!(plain.unwrap().0.len(), 400_000, "{encoding}");
+        }
+    }
+    admission.reserve(LIMIT as usize).unwrap();
+}
+
+#[tokio::test]
+async fn a_request_that_becomes_large_leaves_the_thread_that_it_came_on() {
+    let admission = Admission::unlimited();
+    for encoding in ALL {
+        for size in [1000, INLINE_OUTPUT, INLINE_OUTPUT + 1, 3 * INLINE_OUTPUT] {
+            let plain = vec![0; size];
+            let bytes = compress(encoding, Level::default(), &plain);
+            let decompressed = decompress_request(&admission, encoding, &bytes, size).await;
+            assert_eq!(decompressed.unwrap().0, plain, "{encoding} {size}");
+            let too_large = decompress_request(&admission, encoding, &bytes, size - 1).await;
+            let limit = size - 1;
+            let expected = DecompressError::TooLarge { limit };
+            assert_eq!(too_large.unwrap_err(), expected, "{encoding} {size}");
+        }
+    }
+}
+
+#[test]
 fn a_gzip_of_several_members_is_read_whole() {
     let twice = [&text()[..], &text()[..]].concat();
     let member = compress(Encoding::Gzip, Level::default(), &text());

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
+use profcol_admission::Admission;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -336,6 +337,7 @@ fn too_large(size: usize, limit: usize) -> Status {
 #[derive(Debug)]
 pub(crate) struct Messages<B> {
     body: B,
+    admission: Admission,
     assembler: Assembler,
     /// Came with the message before.
     rest: Bytes,
@@ -345,10 +347,11 @@ impl<B> Messages<B>
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
-    /// Refuses messages of more than `limit` bytes.
-    pub fn new(body: B, limit: usize) -> Messages<B> {
+    /// Refuses messages of more than `limit` bytes, and those that there is no room for.
+    pub fn new(body: B, limit: usize, admission: Admission) -> Messages<B> {
         Messages {
             body,
+            admission,
             assembler: Assembler::new(limit),
             rest: Bytes::new(),
         }
@@ -361,7 +364,7 @@ where
             if let Some(received) = self.assembler.next(&mut self.rest)? {
                 return Ok(Some(received));
             }
-            match next_data(&mut self.body, &mut pace).await? {
+            match next_data(&mut self.body, &mut pace, &self.admission).await? {
                 Some(data) => self.rest = data,
                 None => break,
             }
@@ -372,13 +375,17 @@ where
 }
 
 /// Receives the one message of a unary request, and the end of the stream after it.
-pub(crate) async fn read_unary<B>(body: &mut B, limit: usize) -> Result<Received, Status>
+pub(crate) async fn read_unary<B>(
+    body: &mut B,
+    limit: usize,
+    admission: &Admission,
+) -> Result<Received, Status>
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
     let mut assembler = Assembler::new(limit);
     let mut pace = Pace::start(Instant::now());
-    while let Some(data) = next_data(body, &mut pace).await? {
+    while let Some(data) = next_data(body, &mut pace, admission).await? {
         assembler.push(data)?;
     }
     let message = "grpc: the request holds no message";
@@ -388,7 +395,11 @@ where
 }
 
 /// The next piece of a request; none at its end.
-async fn next_data<B>(body: &mut B, pace: &mut Pace) -> Result<Option<Bytes>, Status>
+async fn next_data<B>(
+    body: &mut B,
+    pace: &mut Pace,
+    admission: &Admission,
+) -> Result<Option<Bytes>, Status>
 where
     B: Body<Data = Bytes, Error = hyper::Error> + Unpin,
 {
@@ -397,6 +408,7 @@ where
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     pace.received(data.len());
+                    admission.take(data.len())?;
                     return Ok(Some(data));
                 }
             }

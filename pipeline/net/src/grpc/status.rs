@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use profcol_admission::Exhausted;
 
 use super::code::Code;
 use super::details::{Detail, MalformedStatus, RpcStatus};
@@ -17,6 +18,9 @@ const GRPC_DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bi
 
 /// Longer messages are cut, so that a status always fits a peer's header limit (8 KiB and up).
 const MAX_MESSAGE: usize = 2048;
+
+/// When to ask again where there was no memory for a request.
+const MEMORY_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Binary headers go out without padding and are read with or without it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -127,6 +131,16 @@ impl fmt::Display for Status {
 }
 
 impl std::error::Error for Status {}
+
+/// What does not fit into memory now may fit later; what never will is not to be sent again.
+impl From<Exhausted> for Status {
+    fn from(exhausted: Exhausted) -> Status {
+        if exhausted.is_final() {
+            return Status::new(Code::ResourceExhausted, exhausted.to_string());
+        }
+        Status::new(Code::Unavailable, exhausted.to_string()).with_retry_delay(MEMORY_RETRY_DELAY)
+    }
+}
 
 /// `grpc-message` allows printable ASCII only; the rest, and `%`, goes as `%XX`.
 fn percent_encode(message: &str) -> HeaderValue {

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use profcol_admission::{Admission, Reservation};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tracing::error;
@@ -26,7 +27,7 @@ use super::listen::{BoundAddr, Listener};
 use super::settings::{GrpcServerKeepalive, GrpcServerSettings, ServerParameters};
 use super::{ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
-use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_async};
+use crate::compress::{DecompressError, Encoding, GRPC_ACCEPTED, decompress_request};
 use crate::grpc::frame::{AnswerBody, Framed, Messages, Received, read_unary};
 use crate::grpc::{self, Code, Status, timeout};
 use crate::io::Stream;
@@ -62,6 +63,8 @@ pub struct GrpcRequest {
     pub connection: Connection,
     pub auth: Option<AuthData>,
     pub message: Message,
+    /// Memory that is set aside for what is made of the message.
+    pub reserved: Reservation,
     /// When the caller stops waiting.
     pub deadline: Option<Instant>,
 }
@@ -109,6 +112,7 @@ pub struct GrpcServer {
     local_addr: BoundAddr,
     settings: GrpcServerSettings,
     auth: Option<Arc<dyn ServerAuth>>,
+    admission: Admission,
 }
 
 impl GrpcServer {
@@ -137,7 +141,14 @@ impl GrpcServer {
             local_addr,
             settings: settings.clone(),
             auth,
+            admission: Admission::unlimited(),
         })
+    }
+
+    /// Takes only messages that `admission` has room for.
+    #[must_use]
+    pub fn with_admission(self, admission: Admission) -> GrpcServer {
+        GrpcServer { admission, ..self }
     }
 
     pub fn local_addr(&self) -> &BoundAddr {
@@ -159,6 +170,7 @@ impl GrpcServer {
             service,
             auth: self.auth,
             stats: self.acceptor.stats.clone(),
+            admission: self.admission,
             max_message: (self.settings.max_recv_msg_size_mib as usize).saturating_mul(1 << 20),
             include_metadata: self.settings.include_metadata,
         };
@@ -250,6 +262,7 @@ struct Calls<S> {
     service: S,
     auth: Option<Arc<dyn ServerAuth>>,
     stats: Arc<ServerStats>,
+    admission: Admission,
     max_message: usize,
     include_metadata: bool,
 }
@@ -260,8 +273,8 @@ impl<S: GrpcService> Calls<S> {
         request: Request<Incoming>,
         connection: Connection,
     ) -> Response<AnswerBody> {
-        if !grpc::is_grpc(request.headers().get(CONTENT_TYPE)) {
-            return unsupported();
+        if let Err(refusal) = check_call(&request) {
+            return *refusal;
         }
         let outcome = self.caught(self.call(request, connection)).await;
         let mut response = match outcome.and_then(|message| Framed::new(message, false)) {
@@ -318,8 +331,8 @@ impl<S: GrpcService> Calls<S> {
         connection: Connection,
         running: Running,
     ) -> Response<AnswerBody> {
-        if !grpc::is_grpc(request.headers().get(CONTENT_TYPE)) {
-            return unsupported();
+        if let Err(refusal) = check_call(&request) {
+            return *refusal;
         }
         // What the handler says waits until the caller takes it.
         let (sender, answers) = mpsc::channel(1);
@@ -351,7 +364,8 @@ impl<S: GrpcService> Calls<S> {
                 connection,
                 auth,
                 deadline,
-                incoming: Messages::new(body, self.max_message),
+                incoming: Messages::new(body, self.max_message, self.admission.clone()),
+                admission: self.admission.clone(),
                 encoding,
                 max_message: self.max_message,
                 answers,
@@ -371,10 +385,13 @@ impl<S: GrpcService> Calls<S> {
         let work = async {
             let path = head.uri.path();
             let (auth, encoding) = self.admit(path, &head.headers).await?;
-            let received = read_unary(&mut body, self.max_message).await?;
+            let received = read_unary(&mut body, self.max_message, &self.admission).await?;
+            let unpacking = unpack(received, encoding, self.max_message, &self.admission);
+            let (message, reserved) = unpacking.await?;
             let request = GrpcRequest {
                 path: path.to_owned(),
-                message: unpack(received, encoding, self.max_message).await?,
+                message,
+                reserved,
                 metadata: if self.include_metadata {
                     head.headers
                 } else {
@@ -400,6 +417,7 @@ pub struct GrpcConversation {
     /// When the caller stops waiting.
     pub deadline: Option<Instant>,
     incoming: Messages<Incoming>,
+    admission: Admission,
     encoding: Option<Encoding>,
     max_message: usize,
     answers: mpsc::Sender<Framed>,
@@ -410,7 +428,8 @@ impl GrpcConversation {
     pub async fn receive(&mut self) -> Result<Option<Bytes>, Status> {
         match self.incoming.next().await? {
             Some(received) => {
-                let message = unpack(received, self.encoding, self.max_message).await?;
+                let (encoding, max) = (self.encoding, self.max_message);
+                let (message, _) = unpack(received, encoding, max, &self.admission).await?;
                 Ok(Some(message.plain))
             }
             None => Ok(None),
@@ -425,10 +444,35 @@ impl GrpcConversation {
     }
 }
 
-fn unsupported() -> Response<AnswerBody> {
+/// Refuses what is no gRPC call, with the HTTP status that Go's server answers. `te: trailers` is not
+/// demanded: some proxies drop it.
+fn check_call(request: &Request<Incoming>) -> Result<(), Box<Response<AnswerBody>>> {
+    let content_type = request.headers().get(CONTENT_TYPE);
+    let (http, status) = if !grpc::is_grpc(content_type) {
+        let message = match content_type {
+            Some(found) => format!("the content-type {found:?} is not that of a gRPC call"),
+            None => "a gRPC call has the content-type application/grpc".to_owned(),
+        };
+        let status = Status::new(Code::InvalidArgument, message);
+        (StatusCode::UNSUPPORTED_MEDIA_TYPE, status)
+    } else if request.method() != Method::POST {
+        let message = format!("a gRPC call is a POST, not a {}", request.method());
+        (
+            StatusCode::METHOD_NOT_ALLOWED,
+            Status::new(Code::Internal, message),
+        )
+    } else {
+        return Ok(());
+    };
     let mut response = Response::new(AnswerBody::empty());
-    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    response
+    *response.status_mut() = http;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, grpc::CONTENT_TYPE);
+    if http == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("POST"));
+    }
+    status.write_to(headers);
+    Err(Box::new(response))
 }
 
 async fn within<T>(
@@ -450,20 +494,21 @@ async fn unpack(
     received: Received,
     encoding: Option<Encoding>,
     max_message: usize,
-) -> Result<Message, Status> {
+    admission: &Admission,
+) -> Result<(Message, Reservation), Status> {
     if !received.compressed {
-        return Ok(Message::from(received.payload));
+        return Ok((Message::from(received.payload), admission.reservation()));
     }
     let Some(encoding) = encoding else {
         let message = "grpc: compressed flag set with identity or empty encoding";
         return Err(Status::new(Code::Internal, message));
     };
     let bytes = received.payload;
-    match decompress_async(encoding, &bytes, max_message).await {
-        Ok(plain) => Ok(Message {
-            plain,
-            compressed: Some(Compressed { encoding, bytes }),
-        }),
+    match decompress_request(admission, encoding, &bytes, max_message).await {
+        Ok((plain, reserved)) => {
+            let compressed = Some(Compressed { encoding, bytes });
+            Ok((Message { plain, compressed }, reserved))
+        }
         Err(DecompressError::TooLarge { limit }) => {
             let message =
                 format!("grpc: received message after decompression larger than max {limit}");
@@ -473,6 +518,7 @@ async fn unpack(
             let message = format!("grpc: failed to decompress the received message: {error}");
             Err(Status::new(Code::Internal, message))
         }
+        Err(DecompressError::Exhausted(exhausted)) => Err(exhausted.into()),
     }
 }
 

@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use profcol_admission::{Admission, Exhausted, Reservation};
 use tokio::time::{Instant, timeout};
 use tracing::error;
 
@@ -29,7 +30,7 @@ use super::settings::HttpServerSettings;
 use super::{ServerError, WINDOW};
 use crate::auth::{AuthData, ServerAuth};
 use crate::body::{BodyError, read_body};
-use crate::compress::{DecompressError, Encoding, decompress_async};
+use crate::compress::{DecompressError, Encoding, decompress_request};
 use crate::grpc::{Code, Status};
 use crate::io::Stream;
 use crate::message::{Compressed, Message};
@@ -50,6 +51,8 @@ pub struct HttpRequest {
     pub connection: Connection,
     pub auth: Option<AuthData>,
     pub body: Message,
+    /// Memory that is set aside for what is made of the body.
+    pub reserved: Reservation,
 }
 
 /// Answers requests.
@@ -78,6 +81,7 @@ pub struct HttpServer {
     idle: Option<Duration>,
     keep_alive: bool,
     auth: Option<Arc<dyn ServerAuth>>,
+    admission: Admission,
 }
 
 impl HttpServer {
@@ -115,7 +119,14 @@ impl HttpServer {
             idle: limit(keepalive.idle_timeout).or(limit(settings.read_timeout)),
             keep_alive: keepalive.enabled,
             auth,
+            admission: Admission::unlimited(),
         })
+    }
+
+    /// Takes only bodies that `admission` has room for.
+    #[must_use]
+    pub fn with_admission(self, admission: Admission) -> HttpServer {
+        HttpServer { admission, ..self }
     }
 
     pub fn local_addr(&self) -> &BoundAddr {
@@ -151,6 +162,7 @@ impl HttpServer {
                 service,
                 auth: self.auth,
                 stats: self.acceptor.stats.clone(),
+                admission: self.admission,
                 max_body: settings.max_body(),
                 read_timeout: limit(settings.read_timeout),
                 include_metadata: settings.include_metadata,
@@ -215,6 +227,7 @@ struct Requests<S> {
     service: S,
     auth: Option<Arc<dyn ServerAuth>>,
     stats: Arc<ServerStats>,
+    admission: Admission,
     max_body: usize,
     read_timeout: Option<Duration>,
     include_metadata: bool,
@@ -272,8 +285,8 @@ impl<S: HttpService> Requests<S> {
         if let Err(refusal) = self.service.admit(head) {
             return refusal;
         }
-        let body = match self.receive(&head.headers, body).await {
-            Ok(body) => body,
+        let (body, reserved) = match self.receive(&head.headers, body).await {
+            Ok(received) => received,
             Err(refused) => {
                 return self
                     .service
@@ -289,11 +302,16 @@ impl<S: HttpService> Requests<S> {
             connection,
             auth,
             body,
+            reserved,
         };
         self.service.call(request).await
     }
 
-    async fn receive(&self, headers: &HeaderMap, mut body: Incoming) -> Result<Message, Refused> {
+    async fn receive(
+        &self,
+        headers: &HeaderMap,
+        mut body: Incoming,
+    ) -> Result<(Message, Reservation), Refused> {
         let name = headers
             .get(CONTENT_ENCODING)
             .map_or("", |value| value.to_str().unwrap_or("?"));
@@ -309,7 +327,7 @@ impl<S: HttpService> Requests<S> {
             ));
         }
         let announced = headers.get(CONTENT_LENGTH).and_then(content_length);
-        let reading = read_body(&mut body, announced, self.max_body);
+        let reading = read_body(&mut body, announced, self.max_body, &self.admission);
         let bytes = match self.read_timeout {
             None => reading.await?,
             Some(limit) => timeout(limit, reading)
@@ -317,13 +335,13 @@ impl<S: HttpService> Requests<S> {
                 .unwrap_or(Err(BodyError::Slow))?,
         };
         let Some(encoding) = Encoding::from_http(name, &bytes) else {
-            return Ok(Message::from(bytes));
+            return Ok((Message::from(bytes), self.admission.reservation()));
         };
-        match decompress_async(encoding, &bytes, self.max_body).await {
-            Ok(plain) => Ok(Message {
-                plain,
-                compressed: Some(Compressed { encoding, bytes }),
-            }),
+        match decompress_request(&self.admission, encoding, &bytes, self.max_body).await {
+            Ok((plain, reserved)) => {
+                let compressed = Some(Compressed { encoding, bytes });
+                Ok((Message { plain, compressed }, reserved))
+            }
             Err(error) => Err(Refused::from(error)),
         }
     }
@@ -348,12 +366,27 @@ impl Refused {
     }
 }
 
+impl From<Exhausted> for Refused {
+    fn from(exhausted: Exhausted) -> Refused {
+        let http = if exhausted.is_final() {
+            StatusCode::PAYLOAD_TOO_LARGE
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        Refused {
+            http,
+            status: exhausted.into(),
+        }
+    }
+}
+
 impl From<BodyError> for Refused {
     fn from(error: BodyError) -> Refused {
         let (http, code) = match error {
             BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted),
             BodyError::Slow => (StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded),
             BodyError::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidArgument),
+            BodyError::Exhausted(exhausted) => return exhausted.into(),
         };
         Refused::new(http, code, error.to_string())
     }
@@ -366,6 +399,7 @@ impl From<DecompressError> for Refused {
                 (StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted)
             }
             DecompressError::Invalid { .. } => (StatusCode::BAD_REQUEST, Code::InvalidArgument),
+            DecompressError::Exhausted(exhausted) => return exhausted.into(),
         };
         Refused::new(http, code, format!("request body: {error}"))
     }

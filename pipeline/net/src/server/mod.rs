@@ -7,8 +7,11 @@
 //! ```
 //!
 //! Binding and serving are separate steps, so that a port in use is known before anything runs.
-//! Memory is bounded by the number of connections, the calls open on each, and the size of a message;
-//! a service can refuse at the door (`admit`) before a message is read.
+//! A message is bounded in size, and all of them together by what [`Admission`] has room for: bytes
+//! are taken as they arrive, room for the decompressed message is reserved before it is made. A
+//! service can refuse at the door (`admit`) before a message is read.
+//!
+//! [`Admission`]: profcol_admission::Admission
 
 mod accept;
 mod cors;

@@ -60,7 +60,12 @@ impl<T> Reloading<T> {
             if stamp != state.stamp {
                 match (self.load)() {
                     Ok(value) => {
-                        info!(files = ?self.files, "TLS files changed, using the new ones");
+                        let files: Vec<_> = self
+                            .files
+                            .iter()
+                            .map(|it| it.display().to_string())
+                            .collect();
+                        info!(files = %files.join(", "), "TLS files changed, using the new ones");
                         state.value = Arc::new(value);
                         state.stamp = stamp;
                     }

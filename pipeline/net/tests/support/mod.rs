@@ -305,6 +305,24 @@ impl Authority {
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let key = rcgen::KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        self.written(name, &certificate, &key)
+    }
+
+    /// Paths of a certificate for `host` that its own key has signed, as of an authority, and its key.
+    pub fn self_signed(&self, name: &str, host: &str) -> (String, String) {
+        let mut params = rcgen::CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        self.written(name, &certificate, &key)
+    }
+
+    fn written(
+        &self,
+        name: &str,
+        certificate: &rcgen::Certificate,
+        key: &rcgen::KeyPair,
+    ) -> (String, String) {
         let path = |suffix| self.dir.path().join(format!("{name}{suffix}"));
         std::fs::write(path(".pem"), certificate.pem()).unwrap();
         std::fs::write(path(".key"), key.serialize_pem()).unwrap();

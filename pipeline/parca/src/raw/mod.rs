@@ -13,7 +13,7 @@ mod encode;
 mod read;
 
 pub use encode::encode;
-pub use read::{BadSeries, Series, read, to_profiles};
+pub use read::{BadSeries, Series, limits, read, to_profiles};
 
 /// The label with the name of a profile.
 const NAME: &str = "__name__";

@@ -120,6 +120,41 @@ fn read_label(mut label: Reader<'_>) -> Result<(&str, &str), BadSeries> {
     Ok((text(name)?, text(value)?))
 }
 
+/// What the files may take, of at most `most`: what files of their size usually do, and some more, so that
+/// it can be set aside before they are read.
+pub fn limits(series: &[Series<'_>], most: Limits) -> Limits {
+    /// gzip makes files of pprof three to ten times smaller.
+    const USUAL_RATIO: usize = 32;
+    /// No deflate stream expands more than this.
+    const MAX_RATIO: usize = 1032;
+    /// Samples stand there for each sample type.
+    const MODEL_RATIO: usize = 8;
+    const LEAST_MODEL: usize = 16 << 20;
+    let decompressed = |file: &&[u8]| {
+        let length = file.len();
+        // Its last four bytes are the size, if this is honest.
+        match (file.starts_with(&[0x1f, 0x8b]), file.last_chunk()) {
+            (true, Some(size)) => (u32::from_le_bytes(*size) as usize).clamp(
+                length.saturating_mul(USUAL_RATIO),
+                length.saturating_mul(MAX_RATIO),
+            ),
+            _ => length,
+        }
+    };
+    let files = series.iter().flat_map(|series| &series.files);
+    let sizes = files
+        .map(decompressed)
+        .map(|size| size.min(most.file_bytes));
+    let (largest, total) = sizes.fold((0, 0_usize), |(largest, total), size| {
+        (size.max(largest), total.saturating_add(size))
+    });
+    let model = total.saturating_mul(MODEL_RATIO).max(LEAST_MODEL);
+    Limits {
+        file_bytes: largest,
+        model_bytes: model.min(most.model_bytes),
+    }
+}
+
 /// All files in one batch. As in the other layouts, labels become attributes of the resource, but
 /// those of which Parca's agent has one for each sample.
 pub fn to_profiles(series: &[Series<'_>], limits: Limits) -> Result<Profiles, BadSeries> {
@@ -214,7 +249,8 @@ mod tests {
                 Err(BadSeries::BadName { .. }) => return Ok(()),
                 outcome => outcome.expect("it is right"),
             };
-            let profiles = to_profiles(&series, Limits::default()).expect("it is right");
+            let limits = limits(&series, Limits::default());
+            let profiles = to_profiles(&series, limits).expect("it is right");
             let sum = |model: &Model| -> i128 {
                 let samples = model.profiles().flat_map(|profile| profile.samples.iter());
                 samples.flat_map(|sample| sample.values).map(|&value| i128::from(value)).sum()

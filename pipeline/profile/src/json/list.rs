@@ -1,6 +1,7 @@
 //! Reads JSON lists, item by item.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
@@ -10,6 +11,9 @@ use crate::Idx;
 
 /// What a list consists of and where its items go.
 pub(super) trait Items {
+    /// What an item takes in memory. Lists are moved as they grow.
+    const BYTES: usize;
+
     /// Reads the item at `position`; `false` at the end of the list.
     fn next<'de, L: SeqAccess<'de>>(
         &mut self,
@@ -32,6 +36,8 @@ pub(super) struct Indices<'a, T: ?Sized>(pub &'a mut Vec<Idx<T>>);
 pub(super) struct Rows<'a, T, F>(pub &'a mut T, pub F);
 
 impl<F: FnMut(usize, &str) -> Result<(), String>> Items for Texts<F> {
+    const BYTES: usize = size_of::<Arc<str>>();
+
     fn next<'de, L: SeqAccess<'de>>(
         &mut self,
         list: &mut L,
@@ -44,6 +50,8 @@ impl<F: FnMut(usize, &str) -> Result<(), String>> Items for Texts<F> {
 }
 
 impl<T: WholeNumber> Items for Wholes<'_, T> {
+    const BYTES: usize = 2 * size_of::<T>();
+
     fn next<'de, L: SeqAccess<'de>>(
         &mut self,
         list: &mut L,
@@ -58,6 +66,8 @@ impl<T: WholeNumber> Items for Wholes<'_, T> {
 }
 
 impl<T: ?Sized> Items for Indices<'_, T> {
+    const BYTES: usize = 2 * size_of::<Idx<T>>();
+
     fn next<'de, L: SeqAccess<'de>>(
         &mut self,
         list: &mut L,
@@ -71,6 +81,8 @@ impl<T: ?Sized> Items for Indices<'_, T> {
 }
 
 impl<T: Message, F: FnMut(usize, &mut T) -> Result<(), &'static str>> Items for Rows<'_, T, F> {
+    const BYTES: usize = 2 * size_of::<T>();
+
     fn next<'de, L: SeqAccess<'de>>(
         &mut self,
         list: &mut L,
@@ -120,6 +132,8 @@ impl<'de, I: Items> Visitor<'de> for List<'_, I> {
             if !self.context.step(item, || format!("[{position}]"))? {
                 return Ok(());
             }
+            let taken = self.context.take_memory(I::BYTES);
+            taken.map_err(L::Error::custom)?;
             position += 1;
         }
     }

@@ -27,5 +27,5 @@ mod text;
 mod write;
 
 pub(crate) use bytes::{push_hex, to_base64};
-pub use read::{JsonError, decode, receive};
+pub use read::{JsonError, decode, receive, receive_within};
 pub use write::{ResourceAttrEncoding, encode, value_text};

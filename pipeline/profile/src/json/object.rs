@@ -4,7 +4,7 @@
 //! fails, each level on the way out adds its step to the path that the error will name.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,19 +32,48 @@ pub(super) struct Field<'a, M> {
 
 /// What all levels of a body share.
 pub(super) struct Context<'a> {
+    memory: Memory<'a>,
     /// What references of attributes resolve against.
     strings: &'a StringTable,
     /// Steps to the place of the error, innermost first.
     steps: RefCell<Vec<String>>,
 }
 
-/// Reads a body into `message`, or says where and why it cannot be.
+/// Memory that reading takes, which is asked for as it goes.
+struct Memory<'a> {
+    ask: &'a dyn Fn(usize) -> bool,
+    left: Cell<usize>,
+}
+
+impl Memory<'_> {
+    fn take(&self, bytes: usize) -> bool {
+        /// So that it is rarely asked for.
+        const STEP: usize = 1 << 20;
+        let mut left = self.left.get();
+        if bytes > left {
+            let more = bytes.max(STEP);
+            if !(self.ask)(more) {
+                return false;
+            }
+            left += more;
+        }
+        self.left.set(left - bytes);
+        true
+    }
+}
+
+/// Reads a body into `message`, or says where and why it cannot be. `ask` is asked for each piece of memory.
 pub(super) fn read_body(
     body: &[u8],
     strings: &StringTable,
     message: &mut impl Message,
+    ask: &dyn Fn(usize) -> bool,
 ) -> Result<(), (String, serde_json::Error)> {
     let context = Context {
+        memory: Memory {
+            ask,
+            left: Cell::new(0),
+        },
         strings,
         steps: RefCell::default(),
     };
@@ -62,6 +91,14 @@ pub(super) fn read_body(
 // === impl Context ===
 
 impl Context<'_> {
+    /// Asks for what an item of a list takes.
+    pub fn take_memory(&self, bytes: usize) -> Result<(), &'static str> {
+        match self.memory.take(bytes) {
+            true => Ok(()),
+            false => Err("there is not enough memory for this"),
+        }
+    }
+
     /// Puts `step` before the path of an error that is on its way out.
     pub fn step<T, E>(&self, result: Result<T, E>, step: impl FnOnce() -> String) -> Result<T, E> {
         if result.is_err() {

@@ -29,7 +29,17 @@ pub enum JsonError {
 
 /// Takes an export request in JSON after the same checks that one in protobuf has to pass.
 pub fn receive(body: &[u8], validation: Validation) -> Result<Received, JsonError> {
-    let wire = Profiles::from_model(decode(body)?).to_wire();
+    receive_within(body, validation, &|_| true)
+}
+
+/// [`receive`], which asks for memory as it goes: a few bytes of JSON can stand for a hundred times as many.
+/// Where `ask` answers false it ends with [`JsonError::Malformed`].
+pub fn receive_within(
+    body: &[u8],
+    validation: Validation,
+    ask: &dyn Fn(usize) -> bool,
+) -> Result<Received, JsonError> {
+    let wire = Profiles::from_model(decode_within(body, ask)?).to_wire();
     Ok(Profiles::from_wire(wire, validation)?)
 }
 
@@ -38,6 +48,10 @@ pub fn receive(body: &[u8], validation: Validation) -> Result<Received, JsonErro
 /// What the fields say is taken as it is: that indices lie within their tables is for
 /// [`receive`] to check.
 pub fn decode(body: &[u8]) -> Result<Model, JsonError> {
+    decode_within(body, &|_| true)
+}
+
+fn decode_within(body: &[u8], ask: &dyn Fn(usize) -> bool) -> Result<Model, JsonError> {
     /// A row takes more than one byte of JSON, so that no table outgrows its 32-bit indices.
     const LIMIT: usize = i32::MAX as usize;
     if body.len() > LIMIT {
@@ -48,10 +62,10 @@ pub fn decode(body: &[u8]) -> Result<Model, JsonError> {
     }
     let mut strings = StringTable::default();
     let mut first_pass = StringsOfBody(&mut strings);
-    read_body(body, &StringTable::default(), &mut first_pass).map_err(malformed)?;
+    read_body(body, &StringTable::default(), &mut first_pass, ask).map_err(malformed)?;
 
     let mut request = Request::default();
-    read_body(body, &strings, &mut request).map_err(malformed)?;
+    read_body(body, &strings, &mut request, ask).map_err(malformed)?;
     request.dictionary.strings = strings;
     Ok(Model {
         dictionary: Arc::new(request.dictionary),

@@ -1,17 +1,20 @@
 //! Adds profiles up, over any number of batches, into one file.
 
 use super::attributes::MAPPING_FLAGS;
+use super::executables::Executables;
 use super::labels::{Label, LabelSelection};
+use super::late::UnnamedLocation;
 use super::rows::{ListRows, Rows};
 use super::sets::{ProfileSet, texts};
 use super::translate::{Known, Translation};
-use crate::{Function, Interner, StringIdx, StringTable, ValueType};
+use crate::{Function, Interner, LocationIdx, StringIdx, StringTable, ValueType};
 
 /// A pprof under construction. It holds each string, function, mapping, location, stack, label set
 /// and sample once, however often it is added.
 #[derive(Default)]
 pub struct Builder {
-    pub(super) selection: LabelSelection,
+    pub(super) options: Options,
+    pub(super) executables: Executables,
     pub(super) header: Header,
     /// Used for its strings alone.
     pub(super) strings: Interner,
@@ -25,6 +28,24 @@ pub struct Builder {
     /// Those of the first sample, of the second, and so on, each time one per sample type.
     pub(super) values: Vec<i64>,
     pub(super) known: Known,
+}
+
+/// How profiles become a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub labels: LabelSelection,
+    /// Beside the number of samples, write what they stand for by their period, and let tools show
+    /// that first: `cpu/nanoseconds` beside `samples/count`.
+    pub period_values: bool,
+}
+
+impl From<LabelSelection> for Options {
+    fn from(labels: LabelSelection) -> Self {
+        Self {
+            labels,
+            ..Self::default()
+        }
+    }
 }
 
 /// Why profiles cannot be added to a file.
@@ -41,9 +62,9 @@ pub enum Refused {
 /// Writes one file with all `sets`.
 pub fn write<'a>(
     sets: impl IntoIterator<Item = ProfileSet<'a>>,
-    selection: LabelSelection,
+    options: impl Into<Options>,
 ) -> Result<Vec<u8>, Refused> {
-    let mut builder = Builder::new(selection);
+    let mut builder = Builder::new(options);
     for set in sets {
         builder.add(&set)?;
     }
@@ -108,21 +129,46 @@ pub(super) struct SampleRow {
 const LARGEST: usize = 1 << 30;
 
 impl Builder {
-    pub fn new(selection: LabelSelection) -> Self {
+    pub fn new(options: impl Into<Options>) -> Self {
         Self {
-            selection,
+            options: options.into(),
             ..Self::default()
         }
     }
 
     /// Adds profiles of the same sample types as those before.
     pub fn add(&mut self, set: &ProfileSet<'_>) -> Result<(), Refused> {
+        self.add_and_tell(set, &mut |_, _| {})
+    }
+
+    /// The same, and tells of locations without lines, so that they can be [set](Self::set_lines) later.
+    pub fn add_and_tell(
+        &mut self,
+        set: &ProfileSet<'_>,
+        on_unnamed: &mut dyn FnMut(LocationIdx, UnnamedLocation),
+    ) -> Result<(), Refused> {
         if self.heap_size() > LARGEST {
             return Err(Refused::Full { limit: LARGEST });
         }
         self.check_types(set)?;
-        Translation::new(self, set).run();
+        Translation::new(self, set, on_unnamed).run();
         Ok(())
+    }
+
+    /// Adds the values of one sample, one per sample type, to those of its row.
+    pub(super) fn add_values(
+        &mut self,
+        row: SampleRow,
+        values: impl ExactSizeIterator<Item = i64>,
+    ) {
+        let start = self.samples.intern(row) as usize * values.len();
+        if start == self.values.len() {
+            self.values.resize(start + values.len(), 0);
+        }
+        let sums = self.values.get_mut(start..).unwrap_or_default();
+        for (sum, value) in sums.iter_mut().zip(values) {
+            *sum = sum.saturating_add(value);
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -160,17 +206,17 @@ impl Builder {
         let header = &self.header;
         let known = self.string_table();
         let same = |row: &ValueType, found| texts(known, Some(*row)) == found;
-        let types = set.sample_types();
+        let types = self.sample_types(set);
         let fits = header.sample_types.len() == types.len()
             && header
                 .sample_types
                 .iter()
-                .zip(types)
-                .all(|(row, found)| same(row, found));
+                .zip(&types)
+                .all(|(row, found)| same(row, *found));
         if !fits && !header.sample_types.is_empty() {
             let expected = header.sample_types.iter();
             return Err(Refused::SampleTypes {
-                found: names(set.sample_types()),
+                found: names(types.into_iter()),
                 expected: names(expected.map(|row| texts(known, Some(*row)))),
             });
         }
@@ -185,8 +231,8 @@ impl Builder {
         }
         // Nothing is refused any more, and so nothing is left behind of what is.
         if self.header.sample_types.is_empty() {
-            self.header.sample_types = set
-                .sample_types()
+            self.header.sample_types = types
+                .into_iter()
                 .map(|texts| self.value_type(texts))
                 .collect();
         }
@@ -194,6 +240,20 @@ impl Builder {
             self.header.period_type = Some(self.value_type(found));
         }
         Ok(())
+    }
+
+    /// What is written of each sample of the set.
+    fn sample_types<'a>(&self, set: &ProfileSet<'a>) -> Vec<(&'a str, &'a str)> {
+        let types = set.sample_types();
+        types.chain(self.period_value(set)).collect()
+    }
+
+    /// Kind and unit of what its samples stand for by their period, where that is written too.
+    pub(super) fn period_value<'a>(&self, set: &ProfileSet<'a>) -> Option<(&'a str, &'a str)> {
+        let is_counted = set.sample_types().eq([("samples", "count")]);
+        let (kind, unit) = set.period_type()?;
+        let is_told = self.options.period_values && !matches!(kind, "" | "samples");
+        (is_told && is_counted && set.period() > 0).then_some((kind, unit))
     }
 
     fn value_type(&mut self, (kind, unit): (&str, &str)) -> ValueType {

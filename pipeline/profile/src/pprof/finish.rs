@@ -1,21 +1,45 @@
 //! Writes a finished [`Builder`].
 
 use super::attributes::MAPPING_FLAGS;
-use super::build::{Builder, LineRow, LocationRow};
+use super::build::{Builder, Id, LineRow, LocationRow, MappingRow};
+use super::executables::{Executables, SEVERAL, position};
 use super::format::{function, label, line, location, mapping, profile, sample, value_type};
 use crate::proto::Writer;
 use crate::{StringIdx, ValueType};
 
+/// What comes first of the mappings.
+enum First {
+    /// The one that was met first.
+    Any,
+    /// This one.
+    Row(u32),
+    /// One of no location, which names the file that the samples are of.
+    Named(StringIdx),
+}
+
+impl First {
+    /// The number that a row of the builder has in the file.
+    fn id(&self, id: Id) -> Id {
+        match self {
+            Self::Row(row) if id == row + 1 => 1,
+            Self::Row(row) if (1..=*row).contains(&id) => id + 1,
+            Self::Named(_) if id > 0 => id + 1,
+            _ => id,
+        }
+    }
+}
+
 impl Builder {
     /// The file, not compressed.
-    pub fn finish(self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
+        let first = self.first_mapping();
         let mut out = Writer::with_capacity(self.heap_size() / 2);
         for sample_type in &self.header.sample_types {
             write_type(&mut out, profile::SAMPLE_TYPE, *sample_type);
         }
         self.write_samples(&mut out);
-        self.write_mappings(&mut out);
-        self.write_locations(&mut out);
+        self.write_mappings(&mut out, &first);
+        self.write_locations(&mut out, &first);
         self.write_functions(&mut out);
         for text in self.string_table().iter() {
             out.bytes_always(profile::STRING, text.as_bytes());
@@ -47,12 +71,37 @@ impl Builder {
         }
     }
 
-    fn write_mappings(&self, out: &mut Writer) {
-        let seen = self.flags_of_locations();
+    fn first_mapping(&mut self) -> First {
+        let strings = self.string_table();
         let rows = self.mappings.rows().iter();
-        for (id, (row, seen)) in (1..).zip(rows.zip(seen)) {
+        let filenames = rows.map(|row| strings.get(row.filename));
+        let named = match &self.executables {
+            Executables::None | Executables::One(None) => return First::Any,
+            Executables::One(Some(executable)) => match position(executable, filenames) {
+                Some(row) => return First::Row(row as u32),
+                None => executable,
+            },
+            Executables::Several => SEVERAL,
+        };
+        First::Named(self.strings.string(named))
+    }
+
+    fn write_mappings(&self, out: &mut Writer, first: &First) {
+        if let First::Named(filename) = *first {
+            out.nested(profile::MAPPING, 4, |out| {
+                out.uint(mapping::ID, 1);
+                write_string(out, mapping::FILENAME, filename);
+            });
+        }
+        let seen = self.flags_of_locations();
+        let mut rows: Vec<(u32, (&MappingRow, _))> = (1..)
+            .zip(self.mappings.rows().iter().zip(seen))
+            .map(|(id, row)| (first.id(id), row))
+            .collect();
+        rows.sort_unstable_by_key(|(id, _)| *id);
+        for (id, (row, seen)) in rows {
             out.nested(profile::MAPPING, 40, |out| {
-                out.uint(mapping::ID, id);
+                out.uint(mapping::ID, id.into());
                 out.uint(mapping::MEMORY_START, row.memory_start);
                 out.uint(mapping::MEMORY_LIMIT, row.memory_limit);
                 out.uint(mapping::FILE_OFFSET, row.file_offset);
@@ -71,10 +120,11 @@ impl Builder {
         }
     }
 
-    /// What can be said of each mapping by its locations: tools take a mapping that has functions
-    /// for symbolized, so that all its locations have to have one.
+    /// What can be said of each mapping by its locations. One that is named is enough: `pprof`
+    /// reads a mapping without functions anew from the file that lies at its path, writes over the
+    /// names that are there and leaves out their generic and template arguments.
     fn flags_of_locations(&self) -> Vec<[bool; MAPPING_FLAGS.len()]> {
-        let mut flags = vec![[true, true, true, false]; self.mappings.len()];
+        let mut flags = vec![[false; MAPPING_FLAGS.len()]; self.mappings.len()];
         for row in self.locations.rows() {
             let Some(mapping) = row.mapping.checked_sub(1) else {
                 continue;
@@ -84,15 +134,15 @@ impl Builder {
             let function =
                 first.and_then(|line| self.functions.rows().get(line.function as usize - 1));
             let [functions, filenames, line_numbers, inline_frames] = &mut flags[mapping as usize];
-            *functions &= function.is_some_and(|function| function.name.is_set());
-            *filenames &= function.is_some_and(|function| function.filename.is_set());
-            *line_numbers &= first.is_some_and(|line| line.line != 0);
+            *functions |= function.is_some_and(|function| function.name.is_set());
+            *filenames |= function.is_some_and(|function| function.filename.is_set());
+            *line_numbers |= first.is_some_and(|line| line.line != 0);
             *inline_frames |= lines.len() > 1;
         }
         flags
     }
 
-    fn write_locations(&self, out: &mut Writer) {
+    fn write_locations(&self, out: &mut Writer, first: &First) {
         for (id, row) in (1..).zip(self.locations.rows()) {
             let LocationRow {
                 mapping,
@@ -103,7 +153,7 @@ impl Builder {
             let lines = self.lines.get(lines);
             out.nested(profile::LOCATION, 12 + 12 * lines.len(), |out| {
                 out.uint(location::ID, id);
-                out.uint(location::MAPPING, u64::from(mapping));
+                out.uint(location::MAPPING, u64::from(first.id(mapping)));
                 out.uint(location::ADDRESS, address);
                 for LineRow {
                     function,

@@ -58,6 +58,14 @@ impl Keys {
     }
 }
 
+/// Whether this is what OpenTelemetry calls a service that nobody has named.
+pub(super) fn is_unknown_service(key: &str, value: &Value) -> bool {
+    key == "service.name"
+        && value
+            .as_str()
+            .is_some_and(|name| name.starts_with("unknown_service"))
+}
+
 /// Adds the labels of an attribute: mostly one, for an array one for each item.
 pub(super) fn push_labels(
     labels: &mut Vec<Label>,
@@ -77,9 +85,8 @@ pub(super) fn push_labels(
 
 fn label(strings: &mut Interner, key: &str, value: &Value, unit: &str) -> Option<Label> {
     let text = match value {
-        // Readers do not see a label that has neither text nor a number, and take the key for
-        // the unit where there is none.
-        Value::Int(0) if unit.is_empty() => return Some(number(strings, key, 0, key)),
+        // Readers do not see a label that has neither text nor a number nor a unit.
+        Value::Int(0) if unit.is_empty() => Cow::Borrowed("0"),
         Value::Int(value) => return Some(number(strings, key, *value, unit)),
         Value::Empty => return None,
         Value::Str(text) => Cow::Borrowed(&**text),

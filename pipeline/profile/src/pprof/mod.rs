@@ -14,6 +14,7 @@
 //! | labels; several of one key | attributes with unit; an array |
 //! | build id | `process.executable.build_id.gnu`, `.go`, or `pprof.mapping.build_id` |
 //! | mapping and location flags | `pprof.mapping.has_*`, `pprof.location.is_folded` |
+//! | the first mapping, which tools take for the program | that of the resources' one executable; `[multiple executables]` |
 //! | comments, frame filters, documentation | `pprof.profile.*` |
 //!
 //! # What pprof cannot hold
@@ -22,6 +23,8 @@
 //! - Scopes and schema URLs, dropped-attribute counts, profile ids, original payloads, entities.
 //! - Attributes of locations other than `is_folded`, among them `profile.frame.type`; attributes of
 //!   mappings other than the build id and the flags; of several build ids all but one.
+//! - The number 0 without a unit, which is written as text; a `service.name` that says only that the
+//!   service is unknown.
 //! - Which labels came from the resource, the profile or the sample; of one key the most specific
 //!   stays. Labels without text; floats, bytes, flags and nested values stay as text.
 //! - Links other than as the labels `trace_id` and `span_id`.
@@ -36,12 +39,14 @@
 mod attributes;
 mod budget;
 mod build;
+mod executables;
 mod finish;
 mod format;
 mod gzip;
 mod header;
 mod ids;
 mod labels;
+mod late;
 mod read;
 mod rows;
 mod samples;
@@ -51,8 +56,9 @@ mod symbols;
 mod tests;
 mod translate;
 
-pub use build::{Builder, Refused, write};
+pub use build::{Builder, Options, Refused, write};
 pub use gzip::gzip;
 pub use labels::{Keys, LabelSelection};
+pub use late::UnnamedLocation;
 pub use read::{Limits, PprofError, read};
 pub use sets::{ProfileSet, sets};

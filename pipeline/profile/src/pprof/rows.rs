@@ -110,6 +110,10 @@ impl<T: Hash + Eq + Copy> ListRows<T> {
         self.lists.get(row as usize)
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &[T]> {
+        (0..self.lists.len()).map(|row| self.lists.get(row))
+    }
+
     pub fn heap_size(&self) -> usize {
         let lists = self.lists.len() * size_of::<u32>();
         lists + size_of_val(self.lists.items()) + self.index.heap_size()

@@ -12,7 +12,8 @@ use super::attributes::{
     BUILD_IDS, COMMENT, DOC_URL, DROP_FRAMES, IS_FOLDED, KEEP_FRAMES, MAPPING_FLAGS,
 };
 use super::build::{Builder, Id, LineRow, LocationRow, MappingRow, SampleRow};
-use super::labels::{Label, push_labels, push_link};
+use super::labels::{Label, is_unknown_service, push_labels, push_link};
+use super::late::UnnamedLocation;
 use super::rows::ListRows;
 use super::sets::ProfileSet;
 use crate::{
@@ -61,6 +62,7 @@ pub(super) struct Translation<'b, 'a> {
     builder: &'b mut Builder,
     dictionary: &'a Dictionary,
     set: &'b ProfileSet<'a>,
+    on_unnamed: &'b mut dyn FnMut(LocationIdx, UnnamedLocation),
     known: Known,
     /// The labels that all samples have, from the resource and the profile.
     shared: Vec<Label>,
@@ -76,12 +78,17 @@ pub(super) struct Translation<'b, 'a> {
 }
 
 impl<'b, 'a> Translation<'b, 'a> {
-    pub fn new(builder: &'b mut Builder, set: &'b ProfileSet<'a>) -> Self {
+    pub fn new(
+        builder: &'b mut Builder,
+        set: &'b ProfileSet<'a>,
+        on_unnamed: &'b mut dyn FnMut(LocationIdx, UnnamedLocation),
+    ) -> Self {
         Self {
             known: std::mem::take(&mut builder.known).of(&set.model.dictionary),
             builder,
             dictionary: &set.model.dictionary,
             set,
+            on_unnamed,
             shared: Vec::new(),
             own: ListRows::default(),
             label_sets: Vec::new(),
@@ -97,20 +104,27 @@ impl<'b, 'a> Translation<'b, 'a> {
         self.shared_labels();
         let profiles = &self.set.profiles;
         let first = &profiles[0].samples;
+        if !first.is_empty() {
+            let resource = self.set.resource.resource.as_deref();
+            self.builder.executables.add(resource);
+        }
+        if self.builder.mappings.len() == 0 && self.dictionary.mappings.rows().len() > 1 {
+            // In files that were read the first is the program, whether samples are in it or not.
+            self.mapping(1.into());
+        }
+        let types = self.builder.header.sample_types.len();
+        let period = self.set.period();
         for (row, sample) in first.iter().enumerate() {
             let key = SampleRow {
                 stack: self.stack(sample.stack),
                 labels: self.sample_labels(sample),
             };
-            let start = self.builder.samples.intern(key) as usize * profiles.len();
-            if start == self.builder.values.len() {
-                self.builder.values.resize(start + profiles.len(), 0);
-            }
-            let sums = &mut self.builder.values[start..];
-            for (sum, profile) in sums.iter_mut().zip(profiles) {
-                let sample = profile.samples.get(row).unwrap_or_default();
-                *sum = sum.saturating_add(sample.observed());
-            }
+            let values = (0..types).map(|column| match profiles.get(column) {
+                Some(profile) => profile.samples.get(row).unwrap_or_default().observed(),
+                // The value by the period, which no profile has, is the last.
+                None => sample.observed().saturating_mul(period),
+            });
+            self.builder.add_values(key, values);
         }
         self.builder.known = self.known;
     }
@@ -119,7 +133,8 @@ impl<'b, 'a> Translation<'b, 'a> {
 
     fn header(&mut self) {
         let profile = self.set.profiles[0];
-        let default = self.set.default_sample_type();
+        let by_period = self.builder.period_value(self.set);
+        let default = by_period.map_or_else(|| self.set.default_sample_type(), |(kind, _)| kind);
         let header = &mut self.builder.header;
         header.period = header.period.max(profile.period);
         if profile.time_unix_nano == 0 {
@@ -161,8 +176,9 @@ impl<'b, 'a> Translation<'b, 'a> {
 
     fn shared_labels(&mut self) {
         let Builder {
-            selection, strings, ..
+            options, strings, ..
         } = &mut *self.builder;
+        let selection = &options.labels;
         let labels = &mut self.shared;
         let profile: &Profile = self.set.profiles[0];
         for attribute in attributes(self.dictionary, &profile.attributes) {
@@ -176,7 +192,9 @@ impl<'b, 'a> Translation<'b, 'a> {
         let of_profile = labels.clone();
         let resource = self.set.resource.resource.as_deref();
         for attribute in resource.map_or(&[][..], |resource| &resource.attributes) {
-            if selection.resource.contains(&attribute.key) {
+            if selection.resource.contains(&attribute.key)
+                && !is_unknown_service(&attribute.key, &attribute.value)
+            {
                 push_labels(labels, strings, &attribute.key, &attribute.value, "");
             }
         }
@@ -199,8 +217,9 @@ impl<'b, 'a> Translation<'b, 'a> {
 
     fn new_label_set(&mut self, link: LinkIdx, of_sample: &[AttributeIdx]) -> u32 {
         let Builder {
-            selection, strings, ..
+            options, strings, ..
         } = &mut *self.builder;
+        let selection = &options.labels;
         let labels = &mut self.labels;
         labels.clear();
         for attribute in attributes(self.dictionary, of_sample) {
@@ -259,8 +278,12 @@ impl<'b, 'a> Translation<'b, 'a> {
             lines: self.builder.lines.intern(&lines),
             is_folded: flag(self.dictionary, row.attributes, IS_FOLDED).unwrap_or_default(),
         };
+        let is_unnamed = lines.is_empty();
         self.lines = lines;
         let id = self.builder.locations.intern(location) + 1;
+        if is_unnamed {
+            (self.on_unnamed)(index, UnnamedLocation(id));
+        }
         self.known.locations.insert(index, id);
         id
     }

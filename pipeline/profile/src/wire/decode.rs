@@ -53,7 +53,7 @@ pub(crate) fn decode(wire: &Bytes, skip: &Skip) -> Result<Model, WireError> {
     };
     decoder.tables(&Tables::of_valid(&request.dictionary)?)?;
     let mut resources = Vec::with_capacity(request.resources.len());
-    for message in &request.resources {
+    for message in request.resources.iter() {
         resources.push(decoder.resource_profiles(message)?);
     }
     if !skip.profiles.is_empty() {

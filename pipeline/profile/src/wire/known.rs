@@ -26,6 +26,10 @@ impl<T: ?Sized> Known<T> {
         }
     }
 
+    pub fn rows(&self) -> usize {
+        self.rows as usize
+    }
+
     pub fn mark_bad(&mut self, row: usize, why: Reason) {
         self.bad.insert(row as u32, why);
     }

@@ -36,7 +36,7 @@ pub(crate) fn merge_into(merger: &mut Merger, wire: &Bytes) -> Result<(), WireEr
         indices: Vec::new(),
     };
     source.tables(&tables, &mut merger.interner)?;
-    for message in request.resources {
+    for message in request.resources.iter() {
         source.resource_profiles(message, merger)?;
     }
     merger.selection = source.places;

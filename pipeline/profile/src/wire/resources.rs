@@ -24,7 +24,7 @@ pub(crate) fn resources(wire: &Bytes) -> Result<Vec<SharedResource>, WireError> 
     let mut strings = None;
     let mut referenced = Vec::new();
     let mut resources = Vec::with_capacity(request.resources.len());
-    for row in &request.resources {
+    for row in request.resources.iter() {
         let Some(message) = fields(row, resource_profiles::RESOURCE).next() else {
             resources.push(SharedResource::new(Resource::default()));
             continue;

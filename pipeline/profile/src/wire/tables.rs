@@ -12,10 +12,28 @@ use crate::proto::{Reader, WireError, tag};
 
 /// The two parts of a request.
 pub struct Request<'a> {
-    pub resources: Vec<&'a [u8]>,
+    pub resources: Resources<'a>,
     /// Where the field stands more than once its encodings are joined, which is how protobuf
     /// merges messages.
     pub dictionary: Cow<'a, [u8]>,
+}
+
+/// The resources of a request. They are found anew each time: a list of them may be eight times as large
+/// as the request.
+pub struct Resources<'a> {
+    wire: &'a [u8],
+    rows: usize,
+}
+
+impl<'a> Resources<'a> {
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// The request was read to its end before, so that no field fails.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        fields(self.wire, request::RESOURCE_PROFILES).map_while(Result::ok)
+    }
 }
 
 impl<'a> Request<'a> {
@@ -23,12 +41,15 @@ impl<'a> Request<'a> {
         if u32::try_from(wire.len()).is_err() {
             return Err(WireError::TooLong);
         }
-        let mut resources = Vec::new();
+        let mut resources = Resources { wire, rows: 0 };
         let mut dictionary: Cow<'a, [u8]> = Cow::default();
         let mut reader = Reader::new(wire);
         while let Some(tag) = reader.tag()? {
             match tag {
-                request::RESOURCE_PROFILES => resources.push(reader.bytes()?),
+                request::RESOURCE_PROFILES => {
+                    reader.bytes()?;
+                    resources.rows += 1;
+                }
                 request::DICTIONARY => {
                     let part = reader.bytes()?;
                     if dictionary.is_empty() {
@@ -229,7 +250,7 @@ pub(crate) fn referenced_strings(wire: &[u8]) -> Result<Vec<StringIdx>, WireErro
             collect(value, &mut found)?;
         }
     }
-    for resource in request.resources {
+    for resource in request.resources.iter() {
         for head in fields(resource, resource_profiles::RESOURCE) {
             collect_strings(head?, resource::ATTRIBUTES, &mut found)?;
         }

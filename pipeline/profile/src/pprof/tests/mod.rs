@@ -1,5 +1,6 @@
 mod arbitrary;
 mod go_tool;
+mod late;
 mod oracle;
 mod reading;
 mod writing;

@@ -143,6 +143,8 @@ pub struct Meaning {
     pub keep_frames: String,
     pub doc_url: String,
     pub default_sample_type: String,
+    /// What tools call the file that was profiled.
+    pub first_mapping: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -261,5 +263,6 @@ pub fn meaning(file: &[u8]) -> Meaning {
         keep_frames: text(file.keep_frames),
         doc_url: text(file.doc_url),
         default_sample_type: text(file.default_sample_type),
+        first_mapping: file.mapping.first().map(|row| text(row.filename)),
     }
 }

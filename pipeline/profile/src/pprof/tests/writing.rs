@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
 use super::oracle::{Labels, Meaning, meaning};
-use super::{ProfileSet, sets, written};
-use crate::pprof::{Builder, Keys, LabelSelection, Refused};
+use super::{ProfileSet, sets, write, written};
+use crate::pprof::{Builder, Keys, LabelSelection, Options, Refused};
 use crate::{
     Attribute, AttributeIdx, Dictionary, Function, KeyValue, Line, Link, Location, LocationRef,
     Mapping, MappingRef, Model, Profile, Resource, ResourceProfiles, SampleRef, Samples,
@@ -148,8 +148,8 @@ fn turns_attributes_into_labels() {
     check(5, "bytes", &[("", 5, "bytes")]);
     check(0, "bytes", &[("", 0, "bytes")]);
     check(-1, "", &[("", -1, "")]);
-    // Without a unit there would be nothing that readers could tell from no label.
-    check(0, "", &[("", 0, "k")]);
+    // As a number without a unit it would be nothing that readers could tell from no label.
+    check(0, "", &[("0", 0, "")]);
     check(true, "", &[("true", 0, "")]);
     check(Value::Double(0.5), "", &[("0.5", 0, "")]);
     check(Value::Bytes([0xff].into()), "", &[("/w==", 0, "")]);
@@ -262,7 +262,23 @@ fn takes_the_most_specific_of_the_selected_labels() {
 }
 
 #[test]
-fn says_that_a_mapping_is_symbolized_if_all_its_locations_are() {
+fn a_service_that_nobody_named_is_no_label() {
+    #[track_caller]
+    fn check(name: &str, expected: &[Labels]) {
+        let mut batch = Batch::default();
+        batch.resource.attributes = vec![KeyValue::new("service.name", name)];
+        let stack = batch.stack("f");
+        batch.profile("samples", &[sample(stack, &[1], &[])]);
+        let meaning = written(&batch.model(), LabelSelection::default());
+        assert_eq!(*rows(&meaning)[0].1, expected.concat());
+    }
+    check("shop", &[vec![text("service.name", "shop")]]);
+    check("unknown_service", &[]);
+    check("unknown_service:python3", &[]);
+}
+
+#[test]
+fn says_that_a_mapping_is_symbolized_if_one_of_its_locations_is() {
     #[track_caller]
     fn check(lines: &[&[(&str, i64)]], attributes: &[(&str, bool)], expected: [bool; 4]) {
         let mut batch = Batch::default();
@@ -310,8 +326,10 @@ fn says_that_a_mapping_is_symbolized_if_all_its_locations_are() {
     }
     check(&[&[("f", 1)], &[("g", 2)]], &[], [true, true, true, false]);
     check(&[&[("f", 1), ("g", 2)]], &[], [true, true, true, true]);
-    check(&[&[("f", 0)], &[("g", 2)]], &[], [true, true, false, false]);
-    check(&[&[("f", 1)], &[]], &[], [false; 4]);
+    check(&[&[("f", 0)], &[("g", 0)]], &[], [true, true, false, false]);
+    check(&[&[("f", 0)], &[("g", 2)]], &[], [true, true, true, false]);
+    check(&[&[("f", 1)], &[]], &[], [true, true, true, false]);
+    check(&[&[], &[]], &[], [false; 4]);
     check(
         &[&[]],
         &[("pprof.mapping.has_functions", true)],
@@ -321,6 +339,147 @@ fn says_that_a_mapping_is_symbolized_if_all_its_locations_are() {
         &[&[("f", 1)]],
         &[("pprof.mapping.has_filenames", false)],
         [true, false, true, false],
+    );
+}
+
+/// A sample in each of these files, in the process of this executable.
+fn process(executable: &[(&str, &str)], files: &[&str]) -> Model {
+    let mut batch = Batch::default();
+    let attributes = executable.iter();
+    batch.resource.attributes = attributes
+        .map(|&(key, value)| KeyValue::new(key, value))
+        .collect();
+    let tables = &mut batch.tables;
+    let mut stack = Vec::new();
+    for file in files {
+        let filename = tables.strings.push(file);
+        let mapping = tables.mappings.push(MappingRef {
+            mapping: Mapping {
+                filename,
+                ..Mapping::default()
+            },
+            attributes: &[],
+        });
+        stack.push(tables.locations.push(LocationRef {
+            location: Location {
+                mapping,
+                address: 1,
+            },
+            lines: &[],
+            attributes: &[],
+        }));
+    }
+    let stack = tables.stacks.push(&stack);
+    batch.profile("samples", &[sample(stack, &[1], &[])]);
+    batch.model()
+}
+
+#[test]
+fn the_first_mapping_is_the_executable_of_all_samples_or_says_that_there_are_several() {
+    const PATH: &str = "process.executable.path";
+    const NAME: &str = "process.executable.name";
+    const FILES: &[&str] = &["vmlinux", "/lib/libc.so.6", "/bin/a", "/bin/b"];
+    #[track_caller]
+    fn check(models: &[Model], expected: &str) {
+        let file = write(models.iter().flat_map(sets), LabelSelection::default());
+        let meaning = meaning(&file.expect("the sample types are the same"));
+        assert_eq!(meaning.first_mapping.as_deref(), Some(expected));
+        // Each location has the mapping that it had.
+        for (frames, _) in meaning.samples.into_keys() {
+            let files = frames.into_iter().map(|frame| frame.mapping);
+            let files: Vec<_> = files
+                .map(|file| file.expect("it has one").filename)
+                .collect();
+            assert_eq!(files, FILES);
+        }
+    }
+    let a = || process(&[(PATH, "/bin/a"), (NAME, "a")], FILES);
+    check(&[a()], "/bin/a");
+    check(&[a(), a()], "/bin/a");
+    check(&[process(&[(NAME, "b")], FILES)], "/bin/b");
+    check(&[process(&[(PATH, "/proc/1/root/bin/b")], FILES)], "/bin/b");
+    check(&[process(&[(NAME, "kworker/0:1")], FILES)], "kworker/0:1");
+    check(
+        &[a(), process(&[(PATH, "/bin/b")], FILES)],
+        "[multiple executables]",
+    );
+    check(&[a(), process(&[], FILES)], "[multiple executables]");
+    // Where nobody says which, it is the first as before.
+    check(&[process(&[], FILES)], "vmlinux");
+}
+
+#[test]
+fn writes_what_counted_samples_stand_for() {
+    #[track_caller]
+    fn check(change: fn(&mut Batch), expected: &[(&str, &str)], values: &[i64], default: &str) {
+        let mut batch = Batch::default();
+        let stack = batch.stack("f");
+        let period_type = ValueType {
+            kind: batch.tables.strings.push("cpu"),
+            unit: batch.tables.strings.push("nanoseconds"),
+        };
+        let profile = batch.profile("samples", &[sample(stack, &[], &[1, 2, 3])]);
+        profile.period_type = Some(period_type);
+        profile.period = 10;
+        change(&mut batch);
+        let options = Options {
+            period_values: true,
+            ..Options::default()
+        };
+        let model = batch.model();
+        let meaning = meaning(&write(sets(&model), options).expect("is one set"));
+        let types = meaning.sample_types.iter();
+        let types: Vec<_> = types.map(|(kind, unit)| (&**kind, &**unit)).collect();
+        assert_eq!(types, expected);
+        assert_eq!(rows(&meaning)[0].2, values);
+        assert_eq!(meaning.default_sample_type, default);
+    }
+    let both = &[("samples", "count"), ("cpu", "nanoseconds")];
+    let alone = &[("samples", "count")];
+    check(|_| {}, both, &[3, 30], "cpu");
+    check(
+        |batch| batch.profiles[0].period = i64::MAX,
+        both,
+        &[3, i64::MAX],
+        "cpu",
+    );
+    check(|batch| batch.profiles[0].period = 0, alone, &[3], "");
+    check(|batch| batch.profiles[0].period = -1, alone, &[3], "");
+    check(
+        |batch| batch.profiles[0].period_type = None,
+        alone,
+        &[3],
+        "",
+    );
+    // Of anything else the period is no measure: of objects it is the bytes between them.
+    check(
+        |batch| {
+            let kind = batch.tables.strings.push("inuse_objects");
+            batch.profiles[0].sample_type.as_mut().unwrap().kind = kind;
+        },
+        &[("inuse_objects", "count")],
+        &[3],
+        "",
+    );
+    // Whoever measured the time knows better.
+    check(
+        |batch| {
+            let measured = batch.profile("cpu", &[sample(1.into(), &[7], &[])]).clone();
+            let counted = Profile {
+                samples: measured.samples.clone(),
+                ..batch.profiles[0].clone()
+            };
+            batch.profiles = vec![
+                counted.clone(),
+                Profile {
+                    sample_type: measured.sample_type,
+                    ..counted
+                },
+            ];
+        },
+        &[("samples", "count"), ("cpu", "count")],
+        &[7, 7],
+        "samples",
     );
 }
 

@@ -38,9 +38,9 @@ use super::tags::dictionary as tags;
 use super::text::is_text;
 use super::texts::Texts;
 use super::usual::{self, Usual};
-use crate::StringIdx;
 use crate::dictionary::{Attribute, Function, Link, Location, Mapping, Stack};
 use crate::proto::WireError;
+use crate::{Profile, ResourceProfiles, ScopeProfiles, StringIdx};
 pub(super) use window::Window;
 
 /// What a request holds.
@@ -49,6 +49,9 @@ pub struct Counts {
     pub resources: usize,
     pub profiles: usize,
     pub samples: usize,
+    /// About how much memory it takes to decode what is not decoded: messages of two bytes become rows of some
+    /// hundred.
+    pub undecoded_size: usize,
 }
 
 /// What repair found.
@@ -75,10 +78,11 @@ fn walk(wire: &[u8], repair: bool) -> Result<Verdict, Invalid> {
         Some(usual) => Walk::after_usual(usual, repair),
         None => Walk::through_tables(&request.dictionary, repair).field("dictionary")?,
     };
-    for (position, resource) in request.resources.into_iter().enumerate() {
+    for (position, resource) in request.resources.iter().enumerate() {
         walk.resource_profiles(resource)
             .item("resource_profiles", position)?;
     }
+    walk.counts.undecoded_size = wire.len() + walk.row_size();
     Ok(Verdict {
         skip: walk.skip,
         bad: walk.bad,
@@ -102,6 +106,7 @@ struct Walk<'a> {
     key_order: Vec<(StringIdx, usize)>,
     lists: RowLists,
     counts: Counts,
+    scopes: usize,
     skip: Skip,
     bad: BTreeMap<Reason, usize>,
 }
@@ -140,9 +145,37 @@ impl<'a> Walk<'a> {
             key_order: Vec::new(),
             lists: RowLists::default(),
             counts: Counts::default(),
+            scopes: 0,
             skip: Skip::default(),
             bad: BTreeMap::new(),
         }
+    }
+
+    /// What the rows take in memory, without text and lists.
+    fn row_size(&self) -> usize {
+        /// The indices and the ends of three lists.
+        const SAMPLE: usize = 5 * size_of::<u32>() + size_of::<i64>();
+        let rows = [
+            (self.strings.rows(), size_of::<u32>()),
+            (self.attributes.rows(), size_of::<Attribute>()),
+            (self.functions.rows(), size_of::<Function>()),
+            (self.links.rows(), size_of::<Link>()),
+            (
+                self.mappings.rows(),
+                size_of::<Mapping>() + size_of::<u32>(),
+            ),
+            (
+                self.locations.rows(),
+                size_of::<Location>() + 2 * size_of::<u32>(),
+            ),
+            (self.stacks.rows(), size_of::<u32>()),
+            (self.counts.resources, size_of::<ResourceProfiles>()),
+            (self.scopes, size_of::<ScopeProfiles>()),
+            (self.counts.profiles, size_of::<Profile>()),
+            (self.counts.samples, SAMPLE),
+        ];
+        let sizes = rows.map(|(rows, size)| rows.saturating_mul(size));
+        sizes.into_iter().fold(0, usize::saturating_add)
     }
 
     /// Turns a fault into a note where repair can go on without what is at fault.

@@ -54,6 +54,7 @@ impl Walk<'_> {
     }
 
     fn scope_profiles(&mut self, message: &[u8], bad: Option<Reason>) -> Result<(), Invalid> {
+        self.scopes += 1;
         let head = self.scope_profiles_head(message);
         let bad = self.note(head)?.or(bad);
         for (position, profile) in fields(message, scope_profiles::PROFILES).enumerate() {

@@ -58,7 +58,7 @@ fn check_sample(message: &[u8], walk: &mut Walk) -> bool {
 
 fn samples<'a>(request: &Request<'a>) -> Vec<&'a [u8]> {
     let mut found = Vec::new();
-    for resource in &request.resources {
+    for resource in request.resources.iter() {
         for scope in fields(resource, resource_profiles::SCOPES) {
             for profile in fields(scope.unwrap(), scope_profiles::PROFILES) {
                 let samples = fields(profile.unwrap(), profile::SAMPLES);

@@ -1,0 +1,39 @@
+//! When tables are printed: at a steady interval, whenever batches come.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long after the first batch the first table is printed: a person waits for it.
+const FIRST_TABLE: Duration = Duration::from_secs(1);
+
+/// The times of the tables, counted from the first one.
+pub(super) struct Schedule {
+    interval: Duration,
+    first: Option<Instant>,
+}
+
+impl Schedule {
+    pub fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            first: None,
+        }
+    }
+
+    /// The next time after `now`, when there is something to print. The first call sets all later ones.
+    pub fn next(&mut self, now: Instant) -> Instant {
+        let first = *self
+            .first
+            .get_or_insert_with(|| now + FIRST_TABLE.min(self.interval));
+        let Some(since) = now.checked_duration_since(first) else {
+            return first;
+        };
+        let into = since.as_nanos() % self.interval.as_nanos().max(1);
+        now + self.interval.saturating_sub(nanoseconds(into))
+    }
+}
+
+fn nanoseconds(count: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(count).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,57 @@
+//! Waiting for threads to end.
+
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Waits for threads that were told to end; false where one panicked. One that does not end in time is left to
+/// itself: nothing waits for what it does.
+pub(crate) fn join_within(limit: Duration, mut threads: Vec<JoinHandle<()>>) -> bool {
+    let until = Instant::now() + limit;
+    let mut is_well = true;
+    loop {
+        for thread in threads.extract_if(.., |thread| thread.is_finished()) {
+            is_well &= thread.join().is_ok();
+        }
+        if threads.is_empty() {
+            return is_well;
+        }
+        if Instant::now() >= until {
+            let count = threads.len();
+            tracing::debug!(
+                count,
+                "Threads did not end in time and are left to themselves."
+            );
+            return is_well;
+        }
+        sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread::spawn;
+
+    use super::*;
+
+    #[test]
+    fn waits_for_threads_and_tells_of_panics() {
+        let limit = Duration::from_secs(60);
+        assert!(join_within(
+            limit,
+            vec![spawn(|| sleep(LOOK)), spawn(|| {})]
+        ));
+        let panics = spawn(|| std::panic::resume_unwind(Box::new("as it should")));
+        assert!(!join_within(limit, vec![spawn(|| {}), panics]));
+    }
+
+    #[test]
+    fn leaves_a_thread_that_does_not_end() {
+        let (end, ended) = channel::<()>();
+        let never = spawn(move || assert!(ended.recv().is_err()));
+        assert!(join_within(Duration::from_millis(20), vec![never]));
+        drop(end);
+    }
+}

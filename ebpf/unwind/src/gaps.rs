@@ -1,0 +1,102 @@
+//! The code that nothing else describes.
+
+use std::ops::Range;
+
+use crate::source::Part;
+use crate::span::Spans;
+use crate::{Executable, Source};
+
+/// How much code without unwind information is looked at.
+const MAX_CODE: u64 = 32 << 20;
+
+/// Between functions lie up to fifteen bytes that are never executed.
+const PADDING: u64 = 16;
+
+/// Code between two spans.
+pub(crate) struct Gap {
+    pub start: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// Code of the segments between two spans, as far as it is in `within`: at most `limit` bytes of it.
+pub(crate) fn between<S: Source + ?Sized>(
+    executable: &Executable,
+    source: &S,
+    spans: &Spans,
+    within: Range<u64>,
+    limit: u64,
+) -> impl Iterator<Item = Gap> {
+    let mut left = limit;
+    let gaps = executable.segments.iter().flat_map(move |segment| {
+        let start = segment.address.max(within.start);
+        let gaps = spans.gaps(start, segment.end().min(within.end));
+        gaps.into_iter()
+            .map(move |(start, end)| (segment, start, end))
+    });
+    gaps.filter_map(move |(segment, start, end)| {
+        let size = end - start;
+        if size < PADDING || size > left {
+            return None;
+        }
+        left -= size;
+        let part = Part {
+            what: "the code",
+            offset: segment.file_offset + (start - segment.address),
+            size,
+        };
+        let bytes = part.read(source, limit).ok()?;
+        Some(Gap { start, bytes })
+    })
+}
+
+impl Gap {
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.bytes.len() as u64)
+    }
+}
+
+/// By their starts.
+pub(crate) struct Gaps(Vec<Gap>);
+
+impl Gaps {
+    pub fn read(executable: &Executable, source: &(impl Source + ?Sized), spans: &Spans) -> Self {
+        // A segment may hold data too, which looks like any code.
+        let text = executable.section(".text");
+        let text = text.map_or(0..u64::MAX, |text| {
+            text.address..text.address.saturating_add(text.part.size)
+        });
+        let mut gaps: Vec<Gap> = between(executable, source, spans, text, MAX_CODE).collect();
+        gaps.sort_unstable_by_key(|gap| gap.start);
+        Self(gaps)
+    }
+
+    pub fn as_slice(&self) -> &[Gap] {
+        &self.0
+    }
+
+    /// The gap that holds the address, and where in it that is.
+    pub fn find(&self, address: u64) -> Option<(usize, usize)> {
+        let behind = self.0.partition_point(|gap| gap.start <= address);
+        let index = behind.checked_sub(1)?;
+        let gap = self.0.get(index)?;
+        let offset = usize::try_from(address - gap.start).ok()?;
+        (offset < gap.bytes.len()).then_some((index, offset))
+    }
+
+    pub fn holds(&self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
+    /// The code from this address on to the end of its gap.
+    pub fn bytes(&self, address: u64) -> &[u8] {
+        let found = self.find(address);
+        found
+            .and_then(|(index, offset)| self.0.get(index)?.bytes.get(offset..))
+            .unwrap_or_default()
+    }
+
+    /// Behind the gap that holds the address.
+    pub fn end(&self, address: u64) -> u64 {
+        address.saturating_add(self.bytes(address).len() as u64)
+    }
+}

@@ -1,0 +1,129 @@
+//! Where a choice among many cases jumps to.
+//!
+//! ```text
+//! cmp $last, index; ja …      as many entries as it lets pass
+//! lea table(%rip), base       addresses relative to the table:
+//! movslq (base,index,4), r
+//! add base, r; jmp *r
+//!
+//! jmp *table(,index,8)        or whole ones, with or without a register in between
+//! ```
+
+use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::Code;
+
+/// Cases of one choice.
+const MAX_CASES: u64 = 1 << 12;
+
+enum Entries {
+    Relative,
+    Whole,
+}
+
+/// The targets of a jump, by the instructions before it. None where these do not tell all of them.
+pub fn targets(
+    code: &mut Code<'_>,
+    before: &[Instruction],
+    jump: &Instruction,
+) -> Option<Vec<u64>> {
+    let (loads, entries) = match jump.op0_kind() {
+        OpKind::Memory => (before.len(), Entries::Whole),
+        OpKind::Register => load(before, jump.op0_register())?,
+        _ => return None,
+    };
+    let load = before.get(loads).unwrap_or(jump);
+    let before = before.get(..loads)?;
+    let table = address(before, load)?;
+    let count = count(before)?;
+    let (size, scale) = match entries {
+        Entries::Relative => (count * 4, 4),
+        Entries::Whole => (count * 8, 8),
+    };
+    if load.memory_index() == Register::None || load.memory_index_scale() != scale {
+        return None;
+    }
+    // An entry is as much work as an instruction.
+    code.left = code.left.saturating_sub(count as usize);
+    let bytes = code.memory(table, size)?;
+    let targets = match entries {
+        Entries::Relative => {
+            let (entries, _) = bytes.as_chunks();
+            let distances = entries.iter().map(|&entry| i32::from_le_bytes(entry));
+            distances
+                .map(|distance| table.wrapping_add_signed(distance.into()))
+                .collect()
+        }
+        Entries::Whole => {
+            let (entries, _) = bytes.as_chunks();
+            entries
+                .iter()
+                .map(|&entry| u64::from_le_bytes(entry))
+                .collect()
+        }
+    };
+    Some(targets)
+}
+
+/// The instruction that loads a table's entry into the register of the jump.
+fn load(before: &[Instruction], register: Register) -> Option<(usize, Entries)> {
+    let is_to = |instruction: &Instruction| {
+        instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register().full_register() == register
+    };
+    let (last, instruction) = before.iter().enumerate().rfind(|(_, i)| is_to(i))?;
+    match instruction.mnemonic() {
+        Mnemonic::Mov if instruction.op1_kind() == OpKind::Memory => Some((last, Entries::Whole)),
+        Mnemonic::Add if instruction.op1_kind() == OpKind::Register => {
+            let added = [register, instruction.op1_register()];
+            let (place, load) = before[..last]
+                .iter()
+                .enumerate()
+                .rfind(|(_, i)| i.mnemonic() == Mnemonic::Movsxd)?;
+            let is_its = added.contains(&load.op0_register().full_register())
+                && added.contains(&load.memory_base())
+                && load.op1_kind() == OpKind::Memory;
+            is_its.then_some((place, Entries::Relative))
+        }
+        _ => None,
+    }
+}
+
+/// Where the table is that the instruction reads.
+fn address(before: &[Instruction], load: &Instruction) -> Option<u64> {
+    let offset = load.memory_displacement64();
+    if load.memory_base() == Register::None {
+        return Some(offset);
+    }
+    let lea = before.iter().rfind(|instruction| {
+        instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register().full_register() == load.memory_base()
+    })?;
+    let is_address = lea.mnemonic() == Mnemonic::Lea && lea.is_ip_rel_memory_operand();
+    is_address.then(|| lea.ip_rel_memory_address().wrapping_add(offset))
+}
+
+/// How many cases there are, by the comparison that sends all others elsewhere.
+fn count(before: &[Instruction]) -> Option<u64> {
+    let place = before
+        .iter()
+        .rposition(|i| i.flow_control() == FlowControl::ConditionalBranch)?;
+    let more = match before[place].condition_code() {
+        ConditionCode::a => 1,
+        ConditionCode::ae => 0,
+        _ => return None,
+    };
+    let compare = before[..place].last()?;
+    let is_constant = compare.mnemonic() == Mnemonic::Cmp
+        && compare.op_count() == 2
+        && !matches!(
+            compare.op1_kind(),
+            OpKind::Register | OpKind::Memory | OpKind::NearBranch64
+        );
+    let count = is_constant
+        .then(|| compare.immediate(1))?
+        .checked_add(more)?;
+    (1..=MAX_CASES).contains(&count).then_some(count)
+}

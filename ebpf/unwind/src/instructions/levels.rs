@@ -1,0 +1,262 @@
+//! How far the stack has grown at each instruction of a function, found without a beginning.
+//!
+//! Nothing in the code says which calls never return, and what stands behind one of these is another
+//! part of the function, or another function, with another stack. But each way that is no call's
+//! ties the levels at its two ends together, and a return is only ever executed where the stack is
+//! as it was when the function was called. What the ways behind calls would tie together is held
+//! against that: one that contradicts it is no way.
+
+use std::cmp::Reverse;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::ALIGNMENT;
+use super::effect::{Flow, WORD};
+use super::graph::{Graph, Kind, Way};
+
+pub struct Levels {
+    /// Ways that can be.
+    pub ways: Vec<Way>,
+    /// Instructions behind which the levels were known before, and agree with its way, or do not.
+    pub agreed: Vec<u32>,
+    pub refuted: Vec<u32>,
+    /// By instruction: one that it is tied to, and how much higher the stack is here than there.
+    tied: Vec<(u32, i32)>,
+    groups: Vec<Group>,
+}
+
+/// Of the instruction that is tied to itself.
+#[derive(Clone, Copy, Default)]
+struct Group {
+    size: u32,
+    /// Where it is known: the level of the instruction that all are tied to.
+    level: Option<i32>,
+    /// Some of it can never be executed, so all of it is not.
+    is_impossible: bool,
+}
+
+impl Levels {
+    /// Ties together what the graph says.
+    pub fn of(graph: &Graph, start: u32, is_elsewhere: impl Fn(u64) -> bool) -> Self {
+        let count = graph.nodes.len();
+        let mut levels = Self {
+            ways: Vec::with_capacity(graph.ways.len()),
+            agreed: Vec::new(),
+            refuted: Vec::new(),
+            tied: (0..count as u32).map(|node| (node, 0)).collect(),
+            groups: vec![
+                Group {
+                    size: 1,
+                    ..Group::default()
+                };
+                count
+            ],
+        };
+        levels.fix(start, WORD);
+        for (number, node) in (0..).zip(&graph.nodes) {
+            if node.flow == Flow::Return {
+                levels.fix(number, WORD);
+            }
+            if node.is_impossible
+                && let Some(group) = levels.groups.get_mut(number as usize)
+            {
+                group.is_impossible = true;
+            }
+        }
+        for &(from, to) in &graph.exits {
+            let flow = graph.nodes.get(from as usize).map(|node| node.flow);
+            if matches!(flow, Some(Flow::Jump(_) | Flow::Branch(_))) && is_elsewhere(to) {
+                levels.fix(from, WORD);
+            }
+        }
+        let growth = |way: &Way| {
+            let node = graph.nodes.get(way.from as usize);
+            node.and_then(|node| node.effect.growth())
+        };
+        let (doubtful, certain): (Vec<Way>, Vec<Way>) =
+            graph.ways.iter().partition(|way| way.kind != Kind::Certain);
+        for way in &certain {
+            if let Some(growth) = growth(way) {
+                levels.tie(way.from, way.to, growth);
+            }
+        }
+        levels.ways.extend(certain);
+        for (way, growth) in levels.likeliest_first(graph, doubtful, growth) {
+            levels.try_tie(graph, way, growth);
+        }
+        levels
+    }
+
+    /// The level at an instruction, if it is known.
+    pub fn at(&mut self, node: u32) -> Option<i32> {
+        let (group, height) = self.find(node);
+        let level = self.groups.get(group as usize)?.level?;
+        level.checked_add(height)
+    }
+
+    pub fn is_impossible(&mut self, node: u32) -> bool {
+        let (group, _) = self.find(node);
+        let group = self.groups.get(group as usize);
+        group.is_none_or(|group| group.is_impossible)
+    }
+
+    /// Those last behind which another function may begin, and first those that many others agree with: few calls never
+    /// return.
+    fn likeliest_first(
+        &mut self,
+        graph: &Graph,
+        ways: Vec<Way>,
+        growth: impl Fn(&Way) -> Option<i32>,
+    ) -> Vec<(Way, i32)> {
+        let mut keyed: Vec<_> = ways
+            .into_iter()
+            .map(|way| {
+                let growth = growth(&way).unwrap_or(0);
+                let (from, from_height) = self.find(way.from);
+                let (to, to_height) = self.find(way.to);
+                let distance = from_height.wrapping_add(growth).wrapping_sub(to_height);
+                let key = if from <= to {
+                    (from, to, distance)
+                } else {
+                    (to, from, distance.wrapping_neg())
+                };
+                (key, way, growth)
+            })
+            .collect();
+        let mut votes: HashMap<_, u32, RandomState> = HashMap::default();
+        for (key, ..) in &keyed {
+            *votes.entry(*key).or_default() += 1;
+        }
+        keyed.sort_by_cached_key(|(key, way, _)| {
+            let votes = Reverse(votes.get(key).copied());
+            (leads_to_function(graph, way), votes, way.from)
+        });
+        keyed
+            .into_iter()
+            .map(|(_, way, growth)| (way, growth))
+            .collect()
+    }
+
+    /// Takes the way for one if nothing speaks against it.
+    fn try_tie(&mut self, graph: &Graph, way: Way, growth: i32) {
+        if self.is_impossible(way.from) || self.is_impossible(way.to) {
+            return;
+        }
+        let levels = (self.at(way.from), self.at(way.to));
+        if let (Some(from), Some(to)) = levels {
+            let agrees = from.checked_add(growth) == Some(to);
+            let evidence = if agrees {
+                &mut self.agreed
+            } else {
+                &mut self.refuted
+            };
+            evidence.push(way.from);
+        } else if leads_to_function(graph, &way) {
+            return;
+        }
+        if self.tie(way.from, way.to, growth) {
+            self.ways.push(way);
+        }
+    }
+
+    fn fix(&mut self, node: u32, level: i32) {
+        let (group, height) = self.find(node);
+        if let Some(group) = self.groups.get_mut(group as usize) {
+            group.level = group.level.or(level.checked_sub(height));
+        }
+    }
+
+    /// The instruction that this one is tied to, and how much higher the stack is here than there.
+    fn find(&mut self, node: u32) -> (u32, i32) {
+        let mut height = 0i32;
+        let mut at = node;
+        while let Some(&(to, step)) = self.tied.get(at as usize)
+            && to != at
+        {
+            height = height.wrapping_add(step);
+            at = to;
+        }
+        // The next search is shorter.
+        let (mut from, mut left) = (node, height);
+        while let Some(tied) = self.tied.get_mut(from as usize)
+            && tied.0 != from
+        {
+            let (to, step) = *tied;
+            *tied = (at, left);
+            left = left.wrapping_sub(step);
+            from = to;
+        }
+        (at, height)
+    }
+
+    /// False where it contradicts what is tied already.
+    fn tie(&mut self, from: u32, to: u32, growth: i32) -> bool {
+        let (a, a_height) = self.find(from);
+        let (b, b_height) = self.find(to);
+        // The level of `b` above that of `a`.
+        let distance = a_height.wrapping_add(growth).wrapping_sub(b_height);
+        if a == b {
+            return distance == 0;
+        }
+        let group = |number: u32| {
+            self.groups
+                .get(number as usize)
+                .copied()
+                .unwrap_or_default()
+        };
+        let (of_a, of_b) = (group(a), group(b));
+        let from_a = of_a.level.map(|level| level.wrapping_add(distance));
+        if let (Some(from_a), Some(of_b)) = (from_a, of_b.level)
+            && from_a != of_b
+        {
+            return false;
+        }
+        let joined = Group {
+            size: of_a.size.saturating_add(of_b.size),
+            is_impossible: of_a.is_impossible || of_b.is_impossible,
+            level: None,
+        };
+        let level_of_b = of_b.level.or(from_a);
+        let (small, large, height, level) = if of_a.size <= of_b.size {
+            (a, b, distance.wrapping_neg(), level_of_b)
+        } else {
+            (
+                b,
+                a,
+                distance,
+                level_of_b.map(|level| level.wrapping_sub(distance)),
+            )
+        };
+        if let Some(tied) = self.tied.get_mut(small as usize) {
+            *tied = (large, height);
+        }
+        if let Some(group) = self.groups.get_mut(large as usize) {
+            *group = Group { level, ..joined };
+        }
+        true
+    }
+}
+
+/// Whether another function may begin there: where compilers let them begin, behind padding, or with what functions begin
+/// with.
+fn leads_to_function(graph: &Graph, way: &Way) -> bool {
+    if way.kind == Kind::Likely {
+        return false;
+    }
+    let mut at = graph.nodes.get(way.to as usize);
+    let mut is_behind_padding = false;
+    while let Some(node) = at
+        && node.is_padding
+    {
+        is_behind_padding = true;
+        let next = node.at.saturating_add(u64::from(node.length));
+        at = graph
+            .find(next)
+            .and_then(|next| graph.nodes.get(next as usize));
+    }
+    at.is_none_or(|node| {
+        let grows = node.effect.growth().is_some_and(|bytes| bytes > 0);
+        grows || node.is_mark || is_behind_padding && node.at.is_multiple_of(ALIGNMENT)
+    })
+}

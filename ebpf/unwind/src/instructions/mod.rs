@@ -1,0 +1,343 @@
+//! What the instructions themselves say of code that nothing else describes.
+//!
+//! The C library of Alpine, programs in Pascal, programs whose panics abort, assembly, and code that keeps
+//! frame pointers instead have no unwind information. Functions in such code are followed from their
+//! starts along every branch, and what each instruction does to the stack and frame pointers is added up.
+//!
+//! A start is what a symbol says or what is called. What has its address taken, in code or in data, may
+//! also be a place within a function: it is taken for a start where the stack is at a return as it has to
+//! be, or where it cannot be anything else. What is not reached keeps no rule; where the ways through a
+//! function do not agree, what they say of the stack is not believed.
+
+mod cover;
+mod effect;
+mod function;
+mod graph;
+mod jump_table;
+mod levels;
+mod pointers;
+mod state;
+
+use std::collections::BTreeSet;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpKind};
+use profcol_ebpf_common::rule::Rule;
+
+use crate::elf::{Function as Symbol, Machine};
+use crate::gaps::Gaps;
+use crate::source::Part;
+use crate::span::Spans;
+use crate::{Executable, Source};
+
+use cover::Cover;
+use effect::{Effect, Flow};
+use function::{Function, Functions, follow};
+use state::State;
+
+/// Instructions that are followed in all functions: as many as so much code has.
+const MAX_INSTRUCTIONS: usize = 8 << 20;
+
+/// Less code than this is what the C compiler adds to each program, which runs before and after it.
+const LITTLE: usize = 512;
+
+/// Compilers align functions to it.
+const ALIGNMENT: u64 = 16;
+
+/// Addresses and their rules, for code in the gaps between `spans`.
+pub(crate) fn rules(
+    executable: &Executable,
+    source: &(impl Source + ?Sized),
+    spans: &Spans,
+) -> Vec<(u64, u64, Rule)> {
+    if executable.machine != Machine::X86_64 {
+        return Vec::new();
+    }
+    let gaps = Gaps::read(executable, source, spans);
+    if gaps.as_slice().is_empty() {
+        return Vec::new();
+    }
+    let memory = |address: u64, size: u64| memory(executable, source, address, size);
+    let code = Code {
+        cover: Cover::new(&gaps),
+        gaps,
+        memory: &memory,
+        return_: HashSet::default(),
+        never_return: HashSet::default(),
+        left: MAX_INSTRUCTIONS,
+        info: InstructionInfoFactory::new(),
+    };
+    let mut reader = Reader {
+        code,
+        functions: Functions::new(),
+        wanted: Vec::new(),
+        candidates: BTreeSet::new(),
+        unlikely: BTreeSet::new(),
+        votes: HashMap::default(),
+        entry: executable.entry,
+    };
+    for Symbol { start, size } in executable.functions(source) {
+        reader.want(start, size);
+    }
+    reader.start_of_program(executable);
+    reader.find_called();
+    if !executable.symbols && reader.code.unread() > LITTLE {
+        let pointers = pointers::to_code(executable, source, &reader.code.gaps);
+        reader.candidates.extend(pointers);
+        reader.find_called();
+    }
+    reader.accept_unlikely();
+    reader.rows()
+}
+
+/// Bytes of the file that are loaded at an address.
+fn memory(
+    executable: &Executable,
+    source: &(impl Source + ?Sized),
+    address: u64,
+    size: u64,
+) -> Option<Vec<u8>> {
+    let mut loaded = executable.loaded.iter();
+    let segment = loaded.find(|segment| segment.holds(address))?;
+    if size > segment.end() - address {
+        return None;
+    }
+    let part = Part {
+        what: "the data",
+        offset: segment.file_offset + (address - segment.address),
+        size,
+    };
+    part.read(source, size).ok()
+}
+
+/// What is known of the code.
+struct Code<'a> {
+    gaps: Gaps,
+    cover: Cover,
+    memory: &'a dyn Fn(u64, u64) -> Option<Vec<u8>>,
+    /// Functions that return, and such that do not.
+    return_: HashSet<u64, RandomState>,
+    never_return: HashSet<u64, RandomState>,
+    /// Instructions that may still be read.
+    left: usize,
+    info: InstructionInfoFactory,
+}
+
+impl Code<'_> {
+    /// Whether it was seen to return.
+    fn returns(&self, function: u64) -> bool {
+        self.return_.contains(&function)
+    }
+
+    fn never_returns(&self, function: u64) -> bool {
+        self.never_return.contains(&function)
+    }
+
+    fn memory(&self, address: u64, size: u64) -> Option<Vec<u8>> {
+        (self.memory)(address, size)
+    }
+
+    /// Bytes that no instruction was found in, and that are no padding.
+    fn unread(&self) -> usize {
+        self.cover.unread(&self.gaps)
+    }
+}
+
+struct Reader<'a> {
+    code: Code<'a>,
+    functions: Functions,
+    wanted: Vec<u64>,
+    /// Addresses that are taken, and not looked at yet.
+    candidates: BTreeSet<u64>,
+    /// Those of them from which no return was found.
+    unlikely: BTreeSet<u64>,
+    /// By function that is called.
+    votes: HashMap<u64, Votes, RandomState>,
+    entry: u64,
+}
+
+/// Calls of a function that it returned from, and such that it cannot have returned from.
+#[derive(Clone, Copy, Default)]
+struct Votes {
+    agreed: u32,
+    refuted: u32,
+}
+
+impl Reader<'_> {
+    fn want(&mut self, start: u64, size: u64) {
+        if !self.code.gaps.holds(start) {
+            return;
+        }
+        let end = (size > 0).then(|| start.saturating_add(size));
+        let known = self.functions.entry(start).or_insert_with(|| {
+            self.wanted.push(start);
+            None
+        });
+        *known = known.or(end);
+    }
+
+    /// The code at the entry gives the C library the address of `main`.
+    fn start_of_program(&mut self, executable: &Executable) {
+        const LENGTH: u64 = 64;
+        self.want(executable.entry, 0);
+        let Some(segment) = executable.segment_at(executable.entry) else {
+            return;
+        };
+        let length = LENGTH.min(segment.end() - executable.entry);
+        let Some(bytes) = self.code.memory(executable.entry, length) else {
+            return;
+        };
+        for instruction in &mut Decoder::with_ip(64, &bytes, self.entry, DecoderOptions::NONE) {
+            match (instruction.mnemonic(), Flow::of(&instruction)) {
+                (Mnemonic::Lea, _) if instruction.is_ip_rel_memory_operand() => {
+                    self.want(instruction.ip_rel_memory_address(), 0);
+                }
+                (Mnemonic::Mov, _) if instruction.op1_kind() == OpKind::Immediate32to64 => {
+                    self.want(instruction.immediate(1), 0);
+                }
+                (_, Flow::Call(Some(target))) => self.want(target, 0),
+                (Mnemonic::INVALID, _) | (_, Flow::Stop | Flow::Return | Flow::Jump(_)) => break,
+                _ => {}
+            }
+        }
+    }
+
+    fn follow(&mut self, start: u64) -> Option<Function> {
+        let state = if start == self.entry {
+            State::OUTERMOST
+        } else {
+            State::CALLED
+        };
+        follow(&mut self.code, &self.functions, start, state)
+    }
+
+    /// Finds all functions that are called by those that are known.
+    fn find_called(&mut self) {
+        loop {
+            if let Some(start) = self.wanted.pop() {
+                if let Some(function) = self.follow(start) {
+                    self.take(start, &function);
+                }
+            } else if let Some(start) = self.candidates.pop_first() {
+                // Within a function it is a case of a choice.
+                if self.is_known(start) || self.is_within_symbol(start) || !self.may_begin_at(start)
+                {
+                    continue;
+                }
+                match self.follow(start) {
+                    Some(function) if function.is_confirmed => {
+                        self.functions.insert(start, None);
+                        self.take(start, &function);
+                    }
+                    Some(_) => {
+                        self.unlikely.insert(start);
+                    }
+                    None => {}
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Takes those for functions that never return but begin as functions do.
+    fn accept_unlikely(&mut self) {
+        while let Some(start) = self.unlikely.pop_first() {
+            if !self.is_known(start) && self.begins_like_function(start) {
+                self.want(start, 0);
+                self.find_called();
+            }
+        }
+    }
+
+    fn is_within_symbol(&self, address: u64) -> bool {
+        let before = self.functions.range(..address).next_back();
+        before.is_some_and(|(_, end)| end.is_some_and(|end| address < end))
+    }
+
+    fn is_known(&self, address: u64) -> bool {
+        self.functions.contains_key(&address) || self.code.cover.holds(&self.code.gaps, address)
+    }
+
+    /// Whether compilers would let a function begin there: at an even address, or right behind another.
+    fn may_begin_at(&self, address: u64) -> bool {
+        const ENDS: [u8; 4] = [0x00, 0x90, 0xc3, 0xcc];
+        let before = self.code.gaps.bytes(address.saturating_sub(1)).first();
+        address.is_multiple_of(ALIGNMENT) || before.is_some_and(|byte| ENDS.contains(byte))
+    }
+
+    fn begins_like_function(&self, start: u64) -> bool {
+        let bytes = self.code.gaps.bytes(start);
+        let mut info = InstructionInfoFactory::new();
+        let first = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE)
+            .into_iter()
+            .find(|instruction| instruction.mnemonic() != Mnemonic::Endbr64);
+        let grows = first
+            .and_then(|first| Effect::of(&first, &mut info).growth())
+            .is_some_and(|bytes| bytes > 0);
+        start.is_multiple_of(ALIGNMENT) && grows
+    }
+
+    fn take(&mut self, start: u64, function: &Function) {
+        for &called in &function.calls {
+            self.want(called, 0);
+        }
+        self.candidates.extend(
+            function
+                .points_to
+                .iter()
+                .filter(|&&address| self.code.gaps.holds(address)),
+        );
+        if function.is_confirmed {
+            self.code.return_.insert(start);
+        }
+        if !function.returns {
+            self.code.never_return.insert(start);
+        }
+        for &called in &function.return_to_it {
+            self.votes.entry(called).or_default().agreed += 1;
+        }
+        for &called in &function.never_return_to_it {
+            self.votes.entry(called).or_default().refuted += 1;
+        }
+        self.cover(function);
+    }
+
+    fn cover(&mut self, function: &Function) {
+        let Code { cover, gaps, .. } = &mut self.code;
+        for &(at, length, rule) in &function.rows {
+            cover.add(gaps, at, length, rule);
+        }
+    }
+
+    /// Follows each function again, now that it is known where the others begin.
+    fn rows(mut self) -> Vec<(u64, u64, Rule)> {
+        self.code.cover.clear();
+        self.code.left = MAX_INSTRUCTIONS;
+        for (&called, votes) in &self.votes {
+            if votes.refuted > votes.agreed {
+                self.code.never_return.insert(called);
+            } else if votes.refuted == 0 {
+                self.code.return_.insert(called);
+            }
+        }
+        self.wanted = self.functions.keys().copied().collect();
+        let mut doubted = Vec::new();
+        while let Some(start) = self.wanted.pop() {
+            let Some(function) = self.follow(start) else {
+                continue;
+            };
+            for &called in &function.calls {
+                self.want(called, 0);
+            }
+            self.cover(&function);
+            let next = self.functions.range(start.saturating_add(1)..).next();
+            let end = next.map_or(u64::MAX, |(&next, _)| next);
+            doubted.extend(function.unresolved.iter().map(|&behind| (behind, end)));
+        }
+        let Code { cover, gaps, .. } = &mut self.code;
+        cover.doubt(gaps, doubted);
+        cover.rows(gaps)
+    }
+}

@@ -1,0 +1,81 @@
+//! Addresses of code that stand in data: of methods in the tables of classes, of what a library calls back.
+
+use crate::elf::Segment;
+use crate::source::Part;
+use crate::{Executable, Source};
+
+use crate::gaps::Gaps;
+
+/// How much data is looked through.
+const MAX_DATA: u64 = 32 << 20;
+const CHUNK: u64 = 64 << 10;
+const MAX_POINTERS: usize = 1 << 18;
+
+/// The type of a relocation whose last word is an address in the file, in the second of its three words.
+const RELATIVE: u64 = 8;
+
+/// Addresses in the gaps, in their order. Where a file can be mapped anywhere its relocations have them, unless these are
+/// so packed that the data has them again. Other numbers are as small there as addresses are.
+pub fn to_code(executable: &Executable, source: &(impl Source + ?Sized), gaps: &Gaps) -> Vec<u64> {
+    let first = gaps.as_slice().first().map_or(0, |gap| gap.start);
+    let end = gaps.as_slice().last().map_or(0, |gap| gap.end());
+    let by_relocations =
+        executable.position_independent && executable.section(".relr.dyn").is_none();
+    let mut before = 0;
+    let mut left = MAX_DATA;
+    let mut found = Vec::new();
+    for (offset, size) in executable.loaded.iter().flat_map(|s| data(executable, s)) {
+        let end_of_part = offset + size.min(left);
+        left = left.saturating_sub(size);
+        let mut at = offset;
+        while at < end_of_part && found.len() < MAX_POINTERS {
+            let part = Part {
+                what: "the data",
+                offset: at,
+                size: CHUNK.min(end_of_part - at),
+            };
+            at += CHUNK;
+            let Ok(bytes) = part.read(source, CHUNK) else {
+                break;
+            };
+            let (words, _) = bytes.as_chunks();
+            for word in words {
+                let word = u64::from_le_bytes(*word);
+                let is_address = !by_relocations || before == RELATIVE;
+                if is_address && (first..end).contains(&word) && gaps.holds(word) {
+                    found.push(word);
+                }
+                before = word;
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Offsets and sizes of the parts of a segment that are not code.
+fn data(executable: &Executable, segment: &Segment) -> Vec<(u64, u64)> {
+    let aligned = |offset: u64, end: u64| {
+        let start = offset.next_multiple_of(8);
+        (start < end).then(|| (start, end - start))
+    };
+    let (start, end) = (segment.file_offset, segment.file_end());
+    if !executable.segments.contains(segment) {
+        return aligned(start, end).into_iter().collect();
+    }
+    let Some(text) = executable.section(".text") else {
+        return Vec::new();
+    };
+    let (text, text_end) = (
+        text.part.offset,
+        text.part.offset.saturating_add(text.part.size),
+    );
+    [
+        aligned(start, text.min(end)),
+        aligned(text_end.max(start), end),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}

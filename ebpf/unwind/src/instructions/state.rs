@@ -1,0 +1,181 @@
+//! Where the caller's registers are, instruction by instruction.
+
+use profcol_ebpf_common::rule::{Cfa, Rule, Saved};
+
+use super::effect::{Base, Effect, Place, WORD};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The stack pointer and this is the CFA.
+    pub sp: Option<i32>,
+    /// The frame pointer and this is the CFA.
+    pub fp: Option<i32>,
+    pub saved: Kept,
+    /// There is no caller.
+    pub outermost: bool,
+    /// The kernel was called, and may have returned in a new thread.
+    after_system_call: bool,
+}
+
+/// The caller's frame pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    InRegister,
+    /// On the stack, this far from the CFA.
+    At(i32),
+    Lost,
+}
+
+impl State {
+    pub const CALLED: Self = Self {
+        sp: Some(WORD),
+        fp: None,
+        saved: Kept::InRegister,
+        outermost: false,
+        after_system_call: false,
+    };
+    pub const OUTERMOST: Self = Self {
+        outermost: true,
+        ..Self::CALLED
+    };
+
+    pub fn rule(self) -> Rule {
+        if self.outermost {
+            return Rule::End;
+        }
+        let saved = match self.saved {
+            Kept::InRegister => Some(Saved::Same),
+            Kept::At(offset) => Some(Saved::At(offset)),
+            Kept::Lost => None,
+        };
+        let cfa = self.sp.map(Cfa::Sp).or(self.fp.map(Cfa::Fp));
+        match (cfa, saved) {
+            (Some(cfa), Some(saved)) => Rule::x86_64(cfa, saved),
+            _ => Rule::Unsupported,
+        }
+    }
+
+    /// Everything is as it was when the function was called.
+    pub fn is_callers(self) -> bool {
+        self.sp == Some(WORD) && self.saved == Kept::InRegister
+    }
+
+    /// What is known where two ways meet.
+    pub fn join(self, other: Self) -> Self {
+        let is_same_end = self.outermost == other.outermost;
+        let same = |a: Option<i32>, b| a.filter(|_| a == b && is_same_end);
+        Self {
+            sp: same(self.sp, other.sp),
+            fp: same(self.fp, other.fp),
+            saved: match self.saved == other.saved {
+                true => self.saved,
+                false => Kept::Lost,
+            },
+            outermost: self.outermost && is_same_end,
+            after_system_call: self.after_system_call && other.after_system_call,
+        }
+    }
+
+    /// What holds behind an instruction.
+    pub fn after(mut self, effect: Effect) -> Self {
+        match effect {
+            Effect::Nothing => {}
+            Effect::Grow(bytes) => self.grow(bytes),
+            Effect::PushFp => {
+                self.grow(WORD);
+                if let (Kept::InRegister, Some(sp)) = (self.saved, self.sp) {
+                    self.saved = Kept::At(-sp);
+                }
+            }
+            Effect::PopFp => self.pop_frame_pointer(),
+            Effect::Leave => {
+                self.sp = self.fp;
+                self.pop_frame_pointer();
+            }
+            Effect::SpIsFp => self.sp = self.fp,
+            Effect::FpIsSp => {
+                self.lose_frame_pointer();
+                self.fp = self.sp;
+            }
+            Effect::SpIs(place) => self.sp = self.below_cfa(place),
+            Effect::FpIs(place) => {
+                let below = self.below_cfa(place);
+                self.lose_frame_pointer();
+                self.fp = below;
+            }
+            // A thread's first frame, in the words of the ABI.
+            Effect::ClearFp if self.after_system_call && self.saved == Kept::InRegister => {
+                self.outermost = true;
+            }
+            Effect::ClearFp => self.lose_frame_pointer(),
+            Effect::SystemCall => self.after_system_call = true,
+            Effect::LoadFp(place) => match self.below_cfa(place) {
+                Some(below) if self.saved == Kept::At(-below) => {
+                    self.saved = Kept::InRegister;
+                    self.fp = None;
+                }
+                _ => self.lose_frame_pointer(),
+            },
+            Effect::SaveFp(place) => {
+                if let (Kept::InRegister, Some(below)) = (self.saved, self.below_cfa(place)) {
+                    self.saved = Kept::At(-below);
+                }
+            }
+            Effect::Lose { sp, fp } => {
+                if sp {
+                    self.sp = None;
+                }
+                if fp {
+                    self.lose_frame_pointer();
+                }
+            }
+        }
+        self
+    }
+
+    fn grow(&mut self, bytes: i32) {
+        self.sp = self.sp.and_then(|sp| sp.checked_add(bytes)).filter(fits);
+    }
+
+    fn lose_frame_pointer(&mut self) {
+        self.fp = None;
+        if self.saved == Kept::InRegister {
+            self.saved = Kept::Lost;
+        }
+    }
+
+    fn pop_frame_pointer(&mut self) {
+        self.lose_frame_pointer();
+        if let (Kept::At(offset), Some(sp)) = (self.saved, self.sp)
+            && offset == -sp
+        {
+            self.saved = Kept::InRegister;
+        }
+        self.grow(-WORD);
+    }
+
+    fn below_cfa(&self, place: Place) -> Option<i32> {
+        let base = match place.base {
+            Base::Sp => self.sp,
+            Base::Fp => self.fp,
+        };
+        base?.checked_sub(place.offset).filter(fits)
+    }
+}
+
+/// No frame is larger than a rule can say, and what fits can be negated.
+fn fits(bytes: &i32) -> bool {
+    bytes.unsigned_abs() < 1 << 30
+}
+
+impl Effect {
+    /// How much the stack grows by it, if that is known without its caller.
+    pub fn growth(self) -> Option<i32> {
+        let before = State {
+            sp: Some(0),
+            saved: Kept::Lost,
+            ..State::CALLED
+        };
+        before.after(self).sp
+    }
+}

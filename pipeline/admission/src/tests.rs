@@ -1,0 +1,236 @@
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use super::*;
+
+const LIMIT: u64 = 1000;
+
+fn exhausted(wanted: u64, in_use: u64) -> Exhausted {
+    Exhausted {
+        wanted,
+        in_use,
+        limit: LIMIT,
+    }
+}
+
+#[test]
+fn takes_until_the_limit_is_reached() {
+    let admission = Admission::measured_by(|| Some(400), LIMIT);
+    let reserved = admission.reserve(300).unwrap();
+    admission.take(300).unwrap();
+    // Here it is read anew, and what was taken and is not in use any more is free again.
+    admission.take(300).unwrap();
+    assert_eq!(admission.take(301), Err(exhausted(301, 700)));
+    drop(reserved);
+    admission.take(600).unwrap();
+}
+
+#[test]
+fn counts_what_is_reserved_until_it_is_dropped() {
+    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let first = admission.reserve(600).unwrap();
+    assert_eq!(admission.reserve(500).unwrap_err(), exhausted(500, 600));
+    drop(first);
+    admission.reserve(500).unwrap();
+}
+
+#[test]
+fn resizes_a_reservation_by_the_difference() {
+    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let mut buffer = admission.reserve(100).unwrap();
+    buffer.resize(1000).unwrap();
+    assert_eq!(buffer.resize(1001), Err(exhausted(1, 1000)));
+    assert_eq!(admission.take(1), Err(exhausted(1, 1000)));
+    buffer.resize(300).unwrap();
+    admission.reserve(701).unwrap_err();
+    admission.reserve(700).unwrap();
+}
+
+#[test]
+fn what_is_spent_of_a_reservation_counts_once_it_is_read() {
+    static IN_USE: AtomicU64 = AtomicU64::new(0);
+    let admission = Admission::measured_by(|| Some(IN_USE.load(SeqCst)), LIMIT);
+    let mut buffer = admission.reserve(600).unwrap();
+    buffer.spend(400);
+    IN_USE.store(400, SeqCst);
+    assert_eq!(admission.take(401), Err(exhausted(401, 600)));
+    buffer.resize(601).unwrap_err();
+    buffer.resize(600).unwrap();
+    drop(buffer);
+    admission.reserve(600).unwrap();
+}
+
+#[test]
+fn nothing_always_fits() {
+    let admission = Admission::measured_by(|| Some(LIMIT + 1), LIMIT);
+    admission.take(0).unwrap();
+    admission.reserve(0).unwrap();
+    admission.take(1).unwrap_err();
+}
+
+#[test]
+fn reads_memory_rarely_while_there_is_plenty() {
+    static READINGS: AtomicUsize = AtomicUsize::new(0);
+    let read = || {
+        READINGS.fetch_add(1, SeqCst);
+        Some(0)
+    };
+    let admission = Admission::measured_by(read, u64::MAX - 1);
+    let began = Instant::now();
+    for _ in 0..10_000 {
+        admission.take(1).unwrap();
+    }
+    let most = 1 + began.elapsed().as_millis() / MAX_AGE.as_millis();
+    assert!((1..=most).contains(&(READINGS.load(SeqCst) as u128)));
+}
+
+#[test]
+fn says_how_much_memory_is_in_use() {
+    static READINGS: AtomicUsize = AtomicUsize::new(0);
+    let read = || Some(READINGS.fetch_add(1, SeqCst) as u64);
+    let admission = Admission::measured_by(read, LIMIT);
+    let hour = Duration::from_secs(3600);
+    assert_eq!(admission.memory_in_use(hour), Some(0));
+    assert_eq!(admission.memory_in_use(hour), Some(0));
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(
+        admission.memory_in_use(Duration::from_millis(1)),
+        Some(1),
+        "the first reading is too old"
+    );
+}
+
+#[test]
+fn memory_that_was_freed_is_given_back_before_anything_is_refused() {
+    static IS_RELEASED: AtomicBool = AtomicBool::new(false);
+    static RELEASES: AtomicUsize = AtomicUsize::new(0);
+    let read = || Some(if IS_RELEASED.load(SeqCst) { 100 } else { 900 });
+    let release = || {
+        RELEASES.fetch_add(1, SeqCst);
+        IS_RELEASED.store(true, SeqCst);
+    };
+    let admission = Admission::with(read, release, LIMIT);
+    admission.take(100).unwrap();
+    assert_eq!(RELEASES.load(SeqCst), 0);
+    admission.take(500).unwrap();
+    assert_eq!(RELEASES.load(SeqCst), 1);
+    let began = Instant::now();
+    for _ in 0..1000 {
+        admission.take(901).unwrap_err();
+    }
+    let most = 2 + began.elapsed().as_millis() / RELEASE_INTERVAL.as_millis();
+    assert!(
+        RELEASES.load(SeqCst) as u128 <= most,
+        "not for each that is refused"
+    );
+}
+
+#[test]
+fn the_lowest_limit_counts() {
+    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    admission.lower_limit(500);
+    admission.lower_limit(700);
+    assert_eq!(admission.take(501).unwrap_err().limit, 500);
+}
+
+#[test]
+fn counts_refusals_through_the_handle_that_was_used() {
+    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let (refused, others) = ("refused", "others");
+    let [refused, others] = [refused, others].map(|name| IntCounter::new(name, "-").unwrap());
+    let one = admission.counting(refused.clone());
+    let other = admission.counting(others.clone());
+    let mut buffer = one.reserve(LIMIT as usize).unwrap();
+    one.take(1).unwrap_err();
+    buffer.resize(LIMIT as usize + 1).unwrap_err();
+    assert_eq!((refused.get(), others.get()), (2, 0));
+    other.take(1).unwrap_err();
+    assert_eq!((refused.get(), others.get()), (2, 1));
+}
+
+#[test]
+fn tells_what_can_never_fit_from_what_does_not_fit_now() {
+    let admission = Admission::measured_by(|| Some(900), LIMIT);
+    assert!(!admission.take(LIMIT as usize).unwrap_err().is_final());
+    assert!(admission.take(LIMIT as usize + 1).unwrap_err().is_final());
+}
+
+#[test]
+fn bounds_reservations_where_memory_cannot_be_read() {
+    let admission = Admission::measured_by(|| None, LIMIT);
+    let first = admission.reserve(600).unwrap();
+    admission.reserve(600).unwrap_err();
+    drop(first);
+    admission.reserve(600).unwrap();
+    assert_eq!(admission.memory_in_use(Duration::ZERO), None);
+}
+
+#[tokio::test]
+async fn no_more_long_work_goes_on_at_a_time_than_there_are_cpus() {
+    let admission = Admission::unlimited();
+    let cpus = available_parallelism().unwrap().get();
+    let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut works = JoinSet::new();
+    for _ in 0..cpus * 4 {
+        let (admission, running, most) = (admission.clone(), running.clone(), most.clone());
+        works.spawn(async move {
+            let work = move || {
+                most.fetch_max(running.fetch_add(1, SeqCst) + 1, SeqCst);
+                std::thread::sleep(Duration::from_millis(20));
+                running.fetch_sub(1, SeqCst);
+            };
+            admission.on_thread(work).await.unwrap();
+        });
+    }
+    works.join_all().await;
+    let most = most.load(SeqCst);
+    assert!((1..=cpus).contains(&most), "{most} at a time");
+}
+
+#[tokio::test]
+async fn abandoned_work_keeps_its_place_until_it_is_done() {
+    let admission = Admission::unlimited();
+    let cpus = available_parallelism().unwrap().get();
+    let mut gates = Vec::new();
+    for _ in 0..cpus {
+        let (gate, opened) = mpsc::channel::<()>();
+        let (began, begun) = oneshot::channel();
+        let work = admission.on_thread(move || {
+            began.send(()).unwrap();
+            // The error that comes when the gate is dropped lets it go on as well.
+            let _ = opened.recv();
+        });
+        tokio::select! {
+            _ = work => unreachable!("the gate is closed"),
+            begun = begun => begun.unwrap(),
+        }
+        gates.push(gate);
+    }
+    let next = admission.on_thread(|| ());
+    let waited = tokio::time::timeout(Duration::from_millis(50), next).await;
+    assert!(waited.is_err(), "all places are taken");
+    drop(gates);
+    admission.on_thread(|| ()).await.unwrap();
+}
+
+#[test]
+fn alone_a_request_goes_on_with_the_least_that_it_needs() {
+    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let limit = LIMIT as usize;
+    let mut other = admission.reserve(1).unwrap();
+    let mut alone = admission.reservation();
+    alone.resize_between(limit / 2, 2 * limit).unwrap_err();
+    other.resize(0).unwrap();
+    alone.resize_between(limit / 2, 2 * limit).unwrap();
+    // No more than that, and never over the limit.
+    other.resize(limit / 2 + 1).unwrap_err();
+    other.resize(limit / 2).unwrap();
+    drop(other);
+    alone.resize_between(limit + 1, 2 * limit).unwrap_err();
+    // Where there is room for more it has more.
+    alone.resize_between(1, limit).unwrap();
+    admission.reserve(1).unwrap_err();
+}

@@ -1,0 +1,247 @@
+//! What became of the samples that came to an exporter.
+
+use std::ops::Sub;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use profcol_component::{Batch, Histogram, IntCounter, Meter};
+
+use crate::telemetry::DURATIONS;
+
+/// Counts each sample that was accepted exactly once: as delivered, or as dropped by its reason.
+pub(super) struct Account {
+    sent: IntCounter,
+    send_failed: IntCounter,
+    enqueue_failed: IntCounter,
+    pub(super) duration: Histogram,
+    delivered: IntCounter,
+    dropped: [IntCounter; DropReason::ALL.len()],
+    /// Accepted into the queue, and neither delivered nor dropped yet; in samples of the source.
+    outstanding: AtomicU64,
+}
+
+/// How many samples a batch has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Size {
+    /// As OTLP counts them.
+    pub samples: u64,
+    /// As [their source](Batch::source_samples) counts them.
+    pub source_samples: u64,
+}
+
+/// Why an exporter's samples were dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropReason {
+    /// The sending queue had no room, and the source cannot wait.
+    QueueFull,
+    /// A batch larger than the whole queue, or a sample larger than the destination takes.
+    TooLarge,
+    /// The destination refused the batch for ever.
+    Rejected,
+    /// The destination took the batch without these.
+    PartialSuccess,
+    /// `retry_on_failure` allows no further try.
+    RetriesExhausted,
+    /// Not delivered before the deadline of the shutdown.
+    Shutdown,
+}
+
+/// What became of the samples of one exporter, in samples as their sources count them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExporterBalance {
+    pub exporter: String,
+    pub delivered: u64,
+    /// By reason; reasons without samples are left out.
+    pub dropped: Vec<(&'static str, u64)>,
+}
+
+// === impl DropReason ===
+
+impl DropReason {
+    const ALL: [Self; 6] = [
+        Self::QueueFull,
+        Self::TooLarge,
+        Self::Rejected,
+        Self::PartialSuccess,
+        Self::RetriesExhausted,
+        Self::Shutdown,
+    ];
+
+    /// As the label of a metric.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::TooLarge => "too_large",
+            Self::Rejected => "rejected",
+            Self::PartialSuccess => "partial_success",
+            Self::RetriesExhausted => "retries_exhausted",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+// === impl Size ===
+
+impl Size {
+    pub(super) fn of(batch: &Batch) -> Self {
+        Self {
+            samples: batch.profiles.sample_count() as u64,
+            source_samples: batch.source_samples(),
+        }
+    }
+
+    /// The samples of so many of its profiles. A backend says how many profiles it rejected and not
+    /// which; unless it was all, this is an estimate, rounded up.
+    pub(super) fn share(self, profiles: u64, all: usize) -> Self {
+        let all = all.max(1) as u64;
+        let part = |samples: u64| match profiles < all {
+            true => samples.saturating_mul(profiles).div_ceil(all),
+            false => samples,
+        };
+        Self {
+            samples: part(self.samples),
+            source_samples: part(self.source_samples),
+        }
+    }
+}
+
+impl Sub for Size {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            samples: self.samples.saturating_sub(other.samples),
+            source_samples: self.source_samples.saturating_sub(other.source_samples),
+        }
+    }
+}
+
+// === impl Account ===
+
+impl Account {
+    pub(super) fn new(exporter: &str, meter: &Meter) -> Self {
+        let labels: &[(&str, &str)] = &[("exporter", exporter)];
+        let counter = |name, help| meter.counter(name, help, labels);
+        Self {
+            sent: counter(
+                "otelcol_exporter_sent_profile_samples",
+                "Samples that the destination took.",
+            ),
+            send_failed: counter(
+                "otelcol_exporter_send_failed_profile_samples",
+                "Samples that could not be delivered.",
+            ),
+            enqueue_failed: counter(
+                "otelcol_exporter_enqueue_failed_profile_samples",
+                "Samples that the sending queue did not take.",
+            ),
+            duration: meter.histogram(
+                "otelcol_exporter_send_duration_seconds",
+                "What one try to deliver a batch takes.",
+                DURATIONS,
+                labels,
+            ),
+            delivered: counter(
+                "profcol_exporter_delivered_samples",
+                "Samples that the destination took, as their source counts them.",
+            ),
+            dropped: DropReason::ALL.map(|reason| {
+                meter.counter(
+                    "profcol_exporter_dropped_samples",
+                    "Samples that this exporter lost, as their source counts them, by reason.",
+                    &[("exporter", exporter), ("reason", reason.name())],
+                )
+            }),
+            outstanding: AtomicU64::new(0),
+        }
+    }
+
+    /// The queue took a batch.
+    pub(super) fn accepted(&self, size: Size) {
+        self.outstanding
+            .fetch_add(size.source_samples, Ordering::Relaxed);
+    }
+
+    /// The queue did not take a batch.
+    pub(super) fn not_enqueued(&self, size: Size) {
+        self.enqueue_failed.inc_by(size.samples);
+    }
+
+    pub(super) fn delivered(&self, size: Size, was_queued: bool) {
+        self.sent.inc_by(size.samples);
+        self.delivered.inc_by(size.source_samples);
+        self.settled(size, was_queued);
+    }
+
+    /// An export failed for good.
+    pub(super) fn failed(&self, size: Size, was_queued: bool) {
+        self.send_failed.inc_by(size.samples);
+        self.settled(size, was_queued);
+    }
+
+    pub(super) fn dropped(&self, size: Size, reason: DropReason) {
+        self.dropped_by(reason).inc_by(size.source_samples);
+    }
+
+    /// At the end: what has had no outcome has none any more.
+    pub(super) fn write_off(&self) -> u64 {
+        let undelivered = self.outstanding.swap(0, Ordering::Relaxed);
+        self.send_failed.inc_by(undelivered);
+        self.dropped_by(DropReason::Shutdown).inc_by(undelivered);
+        undelivered
+    }
+
+    pub(super) fn balance(&self, exporter: &str) -> ExporterBalance {
+        let reasons = DropReason::ALL.iter().zip(&self.dropped);
+        let dropped = reasons.map(|(reason, counter)| (reason.name(), counter.get()));
+        ExporterBalance {
+            exporter: exporter.to_owned(),
+            delivered: self.delivered.get(),
+            dropped: dropped.filter(|&(_, samples)| samples > 0).collect(),
+        }
+    }
+
+    fn settled(&self, size: Size, was_queued: bool) {
+        if was_queued {
+            self.outstanding
+                .fetch_sub(size.source_samples, Ordering::Relaxed);
+        }
+    }
+
+    fn dropped_by(&self, reason: DropReason) -> &IntCounter {
+        &self.dropped[reason as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_finds_its_own_counter() {
+        let account = Account::new("test", &Meter::default());
+        for (position, reason) in DropReason::ALL.into_iter().enumerate() {
+            let size = Size {
+                samples: 1,
+                source_samples: position as u64 + 1,
+            };
+            account.dropped(size, reason);
+        }
+        let dropped = account.balance("test").dropped;
+        assert_eq!(dropped[0], ("queue_full", 1));
+        assert_eq!(dropped[5], ("shutdown", 6));
+    }
+
+    #[test]
+    fn rejected_profiles_take_their_share_of_the_samples() {
+        let size = Size {
+            samples: 10,
+            source_samples: 100,
+        };
+        let share = |profiles, all| size.share(profiles, all).source_samples;
+        assert_eq!(share(0, 4), 0);
+        assert_eq!(share(1, 3), 34);
+        assert_eq!(share(3, 3), 100);
+        // A backend may count samples where profiles are asked for.
+        assert_eq!(share(u64::MAX, 3), 100);
+    }
+}

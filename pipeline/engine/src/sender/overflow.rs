@@ -1,0 +1,82 @@
+//! Says that a sending queue overflows: when it begins, once a minute, and when it is over.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use profcol_component::Refusal;
+use tokio::time::Instant;
+
+const INTERVAL: Duration = Duration::from_secs(60);
+
+pub(super) struct OverflowLog {
+    exporter: String,
+    episode: Mutex<Option<Episode>>,
+}
+
+/// From the first batch that the queue does not take to the next one that it does.
+struct Episode {
+    logged: Instant,
+    dropped: u64,
+    refused: u64,
+}
+
+impl OverflowLog {
+    pub(super) fn new(exporter: &str) -> Self {
+        Self {
+            exporter: exporter.to_owned(),
+            episode: Mutex::default(),
+        }
+    }
+
+    /// Samples of a source that cannot wait were lost.
+    pub(super) fn dropped(&self, samples: u64, refusal: &Refusal) {
+        self.add(samples, 0, refusal);
+    }
+
+    /// Samples were not taken that their source still has.
+    pub(super) fn refused(&self, samples: u64, refusal: &Refusal) {
+        self.add(0, samples, refusal);
+    }
+
+    /// The queue took a batch.
+    pub(super) fn ended(&self) {
+        let Some(episode) = self.lock().take() else {
+            return;
+        };
+        tracing::info!(
+            otelcol.component.id = %self.exporter,
+            otelcol.component.kind = "exporter",
+            dropped_samples = episode.dropped,
+            refused_samples = episode.refused,
+            "The sending queue takes batches again."
+        );
+    }
+
+    fn add(&self, dropped: u64, refused: u64, refusal: &Refusal) {
+        let mut episode = self.lock();
+        let now = Instant::now();
+        let is_new = episode.is_none();
+        let episode = episode.get_or_insert(Episode {
+            logged: now,
+            dropped: 0,
+            refused: 0,
+        });
+        episode.dropped += dropped;
+        episode.refused += refused;
+        if is_new || now - episode.logged >= INTERVAL {
+            episode.logged = now;
+            tracing::warn!(
+                otelcol.component.id = %self.exporter,
+                otelcol.component.kind = "exporter",
+                error = %refusal,
+                dropped_samples = episode.dropped,
+                refused_samples = episode.refused,
+                "The sending queue does not take batches."
+            );
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Episode>> {
+        self.episode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,174 @@
+//! What became of every sample, when everything has stopped.
+
+use std::fmt;
+
+use profcol_component::{Intake, SourceCounts};
+
+use crate::graph::ProcessorBalance;
+use crate::sender::ExporterBalance;
+
+/// Samples as their sources count them. Of a single pipeline: what a receiver passed on is what its
+/// processors removed or lost, and what each exporter delivered or dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    pub receivers: Vec<ReceiverBalance>,
+    pub processors: Vec<ProcessorBalance>,
+    pub exporters: Vec<ExporterBalance>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceiverBalance {
+    pub receiver: String,
+    pub passed_on: u64,
+    /// Of a receiver that samples by itself.
+    pub source: Option<SourceCounts>,
+}
+
+impl ReceiverBalance {
+    pub(super) fn of(id: &str, intake: &Intake) -> Self {
+        Self {
+            receiver: id.to_owned(),
+            passed_on: intake.passed_on(),
+            source: intake.source(),
+        }
+    }
+}
+
+impl Balance {
+    /// Samples that were accepted or taken and did not arrive, for whatever reason.
+    pub fn lost(&self) -> u64 {
+        let sources = self.receivers.iter().filter_map(|receiver| receiver.source);
+        let before = sources
+            .map(|counts| counts.lost + counts.dropped)
+            .sum::<u64>();
+        let after = self.exporters.iter().flat_map(|exporter| &exporter.dropped);
+        before + self.lost_by_processors() + after.map(|(_, samples)| samples).sum::<u64>()
+    }
+
+    /// Samples that the shutdown cut off: with more time they might have been delivered.
+    pub fn cut_off(&self) -> u64 {
+        let shutdown = crate::sender::DropReason::Shutdown.name();
+        let dropped = self.exporters.iter().flat_map(|exporter| &exporter.dropped);
+        let after = dropped.filter(|(reason, _)| *reason == shutdown);
+        self.lost_by_processors() + after.map(|(_, samples)| samples).sum::<u64>()
+    }
+
+    fn lost_by_processors(&self) -> u64 {
+        self.processors.iter().map(|processor| processor.lost).sum()
+    }
+
+    /// `ebpf_cpu: taken=958 excluded=0 lost=0 dropped=0 passed_on=958`
+    pub fn receivers(&self) -> String {
+        list(&self.receivers)
+    }
+
+    /// `filter/idle: removed=12 lost=0`, only those that kept something.
+    pub fn processors(&self) -> String {
+        list(
+            self.processors
+                .iter()
+                .filter(|balance| balance.removed + balance.lost > 0),
+        )
+    }
+
+    /// `parca: delivered=900 queue_full=58`
+    pub fn exporters(&self) -> String {
+        list(&self.exporters)
+    }
+}
+
+impl fmt::Display for ReceiverBalance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.receiver)?;
+        if let Some(SourceCounts {
+            taken,
+            excluded,
+            lost,
+            dropped,
+        }) = self.source
+        {
+            write!(
+                f,
+                " taken={taken} excluded={excluded} lost={lost} dropped={dropped}"
+            )?;
+        }
+        write!(f, " passed_on={}", self.passed_on)
+    }
+}
+
+impl fmt::Display for ProcessorBalance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            processor,
+            removed,
+            lost,
+        } = self;
+        write!(f, "{processor}: removed={removed} lost={lost}")
+    }
+}
+
+impl fmt::Display for ExporterBalance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: delivered={}", self.exporter, self.delivered)?;
+        for (reason, samples) in &self.dropped {
+            write!(f, " {reason}={samples}")?;
+        }
+        Ok(())
+    }
+}
+
+fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_where_every_sample_went() {
+        let balance = Balance {
+            receivers: vec![ReceiverBalance {
+                receiver: "ebpf_cpu".into(),
+                passed_on: 950,
+                source: Some(SourceCounts {
+                    taken: 958,
+                    excluded: 5,
+                    lost: 2,
+                    dropped: 1,
+                }),
+            }],
+            processors: vec![ProcessorBalance {
+                processor: "processor filter in pipeline profiles".into(),
+                removed: 50,
+                lost: 0,
+            }],
+            exporters: vec![
+                ExporterBalance {
+                    exporter: "file".into(),
+                    delivered: 900,
+                    dropped: Vec::new(),
+                },
+                ExporterBalance {
+                    exporter: "parca".into(),
+                    delivered: 600,
+                    dropped: vec![("queue_full", 200), ("shutdown", 100)],
+                },
+            ],
+        };
+        assert_eq!(
+            balance.receivers(),
+            "ebpf_cpu: taken=958 excluded=5 lost=2 dropped=1 passed_on=950"
+        );
+        assert_eq!(
+            balance.processors(),
+            "processor filter in pipeline profiles: removed=50 lost=0"
+        );
+        assert_eq!(
+            balance.exporters(),
+            "file: delivered=900; parca: delivered=600 queue_full=200 shutdown=100"
+        );
+        assert_eq!((balance.lost(), balance.cut_off()), (303, 100));
+    }
+}

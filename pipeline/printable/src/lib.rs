@@ -1,0 +1,255 @@
+//! Text from outside, made safe for a terminal, a log and the eyes of their reader.
+//!
+//! A process may be called `e\x1b[2Jvil\n`, a backend may answer with lines that look like ours, and a bidi control lets
+//! text read otherwise than it is. Whatever writes to a terminal or a log writes through this crate:
+//! what a terminal acts on and what nobody sees is escaped as Rust and Go write it (`\n`, `\x1b`, `\u{202e}`).
+//! A backslash stays as it is, so escaped text says what was there, but cannot always be turned back.
+//!
+//! ```
+//! assert_eq!(profcol_printable::line("e\x1b[2Jvil\n"), r"e\x1b[2Jvil\n");
+//! ```
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+/// What becomes of line breaks, and how escapes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Line breaks and tabs are escaped: a name or a value.
+    Line,
+    /// Line breaks and tabs stay: text of several lines whose breaks are our own.
+    Lines,
+    /// Line breaks and tabs stay, and a tab follows each break: text of several lines, no part of which can pass for
+    /// the begin of an entry in a log.
+    Indented,
+    /// JSON, which stays the same JSON.
+    Json,
+}
+
+/// Escapes what passes through it.
+pub struct Writer<W> {
+    inner: W,
+    style: Style,
+}
+
+/// `text` as one line.
+pub fn line(text: &str) -> Cow<'_, str> {
+    escaped(text, Style::Line)
+}
+
+/// `text` with the line breaks that it has.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    escaped(text, Style::Lines)
+}
+
+/// `text` with each line but the first indented.
+pub fn indented(text: &str) -> Cow<'_, str> {
+    escaped(text, Style::Indented)
+}
+
+/// `text`, which is JSON.
+pub fn json(text: &str) -> Cow<'_, str> {
+    escaped(text, Style::Json)
+}
+
+/// Whether `c` shows as itself or as a blank, and changes nothing around it.
+///
+/// Not so: controls, separators of lines and paragraphs, the default ignorable code points of Unicode (zero-width
+/// characters, bidi controls, fillers, variation selectors, tags), interlinear annotations, noncharacters next to them.
+pub fn is_printable(c: char) -> bool {
+    !matches!(
+        c,
+        '\0'..='\x1f'
+            | '\x7f'..='\u{9f}'
+            | '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{fffe}'..='\u{ffff}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+fn escaped(text: &str, style: Style) -> Cow<'_, str> {
+    if style.passes(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut writer = Writer::new(String::with_capacity(text.len() + 16), style);
+    // Writing to a string cannot fail.
+    let _ = writer.write_str(text);
+    Cow::Owned(writer.inner)
+}
+
+// === impl Style ===
+
+impl Style {
+    /// Whether nothing in `text` is to be changed. Nearly all text is plain ASCII, which takes one look at its bytes.
+    fn passes(self, text: &str) -> bool {
+        let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        is_plain || text.chars().all(|c| self.keeps(c))
+    }
+
+    fn keeps(self, c: char) -> bool {
+        is_printable(c)
+            || match self {
+                Self::Line => false,
+                Self::Lines => matches!(c, '\n' | '\t'),
+                Self::Indented => c == '\t',
+                // JSON has no controls inside of its texts.
+                Self::Json => c < ' ',
+            }
+    }
+
+    fn write(self, out: &mut impl Write, c: char) -> fmt::Result {
+        match (self, c) {
+            (Self::Indented, '\n') => out.write_str("\n\t"),
+            (Self::Json, c) => {
+                let units = &mut [0; 2];
+                let mut units = c.encode_utf16(units).iter();
+                units.try_for_each(|unit| write!(out, "\\u{unit:04x}"))
+            }
+            (_, '\n') => out.write_str("\\n"),
+            (_, '\r') => out.write_str("\\r"),
+            (_, '\t') => out.write_str("\\t"),
+            (_, c) if c.is_ascii() => write!(out, "\\x{:02x}", u32::from(c)),
+            (_, c) => write!(out, "\\u{{{:x}}}", u32::from(c)),
+        }
+    }
+}
+
+// === impl Writer ===
+
+impl<W: Write> Writer<W> {
+    pub fn new(inner: W, style: Style) -> Self {
+        Self { inner, style }
+    }
+}
+
+impl<W: Write> Write for Writer<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let Self { inner, style } = self;
+        if style.passes(text) {
+            return inner.write_str(text);
+        }
+        let mut rest = text;
+        while let Some(at) = rest.find(|c| !style.keeps(c)) {
+            let (kept, after) = rest.split_at(at);
+            inner.write_str(kept)?;
+            let mut chars = after.chars();
+            if let Some(c) = chars.next() {
+                style.write(inner, c)?;
+            }
+            rest = chars.as_str();
+        }
+        inner.write_str(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, as_line: &str, as_lines: &str) {
+        assert_eq!(
+            (line(text).as_ref(), lines(text).as_ref()),
+            (as_line, as_lines)
+        );
+        // What was escaped once stays as it is.
+        assert_eq!(line(as_line), as_line);
+        assert!(as_line.chars().all(is_printable), "{as_line:?}");
+    }
+
+    #[test]
+    fn leaves_what_people_write_alone() {
+        for text in [
+            "",
+            "plain ASCII, with C:\\backslashes and \"quotes\"",
+            "libstdc++.so.6 (deleted)",
+            "søker naïve e\u{301} 你好 हिन्दी عربي עברית ελληνικά",
+            "── 10 s × 3 … “quoted” 🚀 \u{a0}no break",
+            "\u{fffd}",
+        ] {
+            check(text, text, text);
+            assert!(matches!(line(text), Cow::Borrowed(_)), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn escapes_what_a_terminal_acts_on() {
+        check("e\x1b[2Jvil\n", r"e\x1b[2Jvil\n", "e\\x1b[2Jvil\n");
+        check(
+            "a\r\x08\x07\0b\x7f",
+            r"a\r\x08\x07\x00b\x7f",
+            r"a\r\x08\x07\x00b\x7f",
+        );
+        check("a\tb", r"a\tb", "a\tb");
+        check(
+            "\u{9b}31mred\u{85}",
+            r"\u{9b}31mred\u{85}",
+            r"\u{9b}31mred\u{85}",
+        );
+    }
+
+    #[test]
+    fn escapes_what_nobody_sees_and_what_turns_text_around() {
+        for c in [
+            '\u{ad}',
+            '\u{61c}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{3164}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{fff9}',
+            '\u{e0041}',
+            '\u{e0100}',
+        ] {
+            let expected = format!("a\\u{{{:x}}}é", u32::from(c));
+            check(&format!("a{c}é"), &expected, &expected);
+        }
+    }
+
+    #[test]
+    fn no_line_of_a_text_from_outside_begins_as_an_entry_does() {
+        assert_eq!(
+            indented("first\n2026-11-22T00:00:00Z ERROR forged\r\x1b[0m\n"),
+            "first\n\t2026-11-22T00:00:00Z ERROR forged\\r\\x1b[0m\n\t"
+        );
+    }
+
+    #[test]
+    fn json_stays_the_same_json() {
+        let text = "{\"a\":\"\\u001b\u{202e}\u{7f}\u{9b}\u{e0041}é\"}\n";
+        let expected = "{\"a\":\"\\u001b\\u202e\\u007f\\u009b\\udb40\\udc41é\"}\n";
+        assert_eq!(json(text), expected);
+    }
+
+    #[test]
+    fn a_writer_escapes_each_piece() {
+        let mut writer = Writer::new(String::new(), Style::Line);
+        write!(writer, "a\x1b\n{:>4}", 7).unwrap();
+        assert_eq!(writer.inner, r"a\x1b\n   7");
+    }
+}

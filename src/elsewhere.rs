@@ -1,0 +1,281 @@
+//! Components of other distributions: what stands in their place here, for those who bring a configuration along.
+//!
+//! Names are as in the Collector's and Grafana Alloy's documents, without and with underscores where both are in use. The
+//! text becomes the help of the problem, so it says what to write, or that profcol has nothing for it.
+
+use profcol_component::Foreign;
+use profcol_component::Kind::{self, Exporter, Extension, Processor, Receiver};
+
+const LOGS: &str =
+    "it is for logs, and profcol moves profiles only; leave it to a Collector beside profcol";
+const METRICS: &str =
+    "it is for metrics, and profcol moves profiles only; leave it to a Collector beside profcol";
+const TRACES: &str =
+    "it is for traces, and profcol moves profiles only; leave it to a Collector beside profcol";
+const STATEMENTS: &str = "profcol has no OTTL; `attributes`, `resource` and `relabel` change attributes, `filter` drops samples";
+const BY_OTLP: &str = "profcol does not have it; where the backend takes OTLP, send to it by `otlp_grpc` or `otlp_http`";
+const BROKER: &str = "profcol does not use message brokers; move profiles by OTLP (`otlp`, `otlp_grpc`, `otlp_http`)";
+const ON_DISK: &str =
+    "profcol keeps queues in memory only; `padata` and `file` keep profiles on disk";
+const DISCOVERY: &str =
+    "nothing is discovered to be scraped here; `ebpf_cpu` profiles every process of its host";
+
+pub const ELSEWHERE: &[Foreign] = &[
+    // Receivers.
+    receiver(
+        &["profiling", "ebpf_profiler"],
+        "`ebpf_cpu` profiles this host in its place; config-examples/migrate-otel-profiler.yaml has its options",
+    ),
+    receiver(
+        &["pprof"],
+        "profcol writes pprof (`pprof_file`) and does not read it; OTLP profiles come by `otlp`",
+    ),
+    receiver(
+        &["pyroscope", "parca_agent"],
+        "`ebpf_cpu` profiles this host; `parca` takes what Parca Agents send, `otlp` OTLP profiles",
+    ),
+    receiver(&["kafka"], BROKER),
+    receiver(
+        &["otelarrow", "otel_arrow"],
+        "OTel Arrow has no profiles; take them by `otlp`",
+    ),
+    receiver(
+        &[
+            "filelog",
+            "file_log",
+            "journald",
+            "syslog",
+            "fluentforward",
+            "fluent_forward",
+            "tcplog",
+            "tcp_log",
+            "udplog",
+            "udp_log",
+            "windowseventlog",
+            "k8s_events",
+            "k8sobjects",
+            "k8s_objects",
+            "loki",
+            "webhookevent",
+        ],
+        LOGS,
+    ),
+    receiver(
+        &[
+            "hostmetrics",
+            "host_metrics",
+            "prometheus",
+            "prometheus_simple",
+            "prometheusremotewrite",
+            "kubeletstats",
+            "kubelet_stats",
+            "k8s_cluster",
+            "dockerstats",
+            "docker_stats",
+            "podman_stats",
+            "statsd",
+            "collectd",
+            "carbon",
+            "influxdb",
+            "httpcheck",
+            "http_check",
+            "redis",
+            "postgresql",
+            "mysql",
+            "nginx",
+            "snmp",
+            "sqlquery",
+            "filestats",
+        ],
+        METRICS,
+    ),
+    receiver(
+        &[
+            "jaeger",
+            "zipkin",
+            "opencensus",
+            "skywalking",
+            "datadog",
+            "awsxray",
+            "aws_xray",
+        ],
+        TRACES,
+    ),
+    receiver(&["receiver_creator"], DISCOVERY),
+    // Processors.
+    processor(&["transform"], STATEMENTS),
+    processor(
+        &["redaction"],
+        "profcol does not have it; `attributes` and `resource` delete and hash attributes, `relabel` drops labels",
+    ),
+    processor(
+        &["tail_sampling", "tailsampling", "groupbytrace"],
+        "it decides on whole traces; `probabilistic_sampler` samples profiles, `filter` chooses them",
+    ),
+    processor(
+        &["queuebatch", "queue_batch"],
+        "`batch` merges batches in a pipeline, and `sending_queue` of each exporter queues them",
+    ),
+    processor(
+        &["routing"],
+        "profcol does not have it; a receiver may feed several pipelines, each with a `filter`",
+    ),
+    processor(
+        &["span", "spanmetrics", "servicegraph", "isolationforest"],
+        TRACES,
+    ),
+    processor(
+        &[
+            "metricstransform",
+            "metrics_transform",
+            "cumulativetodelta",
+            "deltatocumulative",
+            "deltatorate",
+            "metricsgeneration",
+            "metricstarttime",
+            "interval",
+        ],
+        METRICS,
+    ),
+    processor(&["logdedup", "log_dedup", "logstransform"], LOGS),
+    processor(
+        &["remotetap", "remote_tap"],
+        "profcol does not have it; the exporter `debug` shows what passes",
+    ),
+    processor(
+        &["geoip", "schema", "sumologic", "coralogix", "unroll"],
+        "profcol does not have it; `attributes`, `resource` and `relabel` change attributes",
+    ),
+    // Exporters.
+    exporter(
+        &["logging"],
+        "`debug` took its place, here as in the Collector",
+    ),
+    exporter(&["pprof"], "`pprof_file` writes pprof files"),
+    exporter(&["kafka", "pulsar", "rabbitmq"], BROKER),
+    exporter(
+        &["loadbalancing", "load_balancing"],
+        "profcol does not have it; `otlp_grpc` spreads calls over the addresses of a name (`dns:///host:port`, `balancer_name: round_robin`)",
+    ),
+    exporter(
+        &["otelarrow", "otel_arrow"],
+        "OTel Arrow has no profiles; send them by `otlp_grpc`",
+    ),
+    exporter(
+        &[
+            "pyroscope",
+            "elasticsearch",
+            "clickhouse",
+            "coralogix",
+            "datadog",
+            "splunk_hec",
+            "honeycomb",
+            "dynatrace",
+            "signalfx",
+            "sumologic",
+            "azuremonitor",
+            "googlecloud",
+            "opensearch",
+        ],
+        BY_OTLP,
+    ),
+    exporter(
+        &[
+            "awss3",
+            "aws_s3",
+            "azureblob",
+            "azure_blob",
+            "googlecloudstorage",
+        ],
+        "profcol does not write to object stores; `pprof_file`, `padata` and `file` write files",
+    ),
+    exporter(
+        &[
+            "prometheus",
+            "prometheusremotewrite",
+            "prometheus_remote_write",
+            "awsemf",
+            "carbon",
+            "influxdb",
+        ],
+        METRICS,
+    ),
+    exporter(
+        &["jaeger", "zipkin", "awsxray", "aws_xray", "opencensus"],
+        TRACES,
+    ),
+    exporter(&["loki", "syslog", "awscloudwatchlogs"], LOGS),
+    // Extensions.
+    extension(
+        &["zpages"],
+        "profcol does not have it; metrics of profcol itself are under `service::telemetry::metrics`, `health_check` says how components do",
+    ),
+    extension(
+        &["healthcheckv2", "health_check_v2"],
+        "`health_check` answers for components, too",
+    ),
+    extension(
+        &["pprof"],
+        "profcol does not profile itself by HTTP; `ebpf_cpu` sees it as any other process",
+    ),
+    extension(
+        &["file_storage", "filestorage", "db_storage", "redis_storage"],
+        ON_DISK,
+    ),
+    extension(
+        &["memory_ballast", "ballast"],
+        "there is no garbage collector to be slowed down; `memory_limiter` bounds memory",
+    ),
+    extension(
+        &["headers_setter"],
+        "profcol does not have it; `headers` of each exporter sets fixed ones",
+    ),
+    extension(
+        &[
+            "oauth2client",
+            "oidc",
+            "sigv4auth",
+            "asapclient",
+            "googleclientauth",
+            "azureauth",
+        ],
+        "profcol does not have it; `basicauth` and `bearertokenauth` are",
+    ),
+    extension(
+        &["opamp"],
+        "profcol takes no remote configuration; `--config https://…` reads one at start",
+    ),
+    extension(
+        &[
+            "host_observer",
+            "docker_observer",
+            "k8s_observer",
+            "ecs_observer",
+        ],
+        DISCOVERY,
+    ),
+];
+
+const fn receiver(names: &'static [&'static str], instead: &'static str) -> Foreign {
+    foreign(Receiver, names, instead)
+}
+
+const fn processor(names: &'static [&'static str], instead: &'static str) -> Foreign {
+    foreign(Processor, names, instead)
+}
+
+const fn exporter(names: &'static [&'static str], instead: &'static str) -> Foreign {
+    foreign(Exporter, names, instead)
+}
+
+const fn extension(names: &'static [&'static str], instead: &'static str) -> Foreign {
+    foreign(Extension, names, instead)
+}
+
+const fn foreign(kind: Kind, names: &'static [&'static str], instead: &'static str) -> Foreign {
+    Foreign {
+        kind,
+        names,
+        instead,
+    }
+}
