@@ -31,7 +31,7 @@ impl fmt::Display for Class {
 pub fn load(class: Class) -> Result<Vec<Bytes>> {
     let folder = Path::new(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../../shared/golden/otlp/generated"
+        "/../tests/golden/otlp/generated"
     ));
     let mut paths = Vec::new();
     let entries = fs::read_dir(folder)

@@ -73,7 +73,7 @@ impl Recorded {
 }
 
 fn agent(folder: &str) -> Result<Recorded> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden/parca");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/parca");
     let folder = Path::new(root).join(folder);
     let entries = fs::read_dir(&folder).with_context(|| format!("no {}", folder.display()))?;
     let mut paths = entries

@@ -16,10 +16,7 @@ use crate::support::golden;
 use crate::{Server, messages, profiles, sum};
 
 fn recordings(folder: &str) -> Vec<PathBuf> {
-    let Some(folder) = golden(folder) else {
-        return Vec::new();
-    };
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(golden(folder))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|ending| ending == "frames"))
@@ -256,9 +253,7 @@ fn leaves(taken: &[Profiles]) -> std::collections::BTreeMap<String, i64> {
 
 #[test]
 fn what_is_sent_arrives_with_its_names_in_each_schema() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     for schema in ["auto", "v1", "v2", "pprof"] {
         let server = Server::new();
         let (_agent, client) = agent(server.address, &format!("schema: {schema}"));
@@ -287,9 +282,7 @@ fn old_server(methods: &[&'static str]) -> (Script, crate::peers::Process, Clien
 
 #[test]
 fn a_server_gets_the_first_schema_that_it_knows() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     let (server, mut process, client) = old_server(&[WRITE_ARROW]);
     let sum = sum(std::slice::from_ref(&profiles));
     let mut expected = 0;
@@ -320,9 +313,7 @@ fn a_server_gets_the_first_schema_that_it_knows() {
 
 #[test]
 fn a_server_that_knows_no_method_is_told_of() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     let (_server, mut process, client) = old_server(&[]);
     client.send(&profiles).unwrap();
     process.wait_for_output("to say so", |said| {
@@ -336,9 +327,7 @@ const SOON: &str =
 
 #[test]
 fn an_old_server_gets_lines_without_columns() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     let server = Script::new();
     // It is away for a moment just when it is asked again.
     let away = Answer::Refuse(Status::new(Code::Unavailable, "not now"));
@@ -358,9 +347,7 @@ fn an_old_server_gets_lines_without_columns() {
 
 #[test]
 fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     let server = Script::new();
     let (mut process, client) = agent(server.address, SOON);
     let sum = sum(std::slice::from_ref(&profiles));
@@ -423,9 +410,7 @@ fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
 
 #[test]
 fn a_server_that_dies_in_the_middle_gets_the_batch_when_it_is_back() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     let server = Script::new();
     server.next([Answer::NeverAsk]);
     let address = server.address;
@@ -440,9 +425,7 @@ fn a_server_that_dies_in_the_middle_gets_the_batch_when_it_is_back() {
 
 #[test]
 fn what_is_too_long_arrives_in_pieces() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     for (schema, bytes) in [("v1", 20_000), ("v2", 20_000), ("pprof", 4_000)] {
         let server = Script::new();
         server.takes_at_most(bytes);
@@ -457,9 +440,7 @@ fn what_is_too_long_arrives_in_pieces() {
 
 #[test]
 fn nothing_is_lost_while_the_server_is_away() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     let nobody = backend::Nobody::new();
     let retry = "retry_on_failure: {initial_interval: 100ms, max_interval: 200ms}";
     let (_agent, client) = agent(nobody.address, retry);

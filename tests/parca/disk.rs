@@ -176,9 +176,7 @@ fn two_recorders_do_not_share_a_folder() {
 
 #[test]
 fn two_uploaders_share_a_folder_and_deliver_nothing_twice() {
-    let Some(folder) = recorded("parca/offline-v2") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v2");
     let destination = Destination::new(Mode::Slow(Duration::from_millis(50)));
     let _first = uploader(folder.path(), &destination, "max_in_flight: 1");
     let _second = uploader(folder.path(), &destination, "max_in_flight: 1");
@@ -189,9 +187,7 @@ fn two_uploaders_share_a_folder_and_deliver_nothing_twice() {
 
 #[test]
 fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     let good = fs::read(folder.path().join("1795255569-319.padata")).unwrap();
     for name in names(folder.path()) {
         if name != "1795255569-319.padata" {
@@ -262,9 +258,7 @@ fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
 
 #[test]
 fn a_file_that_grows_while_it_is_delivered_is_delivered_as_a_whole() {
-    let Some(folder) = recorded("parca/offline-v2") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v2");
     let name = "1795255519-23212.padata";
     for other in names(folder.path()) {
         if other != name {
@@ -289,9 +283,7 @@ fn a_file_that_grows_while_it_is_delivered_is_delivered_as_a_whole() {
 
 #[test]
 fn a_file_that_its_writer_has_open_is_left_alone() {
-    let Some(folder) = recorded("parca/offline-v2") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v2");
     let done = "1795255519-23212.padata";
     for other in names(folder.path()) {
         if other != done {
@@ -316,9 +308,7 @@ fn a_file_that_its_writer_has_open_is_left_alone() {
 
 #[test]
 fn what_a_crash_leaves_of_compressing_is_delivered_once() {
-    let Some(folder) = recorded("parca/offline-v2") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v2");
     let plain = "1795255519-23212.padata";
     for other in names(folder.path()) {
         if other != plain {
@@ -335,9 +325,7 @@ fn what_a_crash_leaves_of_compressing_is_delivered_once() {
 
 #[test]
 fn what_was_delivered_and_cannot_be_removed_is_not_delivered_again() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     if !is_root() {
         return;
     }

@@ -40,13 +40,13 @@ service:
 }
 
 /// A folder with a real agent's files.
-pub fn recorded(layout: &str) -> Option<tempfile::TempDir> {
+pub fn recorded(layout: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(golden(layout)?).unwrap() {
+    for entry in fs::read_dir(golden(layout)).unwrap() {
         let path = entry.unwrap().path();
         fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
     }
-    Some(folder)
+    folder
 }
 
 /// All that is in a folder, but for the lock of whoever records there.
@@ -75,9 +75,7 @@ fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
             "1795255519-23212-torn.padata.damaged",
         ),
     ] {
-        let Some(folder) = recorded(layout) else {
-            return;
-        };
+        let folder = recorded(layout);
         let destination = Destination::new(Mode::Take);
         let _uploader = uploader(folder.path(), &destination, "");
         wait_until("the files to be gone", || names(folder.path()) == [torn]);
@@ -87,9 +85,7 @@ fn files_of_a_real_agent_are_delivered_up_to_where_they_are_torn() {
 
 #[test]
 fn once_ends_with_the_totals_when_all_was_delivered() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
     let destination = Destination::new(Mode::Take);
     let config = uploader_config(folder.path(), &destination, "follow: false");
@@ -128,9 +124,7 @@ fn once_fails_where_something_cannot_be_delivered() {
             "files=3 delivered_files=0 skipped_files=0 batches=1 delivered_batches=0 damaged_batches=0",
         ),
     ] {
-        let Some(folder) = recorded("parca/offline-v1") else {
-            return;
-        };
+        let folder = recorded("parca/offline-v1");
         let destination = Destination::new(mode);
         let options = format!("follow: false, {options}");
         let config = uploader_config(folder.path(), &destination, &options);
@@ -146,9 +140,7 @@ fn once_fails_where_something_cannot_be_delivered() {
 
 #[test]
 fn what_becomes_of_a_file_is_as_configured() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     fs::remove_file(folder.path().join("1795255569-319-torn.padata")).unwrap();
     let before = names(folder.path());
     let destination = Destination::new(Mode::Take);
@@ -183,9 +175,7 @@ fn what_becomes_of_a_file_is_as_configured() {
 
 #[test]
 fn a_file_stays_while_its_profiles_are_not_delivered() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     let before = names(folder.path());
     let destination = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "not now")));
     let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
@@ -207,9 +197,7 @@ fn a_file_stays_while_its_profiles_are_not_delivered() {
 
 #[test]
 fn a_batch_that_was_refused_before_a_crash_keeps_its_file() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     let name = "1795255569-319.padata";
     for other in names(folder.path()) {
         if other != name {
@@ -230,9 +218,7 @@ fn a_batch_that_was_refused_before_a_crash_keeps_its_file() {
 
 #[test]
 fn a_crash_in_the_middle_delivers_little_twice_and_all_at_least_once() {
-    let Some(folder) = recorded("parca/offline-v2") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v2");
     let destination = Destination::new(Mode::Slow(Duration::from_millis(300)));
     let killed = uploader(folder.path(), &destination, "max_in_flight: 1");
     wait_until("two batches to be delivered", || {
@@ -278,9 +264,7 @@ service:
 
 #[test]
 fn what_was_answered_survives_a_crash() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     for schema in ["v1", "v2"] {
         let folder = tempfile::tempdir().unwrap();
         let (killed, client) = recorder(folder.path(), &format!("schema: {schema}"));
@@ -318,9 +302,7 @@ fn what_was_answered_survives_a_crash() {
 
 #[test]
 fn files_are_rotated_and_the_oldest_dropped() {
-    let Some(profiles) = profiles() else {
-        return;
-    };
+    let profiles = profiles();
     let folder = tempfile::tempdir().unwrap();
     let options = "max_file_bytes: 4096, max_total_bytes: 300000";
     let (_recorder, client) = recorder(folder.path(), options);

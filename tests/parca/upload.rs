@@ -37,10 +37,10 @@ fn check(ended: &Ended, code: i32, says: &[&str]) {
     }
 }
 
-fn whole(layout: &str, torn: &str) -> Option<tempfile::TempDir> {
-    let folder = recorded(layout)?;
+fn whole(layout: &str, torn: &str) -> tempfile::TempDir {
+    let folder = recorded(layout);
     fs::remove_file(folder.path().join(torn)).unwrap();
-    Some(folder)
+    folder
 }
 
 #[test]
@@ -59,9 +59,7 @@ fn uploads_everything_and_ends() {
             "Uploaded 5 batches, 2 files as a whole.",
         ),
     ] {
-        let Some(folder) = whole(layout, torn) else {
-            return;
-        };
+        let folder = whole(layout, torn);
         let server = Server::new();
         check(&upload(folder.path(), server.address, &[]), 0, &[told]);
         assert_eq!(names(folder.path()), [""; 0]);
@@ -78,9 +76,7 @@ fn root_uploads_what_another_user_recorded() {
         skip("only root can give files away");
         return;
     }
-    let Some(folder) = whole("parca/offline-v2", TORN_V2) else {
-        return;
-    };
+    let folder = whole("parca/offline-v2", TORN_V2);
     let others = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
     fs::set_permissions(folder.path(), others).unwrap();
     for name in names(folder.path()).iter().map(String::as_str).chain([""]) {
@@ -95,9 +91,7 @@ fn root_uploads_what_another_user_recorded() {
 
 #[test]
 fn a_dry_run_says_what_is_there_and_changes_nothing() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     let before = names(folder.path());
     let ended = run(&["upload", path(folder.path()), "--dry-run"]);
     check(
@@ -115,9 +109,7 @@ fn a_dry_run_says_what_is_there_and_changes_nothing() {
 
 #[test]
 fn what_cannot_be_delivered_is_left_and_delivered_the_next_time() {
-    let Some(folder) = whole("parca/offline-v1", TORN_V1) else {
-        return;
-    };
+    let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
     let nobody = Nobody::new();
     let ended = upload(folder.path(), nobody.address, &["--give-up-after", "300ms"]);
@@ -160,9 +152,7 @@ impl GrpcService for Closed {
 
 #[test]
 fn what_is_refused_for_ever_stays_and_may_be_offered_again() {
-    let Some(folder) = whole("parca/offline-v1", TORN_V1) else {
-        return;
-    };
+    let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
     let seen = Closed::default();
     let closed = Serving::new(seen.clone());
@@ -223,9 +213,7 @@ fn web_server() -> SocketAddr {
 
 #[test]
 fn says_once_what_keeps_it_from_uploading() {
-    let Some(folder) = whole("parca/offline-v1", TORN_V1) else {
-        return;
-    };
+    let folder = whole("parca/offline-v1", TORN_V1);
     let before = names(folder.path());
     let nobody = Nobody::new();
     let closed = Serving::new(Closed::default());
@@ -269,9 +257,7 @@ fn says_once_what_keeps_it_from_uploading() {
 
 #[test]
 fn a_signal_ends_it_and_what_is_left_is_told() {
-    let Some(folder) = whole("parca/offline-v1", TORN_V1) else {
-        return;
-    };
+    let folder = whole("parca/offline-v1", TORN_V1);
     // It takes connections, and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("grpc://{}", silent.local_addr().unwrap());
@@ -302,9 +288,7 @@ fn a_signal_ends_it_and_what_is_left_is_told() {
 
 #[test]
 fn what_cannot_be_read_is_left_under_another_name() {
-    let Some(folder) = recorded("parca/offline-v1") else {
-        return;
-    };
+    let folder = recorded("parca/offline-v1");
     let server = Server::new();
     let ended = upload(folder.path(), server.address, &[]);
     let damaged = format!("{TORN_V1}.damaged");

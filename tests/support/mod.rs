@@ -120,12 +120,9 @@ pub fn version_of(program: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// The file or folder `part` of the recordings that are handed on beside the repository. Without them a
-/// test says so and skips itself, which in CI is a failure.
-pub fn golden(part: &str) -> Option<PathBuf> {
-    let path = root().join("../shared/golden").join(part);
-    let is_there = path.exists() || skip(&format!("{} is not there", path.display()));
-    is_there.then_some(path)
+/// The file or folder `part` of the recordings of real programs.
+pub fn golden(part: &str) -> PathBuf {
+    root().join("tests/golden").join(part)
 }
 
 /// A file system that is full soon; taken away with the value.

@@ -16,21 +16,9 @@ use profcol_profile::pprof::Limits;
 use profcol_profile::{CheckOptions, Model, Profiles, check};
 use records::{LIMIT, compressed, encode_v1, encode_v2};
 
-/// None where the recordings are absent.
-#[expect(clippy::print_stdout, reason = "a skip is told")]
-fn golden(path: &str) -> Option<PathBuf> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/golden/parca");
-    let path = PathBuf::from(folder).join(path);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(
-        std::env::var_os("CI").is_none(),
-        "{} is absent",
-        path.display()
-    );
-    println!("skipped: {} is absent", path.display());
-    None
+fn golden(path: &str) -> PathBuf {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/parca");
+    PathBuf::from(folder).join(path)
 }
 
 /// The messages of a recorded exchange: whether the client sent it, and the record in it.
@@ -54,9 +42,7 @@ fn messages(path: &PathBuf) -> Vec<(bool, Vec<u8>)> {
 }
 
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
-    let Some(folder) = golden(folder) else {
-        return Vec::new();
-    };
+    let folder = golden(folder);
     let entries = fs::read_dir(folder).expect("it is a folder");
     let paths = entries.map(|entry| entry.expect("it can be read").path());
     let mut paths: Vec<PathBuf> = paths
@@ -309,9 +295,7 @@ fn reads_files_up_to_where_they_are_torn() {
         ("offline-v2/1795255519-23212.padata", &[40, 61]),
         ("offline-v2/1795255519-23212-torn.padata", &[40]),
     ] {
-        let Some(path) = golden(path) else {
-            continue;
-        };
+        let path = golden(path);
         let file = fs::File::open(&path).expect("is there");
         let mut reader = Reader::new(file, 1 << 20).expect("is such a file");
         let mut stacks = Stacks::default();

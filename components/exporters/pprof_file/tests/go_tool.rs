@@ -6,17 +6,18 @@ use super::*;
 
 /// The recorded requests, or a line that says what is missing.
 fn recorded() -> Option<Vec<Profiles>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/golden/otlp/profiler");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/otlp/profiler");
     let go = Command::new("go").arg("version").output();
     let has_go = go.is_ok_and(|go| go.status.success());
-    let (Ok(entries), true) = (fs::read_dir(&path), has_go) else {
-        let missing = format!("no go, or no recorded requests at {}", path.display());
+    if !has_go {
         let is_ci = std::env::var_os("CI").is_some_and(|ci| ci == "true");
-        assert!(!is_ci, "{missing}");
-        eprintln!("skipped: {missing}");
+        assert!(!is_ci, "no go");
+        eprintln!("skipped: no go");
         return None;
-    };
-    let paths = entries.map(|entry| entry.unwrap().path());
+    }
+    let paths = fs::read_dir(&path)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> = paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "pb"))
         .collect();

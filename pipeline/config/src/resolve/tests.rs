@@ -116,26 +116,9 @@ fn field(kind: &str, value: &str, world: &Small) -> String {
     }
 }
 
-fn golden(name: &str) -> Option<String> {
-    let path = PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../shared/golden"
-    ))
-    .join(name);
-    match std::fs::read_to_string(&path) {
-        Ok(text) => Some(text),
-        Err(error) => {
-            assert!(
-                std::env::var("CI").as_deref() != Ok("true"),
-                "the golden files are missing: {error}"
-            );
-            #[expect(clippy::print_stderr, reason = "a skipped test says so")]
-            {
-                eprintln!("skipped: no golden file {name}: {error}");
-            }
-            None
-        }
-    }
+fn golden(name: &str) -> String {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden")).join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 fn quoted(value: &str) -> String {
@@ -149,9 +132,7 @@ fn ticked(cell: &str) -> Vec<&str> {
 
 #[test]
 fn expands_as_a_real_collector_did() {
-    let Some(table) = golden("expansion.md") else {
-        return;
-    };
+    let table = golden("expansion.md");
     let rows: Vec<&str> = table
         .lines()
         .filter(|line| line.starts_with("| `"))
@@ -618,9 +599,7 @@ fn prints_as_a_real_collector_did() {
         "ok-queue",
         "ok-set",
     ] {
-        let Some(golden) = golden(&format!("collector/{name}.print-config.txt")) else {
-            return;
-        };
+        let golden = golden(&format!("collector/{name}.print-config.txt"));
         let (_, printed) = golden
             .split_once("--- stdout\n")
             .expect("the golden file has its output");
@@ -636,13 +615,8 @@ fn prints_as_a_real_collector_did() {
 
 #[test]
 fn merges_as_a_real_collector_did() {
-    let Some(printed) = golden("collector/merge.print-config.txt") else {
-        return;
-    };
-    let folder = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../shared/golden/collector/"
-    );
+    let printed = golden("collector/merge.print-config.txt");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/collector/");
     let files = [
         format!("{folder}merge-1.yaml"),
         format!("{folder}merge-2.yaml"),
@@ -679,9 +653,7 @@ fn refuses_texts_that_a_real_collector_refused() {
             "exporters::debug::verbosity: environment variable \"hello.world\" has invalid name: must match regex ^[a-zA-Z_][a-zA-Z0-9_]*$",
         ),
     ] {
-        let Some(text) = golden(&format!("collector/{name}.yaml")) else {
-            return;
-        };
+        let text = golden(&format!("collector/{name}.yaml"));
         let world = small(&[], &[(name, text.as_str())]);
         refused(&[name], &[], &world, expected);
     }
