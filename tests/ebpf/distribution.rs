@@ -31,6 +31,8 @@ const REACHED: f64 = 0.95;
 #[derive(Default)]
 struct Shares {
     samples: usize,
+    /// Those whose top is a function of the program. The others are in the kernel, more often while perf copies stacks.
+    tops: usize,
     top: HashMap<String, usize>,
     anywhere: HashMap<String, usize>,
 }
@@ -46,6 +48,7 @@ impl Shares {
     fn add(&mut self, names: &[String], is_top: bool, count: usize) {
         self.samples += count;
         if let Some(top) = names.first().filter(|_| is_top) {
+            self.tops += count;
             *self.top.entry(top.clone()).or_default() += count;
         }
         for name in names.iter().collect::<HashSet<_>>() {
@@ -106,15 +109,30 @@ fn perf_name(line: &str, program: &Path, symbols: &mut Symbols) -> Option<String
     Some(symbols.alias(name))
 }
 
-/// The functions whose shares differ by more than chance.
+/// A function whose share differs by more than chance, in percent.
+#[derive(Debug)]
+struct Difference {
+    function: String,
+    place: &'static str,
+    #[expect(dead_code, reason = "the test prints it")]
+    by_profcol: f64,
+    #[expect(dead_code, reason = "the test prints it")]
+    by_perf: f64,
+}
+
+impl Difference {
+    fn is_of_the_same(&self, other: &Self) -> bool {
+        self.function == other.function && self.place == other.place
+    }
+}
+
 fn differences(
     ours: &HashMap<String, usize>,
     all: usize,
     theirs: &HashMap<String, usize>,
     their_all: usize,
-    what: &str,
-    name: &str,
-) -> Vec<String> {
+    place: &'static str,
+) -> Vec<Difference> {
     let share = |counts: &HashMap<String, usize>, all: usize, function: &str| {
         counts.get(function).copied().unwrap_or_default() as f64 / all.max(1) as f64
     };
@@ -134,11 +152,12 @@ fn differences(
         let mean = (a + b) / 2.0;
         let spread = mean * (1.0 - mean) * (1.0 / all as f64 + 1.0 / their_all as f64);
         if (a - b).abs() > LEAST.max(DEVIATIONS * spread.sqrt()) {
-            different.push(format!(
-                "{name}: {function} {what}: {:.1} % by profcol, {:.1} % by perf",
-                a * 100.0,
-                b * 100.0
-            ));
+            different.push(Difference {
+                function,
+                place,
+                by_profcol: a * 100.0,
+                by_perf: b * 100.0,
+            });
         }
     }
     different
@@ -146,7 +165,7 @@ fn differences(
 
 /// Profiles the program with both at once, and returns the differences.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
-fn check(name: &str, main: &str, program: &Path) -> Vec<String> {
+fn check(name: &str, main: &str, program: &Path) -> Vec<Difference> {
     let running = Running::start_quietly(program, &["60"]);
     let profiler = Profiler::start(FREQUENCY);
     // Its table is there when perf begins.
@@ -199,7 +218,7 @@ fn check(name: &str, main: &str, program: &Path) -> Vec<String> {
         theirs.anywhere.len()
     );
     if ours.samples < 200 || theirs.samples < 200 {
-        return vec![format!("{name}: too few samples")];
+        panic!("{name}: too few samples");
     }
     // It finds no way through static programs and those of Go.
     let reached = theirs.share_of(main);
@@ -209,21 +228,13 @@ fn check(name: &str, main: &str, program: &Path) -> Vec<String> {
             reached * 100.0
         );
     }
-    let top = differences(
-        &ours.top,
-        ours.samples,
-        &theirs.top,
-        theirs.samples,
-        "on top",
-        name,
-    );
+    let top = differences(&ours.top, ours.tops, &theirs.top, theirs.tops, "on top");
     let anywhere = differences(
         &ours.anywhere,
         ours.samples,
         &theirs.anywhere,
         theirs.samples,
         "anywhere",
-        name,
     );
     let anywhere = if reached < REACHED {
         Vec::new()
@@ -276,12 +287,20 @@ fn spends_time_where_perf_says() {
             "c++ -O2 -fomit-frame-pointer chain.cc".to_owned(),
         ),
     ] {
-        if let Some(program) = workshop.build(name, &command) {
-            different.extend(check(name, main, &program));
+        let Some(program) = workshop.build(name, &command) else {
+            continue;
+        };
+        // Each sampler takes its share of a busy machine's CPUs from the other, so a difference counts if it is there again.
+        let once = check(name, main, &program);
+        if !once.is_empty() {
+            println!("{name}: measuring again: {once:#?}");
+            let again = check(name, main, &program);
+            different.extend(
+                again
+                    .into_iter()
+                    .filter(|difference| once.iter().any(|first| first.is_of_the_same(difference))),
+            );
         }
-    }
-    for line in &different {
-        println!("{line}");
     }
     assert!(different.is_empty(), "{different:#?}");
 }
