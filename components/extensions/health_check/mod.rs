@@ -19,7 +19,6 @@ use profcol_component::{
 };
 use profcol_net::grpc::Status;
 use profcol_net::{HttpRequest, HttpServer, HttpService};
-use tokio::time::Instant;
 
 pub use self::config::HealthCheckConfig;
 use self::health::Health;
@@ -89,7 +88,7 @@ impl Extension for HealthCheck {
         };
         let deadline = async {
             stop.cancelled().await;
-            Instant::now() + GRACE
+            stop.finish_within(GRACE)
         };
         tokio::select! {
             () = server.serve(answers, deadline) => {}

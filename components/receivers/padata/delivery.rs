@@ -8,6 +8,7 @@ use profcol_component::{Finalizer, Finalizers, Outcome, Output, Source, Stop};
 use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::folder::Delivered;
 use crate::shared::offer;
@@ -200,6 +201,10 @@ impl Delivery {
 
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
+    }
+
+    pub fn finish_within(&self, wanted: Duration) -> Instant {
+        self.stop.finish_within(wanted)
     }
 
     pub async fn stopped(&self) {

@@ -246,7 +246,8 @@ impl Padata {
                 self.counters.damaged.inc_by(read.damaged);
             }
             if delivery.is_stopped() {
-                let settling = tokio::time::timeout(GRACE, delivery.settle());
+                let deadline = delivery.finish_within(GRACE);
+                let settling = tokio::time::timeout_at(deadline, delivery.settle());
                 let _ = settling.await;
             } else {
                 delivery.settle().await;

@@ -24,6 +24,7 @@ mod late_names;
 mod meter;
 mod registry;
 mod status;
+mod stop;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 mod traits;
@@ -46,7 +47,7 @@ pub use registry::{
     Stability, entry,
 };
 pub use status::{ComponentStatus, Status, StatusBoard};
-pub use tokio_util::sync::CancellationToken as Stop;
+pub use stop::Stop;
 pub use traits::{
     Consumer, Exporter, Extension, Intake, Output, Processor, Receiver, RunError, SourceCounts,
     StartError,

@@ -297,7 +297,7 @@ impl Running {
         for status in &self.statuses {
             status.set(Status::Stopping);
         }
-        self.stop.cancel();
+        self.stop.cancel_by(deadline);
         self.tasks.join_until(deadline).await
     }
 }
