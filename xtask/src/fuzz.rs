@@ -41,12 +41,26 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn parse(words: &[&str]) -> Result<Self> {
-        let mut options = Self {
-            seconds: 20,
+    /// Every target, for so long each.
+    pub fn all(seconds: u32) -> Self {
+        Self {
+            seconds,
             address: false,
             target: None,
-        };
+        }
+    }
+
+    /// Under the address sanitizer.
+    #[must_use]
+    pub fn address(self) -> Self {
+        Self {
+            address: true,
+            ..self
+        }
+    }
+
+    pub fn parse(words: &[&str]) -> Result<Self> {
+        let mut options = Self::all(20);
         let mut words = words.iter();
         while let Some(&word) = words.next() {
             match word {

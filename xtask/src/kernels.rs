@@ -84,21 +84,34 @@ const AARCH64: Machines = Machines {
     ],
 };
 
+const TESTS: [&str; 4] = ["test", "--test", "kernels", "--"];
+
+/// What `--quick` runs: the oldest kernel and the newest.
+const QUICK: [&str; 3] = ["--exact", "samples_on_linux_5_10", "samples_on_linux_6_12"];
+
+pub fn quick(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    let folder = workspace.target.join("kernels");
+    if !X86_64.get(&folder, report) {
+        return Ok(());
+    }
+    process::run(
+        workspace
+            .cargo(&TESTS)
+            .args(QUICK)
+            .arg("--nocapture")
+            .env("PROFCOL_KERNELS", &folder),
+    )
+}
+
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let folder = workspace.target.join("kernels");
     if !X86_64.get(&folder, report) {
         return Ok(());
     }
-    let arguments = [
-        "test",
-        "--test",
-        "kernels",
-        "--",
-        "--nocapture",
-        "--test-threads=1",
-    ];
-    let mut tests = workspace.cargo(&arguments);
-    tests.env("PROFCOL_KERNELS", &folder);
+    let mut tests = workspace.cargo(&TESTS);
+    tests
+        .args(["--nocapture", "--test-threads=1"])
+        .env("PROFCOL_KERNELS", &folder);
     if AARCH64.get(&folder, report)
         && let Some(profcol) = cross::build(workspace, report)?
     {

@@ -19,6 +19,7 @@ mod generate;
 mod kernels;
 mod kubernetes;
 mod layers;
+mod nightly;
 mod peers;
 mod process;
 mod report;
@@ -39,7 +40,9 @@ usage: cargo xtask <command>
 
   test       [--quick]   run every test, also those against real peers, which it builds first (kept in target/peers);
              with --quick, in about three minutes, those that prove the most: unit tests, components, command line
-  check      run everything below that ends in a verdict; what must pass beside the tests
+  check      fmt, clippy, layers, a build without default features, and bpf --check: what must pass beside the tests
+  nightly    what takes too long for each change: deny, features, cross, all kernels, kubernetes-test, the longest
+             tests and long fuzzing (some two hours; --list prints it)
   fmt        formatting
   clippy     clippy, warnings denied
   layers     dependency direction between crates, and no component that names a sibling
@@ -47,7 +50,8 @@ usage: cargo xtask <command>
   features   each crate alone without default features, and with each of its features alone
   cross      a build for aarch64-unknown-linux-gnu
   bpf        [--check]   build the BPF programs anew into ebpf/objects, or lint them and compare
-  kernels    profile a program on other kernels under qemu (kept in target/kernels)
+  kernels    [--quick]   profile a program on other kernels under qemu (kept in target/kernels); with --quick on the
+             oldest and the newest alone, and not on aarch64
   systemd    profile a host that a real systemd runs, as root (kept in target/systemd)
   kubernetes-test   run the tests beside a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
   bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
@@ -99,6 +103,9 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("bench", [subject, options @ ..]) => bench::run(&workspace, subject, options)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
         ("kernels", []) => kernels::run(&workspace, &mut report)?,
+        ("kernels", ["--quick"]) => kernels::quick(&workspace, &mut report)?,
+        ("nightly", []) => nightly::run(&workspace, &mut report)?,
+        ("nightly", ["--list"]) => nightly::list(),
         ("systemd", []) => systemd::run(&workspace, &mut report)?,
         ("kubernetes-test", []) => kubernetes::run(&workspace, &mut report)?,
         ("gen", []) => generate::run(&workspace)?,

@@ -11,9 +11,6 @@ use crate::report::Report;
 use crate::workspace::Workspace;
 use crate::{peers, process};
 
-/// Recordings of real programs, handed on beside the repository; the tests that read them skip themselves without.
-const RECORDINGS: &str = "../shared/golden";
-
 /// Ignored for another reason than the peers: it takes minutes.
 const LONG: &str = "every_row_of_every_file_is_what_readelf_says";
 
@@ -62,6 +59,21 @@ pub fn quick(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
+/// The tests that take many minutes, compiled with optimizations.
+pub fn longest(workspace: &Workspace) -> Result<()> {
+    process::run(&mut workspace.cargo(&[
+        "test",
+        "--release",
+        "--package",
+        "profcol-ebpf-unwind",
+        "--test",
+        "oracle",
+        "--",
+        "--ignored",
+        LONG,
+    ]))
+}
+
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     println!(
         "Every test: some 28 minutes of one CPU beside the build, which takes as long on a fresh clone.\n\
@@ -70,12 +82,6 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
          2. the tests that need these peers\n\
          What is missing here is skipped with one line; as root more is run."
     );
-    if !workspace.root.join(RECORDINGS).is_dir() {
-        report.skip(
-            "the tests on recorded data",
-            &format!("the folder {RECORDINGS} is not there"),
-        );
-    }
     let plan = peers::Plan::new(workspace, report);
     let ready = thread::scope(|scope| -> Result<bool> {
         let peers = scope.spawn(|| plan.build());

@@ -1,0 +1,98 @@
+//! `cargo xtask nightly`: what takes too long for each change, and seldom finds what a shorter run does not.
+//!
+//! A part that fails does not keep the others from running: a night is too long to learn of one failure alone.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::report::Report;
+use crate::workspace::Workspace;
+use crate::{cross, deny, features, fuzz, kernels, kubernetes, test};
+
+/// For each fuzz target.
+const FUZZ_SECONDS: u32 = 60;
+
+struct Part {
+    command: &'static str,
+    proves: &'static str,
+    run: fn(&Workspace, &mut Report) -> Result<()>,
+}
+
+const PARTS: &[Part] = &[
+    Part {
+        command: "deny",
+        proves: "licences, sources and bans of the dependencies",
+        run: |workspace, _| deny::run(workspace),
+    },
+    Part {
+        command: "features",
+        proves: "each crate builds alone, with each of its features alone",
+        run: |workspace, _| features::run(workspace),
+    },
+    Part {
+        command: "cross",
+        proves: "a build for aarch64",
+        run: |workspace, report| cross::build(workspace, report).map(drop),
+    },
+    Part {
+        command: "kernels",
+        proves: "stacks on Linux 5.10, 6.1 and 6.12, of x86-64 and aarch64",
+        run: kernels::run,
+    },
+    Part {
+        command: "test, the longest",
+        proves: "the unwind tables of every ELF file of this machine are what readelf says",
+        run: |workspace, _| test::longest(workspace),
+    },
+    Part {
+        command: "kubernetes-test",
+        proves: "names from a real Kubernetes API server",
+        run: kubernetes::run,
+    },
+    Part {
+        command: "fuzz --seconds 60",
+        proves: "no input panics, hangs or eats memory",
+        run: |workspace, _| fuzz::run(workspace, &fuzz::Options::all(FUZZ_SECONDS)),
+    },
+    Part {
+        command: "fuzz --seconds 60 --address",
+        proves: "no access outside of memory",
+        run: |workspace, _| fuzz::run(workspace, &fuzz::Options::all(FUZZ_SECONDS).address()),
+    },
+];
+
+/// `cargo xtask nightly --list`.
+pub fn list() {
+    for part in PARTS {
+        println!("{:28} {}", part.command, part.proves);
+    }
+}
+
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    let mut failures = Vec::new();
+    let mut timings = Vec::new();
+    for part in PARTS {
+        println!("\n=== {}: {}", part.command, part.proves);
+        let started = Instant::now();
+        let result = (part.run)(workspace, report);
+        let verdict = if result.is_ok() { "passed" } else { "failed" };
+        timings.push(format!(
+            "{:5.0} s  {verdict}  {}",
+            started.elapsed().as_secs_f64(),
+            part.command
+        ));
+        if let Err(error) = result {
+            println!("failed: {error:#}");
+            failures.push(part.command);
+        }
+    }
+    println!("\n=== timings");
+    for timing in timings {
+        println!("{timing}");
+    }
+    if !failures.is_empty() {
+        bail!("failed: {}", failures.join(", "));
+    }
+    Ok(())
+}
