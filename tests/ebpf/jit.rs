@@ -7,8 +7,7 @@ use crate::host::{Profiler, Running, can_profile};
 use crate::profile::Profile;
 use crate::toolchain::Workshop;
 
-/// Stacks at different times.
-const ENOUGH: usize = 50;
+const ENOUGH: usize = 300;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Profiles the program in a mount namespace with a `/tmp` of its own, as containers have it, and holds its
@@ -32,9 +31,8 @@ fn check(unshare: &[&str], argument: &str) {
     let running = Running::start(Path::new("unshare"), &arguments);
     let of_program = |profile: &Profile| {
         let samples = profile.samples.iter();
-        samples
-            .filter(|sample| sample.executable == program)
-            .count()
+        let samples = samples.filter(|sample| sample.executable == program);
+        samples.map(|sample| sample.count).sum::<usize>()
     };
     let profile = Profiler::start(99).until(PATIENCE, |profile| of_program(profile) >= ENOUGH);
     drop(running);

@@ -1,11 +1,35 @@
 //! Builds the programs of `tests/ebpf/programs`.
 
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use crate::programs::Program;
 use crate::support::{root, skip};
+
+/// Programs that were built before, by any test of any run. Several tests profile the same ones, and building them
+/// all takes a minute.
+const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/programs");
+
+/// All that a program may be built from.
+static SOURCES: LazyLock<u64> = LazyLock::new(|| {
+    let folders = ["tests/ebpf/programs", "benches/ebpf/programs"];
+    let entries = folders.map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let files = entries
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| path.is_file()).collect();
+    files.sort();
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        (&file, fs::read(&file).unwrap()).hash(&mut hasher);
+    }
+    hasher.finish()
+});
 
 /// A folder for what is built.
 pub struct Workshop(tempfile::TempDir);
@@ -50,6 +74,10 @@ impl Workshop {
         let output = self.path(name);
         if output.exists() {
             // A program that runs by now may be loading it.
+            return Some(output);
+        }
+        let cached = cached(name, command);
+        if fs::copy(&cached, &output).is_ok() {
             return Some(output);
         }
         let mut building = Command::new(compiler);
@@ -112,6 +140,21 @@ impl Workshop {
             "{command}: {}",
             String::from_utf8_lossy(&built.stderr)
         );
+        // What is linked with a part names the folder that the part is in.
+        if !command.contains('@') {
+            fs::create_dir_all(CACHE).unwrap();
+            // Another test may write the same file.
+            let whole = tempfile::NamedTempFile::new_in(CACHE).unwrap();
+            fs::copy(&output, whole.path()).unwrap();
+            whole.persist(cached).unwrap();
+        }
         Some(output)
     }
+}
+
+/// Where the program is kept. The compiler is not part of the name: who installs another one empties the target folder.
+fn cached(name: &str, command: &str) -> PathBuf {
+    let mut hasher = DefaultHasher::new();
+    (name, command, *SOURCES).hash(&mut hasher);
+    Path::new(CACHE).join(format!("{name}-{:016x}", hasher.finish()))
 }

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::Mutex;
 
 use object::elf::SHF_EXECINSTR;
+use profcol_debuginfo::build_id;
 use profcol_debuginfo::elf::{Elf, LE, has_data};
 use profcol_symbols::{OnHost, Symbols};
 
@@ -101,7 +102,31 @@ fn oracle() -> Option<String> {
     llvm("llvm-symbolizer")
 }
 
+/// Of a stripped file it reads the lines of the debug file, but not its symbol table, so that is asked for.
 fn theirs(oracle: &str, file: &Path, addresses: &[u64]) -> Vec<Vec<Frame>> {
+    let mut theirs = names(oracle, file, addresses);
+    let Some(debug_file) = debug_file(file) else {
+        return theirs;
+    };
+    let of_debug_file = names(oracle, &debug_file, addresses);
+    for (frames, named) in theirs.iter_mut().zip(of_debug_file) {
+        if matches!(&frames[..], [frame] if frame.0.is_empty()) {
+            *frames = named;
+        }
+    }
+    theirs
+}
+
+/// Where distributions put the debug information of the file, if it is installed.
+fn debug_file(file: &Path) -> Option<PathBuf> {
+    let id = build_id(&File::open(file).ok()?)?;
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (folder, name) = hex.split_at_checked(2)?;
+    let path = Path::new("/usr/lib/debug/.build-id").join(format!("{folder}/{name}.debug"));
+    path.is_file().then_some(path)
+}
+
+fn names(oracle: &str, file: &Path, addresses: &[u64]) -> Vec<Vec<Frame>> {
     let mut child = Command::new(oracle)
         .arg(format!("--obj={}", file.display()))
         .arg("--no-demangle")
