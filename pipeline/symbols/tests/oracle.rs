@@ -35,6 +35,11 @@ const EXPLAINED: &[Explained] = &[
         matches!((theirs, ours), ([theirs], [ours])
             if theirs.0 == ours.0 && theirs.2 == 0 && ours.1.is_empty())
     }),
+    // OpenSSL's assembly has a table of numbers there, which we do not name as a function.
+    ("data among code", |theirs, ours| {
+        matches!((theirs, ours), ([theirs], [ours])
+            if theirs.0 == "ecp_nistz256_precomputed" && ours.0.is_empty())
+    }),
     // Which it does not read: of stripped programs it has no lines, of assembly no names.
     ("Go's own table", |theirs, ours| match (theirs, ours) {
         ([theirs], [innermost, ..]) => {
@@ -102,19 +107,11 @@ fn oracle() -> Option<String> {
     llvm("llvm-symbolizer")
 }
 
-/// Of a stripped file it reads the lines of the debug file, but not its symbol table, so that is asked for.
+/// Of a stripped file it takes the lines of the debug file but the names of its own symbol table, so the debug file is
+/// asked in its place.
 fn theirs(oracle: &str, file: &Path, addresses: &[u64]) -> Vec<Vec<Frame>> {
-    let mut theirs = names(oracle, file, addresses);
-    let Some(debug_file) = debug_file(file) else {
-        return theirs;
-    };
-    let of_debug_file = names(oracle, &debug_file, addresses);
-    for (frames, named) in theirs.iter_mut().zip(of_debug_file) {
-        if matches!(&frames[..], [frame] if frame.0.is_empty()) {
-            *frames = named;
-        }
-    }
-    theirs
+    let debug_file = debug_file(file);
+    names(oracle, debug_file.as_deref().unwrap_or(file), addresses)
 }
 
 /// Where distributions put the debug information of the file, if it is installed.
