@@ -22,7 +22,7 @@ use profcol_parca::v1::{Stacks, encode_samples, encode_stacks, encode_wanted};
 use profcol_parca::{
     Frames, LabelRules, Pattern, StackIds, Table, raw, read_samples, to_model, v2,
 };
-use profcol_profile::pprof::gzip;
+use profcol_pprof::gzip;
 use profcol_profile::{Model, Profiles, Validation};
 
 /// More than any record here takes.

@@ -228,7 +228,7 @@ fn prometheus(cases: &[Case], labels: &BTreeMap<String, String>) -> Result<Vec<f
         .args(["run", ".", &ROUNDS.to_string(), &TIMES.to_string()])
         .current_dir(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../pipeline/labels/tests/oracle/prometheus"
+            "/../formats/labels/tests/oracle/prometheus"
         ))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

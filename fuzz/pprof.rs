@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profcol_profile::pprof::{LabelSelection, Limits, read, sets, write};
+use profcol_pprof::{LabelSelection, Limits, read, sets, write};
 use profcol_profile::{Profiles, Validation};
 
 /// Far below the defaults, so that a bomb shows by its limit and not by the fuzzer's.

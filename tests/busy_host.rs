@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use profcol_pprof::{Limits, read};
 use profcol_profile::Model;
-use profcol_profile::pprof::{Limits, read};
 
 use crate::support::{root, skip};
 

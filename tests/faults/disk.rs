@@ -6,7 +6,7 @@ use std::path::Path;
 
 use profcol_component::testkit::profiles;
 use profcol_net::grpc::Code;
-use profcol_profile::pprof::{self, Limits};
+use profcol_pprof::Limits;
 use profcol_profile::{Model, Profiles, Validation};
 
 use crate::Rig;
@@ -169,7 +169,7 @@ fn sum_of_pprof(folder: &Path) -> usize {
     let sum = |file: std::io::Result<fs::DirEntry>| {
         let path = file.expect("it is readable").path();
         let bytes = fs::read(&path).expect("it is readable");
-        let model = pprof::read(&bytes, Limits::default());
+        let model = profcol_pprof::read(&bytes, Limits::default());
         let model: Model = model.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let profiles = model.profiles();
         let values = profiles.flat_map(|profile| profile.samples.iter().flat_map(|row| row.values));

@@ -11,8 +11,8 @@ use profcol_net::{GrpcConversation, GrpcRequest, GrpcService, unknown_method};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, record, request};
 use profcol_parca::v1::{self, Stacks, encode_wanted};
 use profcol_parca::{Samples, StackRefs, ipc, raw, to_model, v2};
+use profcol_pprof::Limits;
 use profcol_profile::Profiles;
-use profcol_profile::pprof::Limits;
 
 use crate::backend::{Serving, wait_until};
 

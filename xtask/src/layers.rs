@@ -1,8 +1,9 @@
 //! The dependency direction between the crates of the workspace:
 //!
 //! ```text
-//! profile ◄─ labels ◄─ parca, component ◄─ engine, components/* ◄─ profcol (the binary)
-//! config, admission ◄─ component, net             net ◄─ engine, components/*
+//! profile ◄─ labels, pprof ◄─ parca ◄─ components/* ◄─ profcol (the binary)
+//! profile, config, admission ◄─ component ◄─ engine, components/*
+//! config, admission ◄─ net ◄─ components/*
 //! printable ◄─ config, engine, exporters
 //! debuginfo ◄─ exporters, symbols ◄─ processors   dbus ◄─ processors
 //! ```
@@ -28,12 +29,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("profcol-debuginfo", &[]),
     ("profcol-symbols", &["profcol-debuginfo"]),
     ("profcol-labels", &["profcol-profile"]),
-    ("profcol-parca", &["profcol-labels", "profcol-profile"]),
+    ("profcol-pprof", &["profcol-profile"]),
+    (
+        "profcol-parca",
+        &["profcol-labels", "profcol-pprof", "profcol-profile"],
+    ),
     ("profcol-processes", &[]),
     ("profcol-ebpf-common", &[]),
     ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
     (
-        "profcol-ebpf-host",
+        "profcol-ebpf-loader",
         &["profcol-ebpf-common", "profcol-ebpf-unwind"],
     ),
     ("profcol-engine", BELOW_ENGINE),
@@ -53,7 +58,8 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-component",
     "profcol-net",
     "profcol-parca",
-    "profcol-ebpf-host",
+    "profcol-pprof",
+    "profcol-ebpf-loader",
     "profcol-processes",
 ];
 
@@ -77,6 +83,7 @@ const BELOW_EXPORTERS: &[&str] = &[
     "profcol-component",
     "profcol-net",
     "profcol-parca",
+    "profcol-pprof",
     "profcol-debuginfo",
 ];
 
@@ -86,7 +93,6 @@ const BELOW_ENGINE: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
-    "profcol-net",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[

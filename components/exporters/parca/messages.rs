@@ -11,7 +11,7 @@ use profcol_parca::ipc::NotEncoded;
 use profcol_parca::service::{WRITE_ARROW, WRITE_RAW, request};
 use profcol_parca::v1::{encode_samples, encode_stacks, encode_stacks_without_columns};
 use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, raw, v2};
-use profcol_profile::pprof::Refused;
+use profcol_pprof::Refused;
 use profcol_profile::{Profiles, StackIdx};
 use tokio::task::spawn_blocking;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use profcol_config::{Config, Duration, Present, Problems};
-use profcol_profile::pprof::{Keys, LabelSelection};
+use profcol_pprof::{Keys, LabelSelection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

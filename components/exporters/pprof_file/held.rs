@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use profcol_component::{CodeFrame, LateName, LateNames, Naming};
-use profcol_profile::pprof::{
+use profcol_pprof::{
     Builder, LabelSelection, Options, ProfileSet, Refused, UnnamedLocation, gzip, sets,
 };
 use profcol_profile::{Dictionary, LocationIdx, Model, ResourceProfiles, Value};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use profcol_component::testkit::{LateNamer, batch, context};
-use profcol_profile::pprof::{Limits, read};
+use profcol_pprof::{Limits, read};
 use profcol_profile::{KeyValue, Model, NamedLine};
 use tempfile::TempDir;
 use tokio::task::JoinSet;

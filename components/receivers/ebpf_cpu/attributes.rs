@@ -1,6 +1,6 @@
 //! What is said of processes and samples beside their stacks.
 
-use profcol_ebpf_host::Sample;
+use profcol_ebpf_loader::Sample;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

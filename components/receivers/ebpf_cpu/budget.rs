@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use profcol_ebpf_host::own_cpu_time;
+use profcol_ebpf_loader::own_cpu_time;
 
 /// Less is too short to judge.
 const WINDOW: Duration = Duration::from_secs(5);

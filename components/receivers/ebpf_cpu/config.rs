@@ -1,7 +1,7 @@
 //! The options of `ebpf_cpu`.
 
 use profcol_config::{Config, Duration, Problems};
-use profcol_ebpf_host::{Event, MAX_USER_FRAMES, Settings};
+use profcol_ebpf_loader::{Event, MAX_USER_FRAMES, Settings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

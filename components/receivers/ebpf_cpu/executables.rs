@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profcol_component::{BuildId, Executable, Executables};
-use profcol_ebpf_host::{OnOpened, Opened};
+use profcol_ebpf_loader::{OnOpened, Opened};
 
 /// None where nobody wants any.
 pub fn teller(executables: &Executables) -> Option<OnOpened> {

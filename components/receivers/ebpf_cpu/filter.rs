@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use profcol_ebpf_host::ProcessKey;
+use profcol_ebpf_loader::ProcessKey;
 use regex::Regex;
 
 use super::config::{EbpfCpuConfig, RuleConfig};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profcol_ebpf_host::{Frames, ProcessKey, Repeat, Sample};
+use profcol_ebpf_loader::{Frames, ProcessKey, Repeat, Sample};
 
 use super::{Now, now};
 

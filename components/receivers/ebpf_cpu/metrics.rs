@@ -1,7 +1,7 @@
 //! What the receiver tells about itself.
 
 use profcol_component::{BuildContext, Gauge, IntCounter, SourceCounts};
-use profcol_ebpf_host::{EndReason, Profiler};
+use profcol_ebpf_loader::{EndReason, Profiler};
 
 #[derive(Clone)]
 pub struct Metrics {

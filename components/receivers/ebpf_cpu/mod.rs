@@ -25,7 +25,7 @@ use profcol_component::{
     BuildContext, BuildError, Capabilities, Executables, Factory, Output, Receiver, RunError,
     Stability, StartError, Stop,
 };
-use profcol_ebpf_host::{
+use profcol_ebpf_loader::{
     Executables as KnownExecutables, Loaded, Process, ProcessKey, Profiler, Record,
     give_back_memory, next_bpf_program, number, since_boot, turn,
 };
@@ -79,7 +79,7 @@ impl Factory for EbpfCpu {
     type Component = dyn Receiver;
 
     fn capabilities(_: &EbpfCpuConfig) -> Capabilities {
-        profcol_ebpf_host::capabilities().fold(Capabilities::NONE, |needed, number| {
+        profcol_ebpf_loader::capabilities().fold(Capabilities::NONE, |needed, number| {
             needed | Capabilities::from_number(number)
         })
     }
@@ -120,7 +120,7 @@ impl Receiver for EbpfCpu {
         let (profiler, kernel) = started
             .await
             .map_err(|error| StartError(format!("failed to start profiling: {error}")))?
-            .map_err(|error: profcol_ebpf_host::StartError| StartError(error.to_string()))?;
+            .map_err(|error: profcol_ebpf_loader::StartError| StartError(error.to_string()))?;
         let frequency = self.config.frequency;
         match self.config.mode {
             Mode::Host => tracing::info!(frequency, "Profiling every process on this host."),

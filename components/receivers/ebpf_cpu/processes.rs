@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use profcol_ebpf_host::{Names, Process, ProcessKey, number};
+use profcol_ebpf_loader::{Names, Process, ProcessKey, number};
 use profcol_processes::{Host, Users, cgroup_in, container, executable_path, timestamp};
 
 use super::interval::Interval;
@@ -172,11 +172,11 @@ mod tests {
         let seeing = |pids: &[u32]| {
             let mut interval = Interval::default();
             for &pid in pids {
-                let sample = profcol_ebpf_host::Sample {
+                let sample = profcol_ebpf_loader::Sample {
                     process: key(pid),
                     ..Default::default()
                 };
-                let none = profcol_ebpf_host::Frames::new(&[]);
+                let none = profcol_ebpf_loader::Frames::new(&[]);
                 interval.add(&sample, None, none, none);
             }
             interval

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profcol_ebpf_host::{Clock, EndReason, Executable, Executables, Frame, ProcessKey, number};
+use profcol_ebpf_loader::{Clock, EndReason, Executable, Executables, Frame, ProcessKey, number};
 use profcol_processes::{GeneratedCode, JitNames, JitProcesses, KernelNames};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,

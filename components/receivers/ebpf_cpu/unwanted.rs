@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use profcol_component::{Follower, Sighting, Until};
-use profcol_ebpf_host::ProcessKey;
+use profcol_ebpf_loader::ProcessKey;
 
 use super::interval::Interval;
 
@@ -94,7 +94,7 @@ impl Unwanted {
 #[cfg(test)]
 mod tests {
     use profcol_component::{Reporter, Unwanted as Board};
-    use profcol_ebpf_host::{Frames, Sample};
+    use profcol_ebpf_loader::{Frames, Sample};
 
     use super::*;
     use crate::ebpf_cpu::Now;

@@ -13,8 +13,8 @@ use profcol_parca::raw::{self, BadSeries};
 use profcol_parca::service::{WRITE, WRITE_ARROW, WRITE_RAW, record, request};
 use profcol_parca::v1::{self, Stacks, encode_wanted};
 use profcol_parca::{Refused, Samples, StackRefs, to_model, v2};
+use profcol_pprof::{Limits, PprofError};
 use profcol_profile::Profiles;
-use profcol_profile::pprof::{Limits, PprofError};
 use tokio::time::timeout;
 
 use super::debuginfo::Debuginfo;

@@ -30,7 +30,6 @@ mod lists;
 mod merge;
 mod model;
 mod opened;
-pub mod pprof;
 mod profiles;
 pub mod proto;
 mod samples;

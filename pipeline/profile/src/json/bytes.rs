@@ -37,7 +37,7 @@ pub(super) fn id_from_hex<const N: usize>(text: &str) -> Result<Option<[u8; N]>,
 }
 
 /// Appends the lower case digits of `bytes`.
-pub(crate) fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for byte in bytes {
         out.push(DIGITS[usize::from(byte >> 4)]);
@@ -55,6 +55,6 @@ pub(super) fn from_base64(text: &str) -> Result<Vec<u8>, String> {
     decoded.map_err(|error| format!("expected base64: {error}"))
 }
 
-pub(crate) fn to_base64(bytes: &[u8]) -> String {
+pub fn to_base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }

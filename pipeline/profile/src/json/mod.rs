@@ -26,6 +26,6 @@ mod tests;
 mod text;
 mod write;
 
-pub(crate) use bytes::{push_hex, to_base64};
+pub use bytes::{push_hex, to_base64};
 pub use read::{JsonError, decode, receive, receive_within};
 pub use write::{ResourceAttrEncoding, encode, value_text};

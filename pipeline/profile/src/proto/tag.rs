@@ -2,7 +2,7 @@
 
 pub(crate) const VARINT: u32 = 0;
 pub(crate) const FIXED64: u32 = 1;
-pub(crate) const LEN: u32 = 2;
+pub const LEN: u32 = 2;
 pub(crate) const FIXED32: u32 = 5;
 
 pub const fn varint(field: u32) -> u32 {

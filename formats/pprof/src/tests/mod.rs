@@ -1,0 +1,56 @@
+mod arbitrary;
+mod go_tool;
+mod late;
+mod oracle;
+mod reading;
+mod writing;
+
+use proptest::prelude::*;
+
+use super::{LabelSelection, Limits, ProfileSet, gzip, read, sets, write};
+use oracle::{Meaning, meaning};
+use profcol_profile::{Model, Profiles, Validation};
+
+/// What the file says that all of `model` makes.
+fn written(model: &Model, labels: LabelSelection) -> Meaning {
+    meaning(&write(sets(model), labels).expect("the sample types are the same"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn writes_what_it_read(file in arbitrary::file()) {
+        let model = read(&gzip(&file), Limits::default()).expect("is valid");
+        prop_assert_eq!(sets(&model).count(), 1);
+        prop_assert_eq!(written(&model, LabelSelection::default()), meaning(&file));
+
+        let otlp = Profiles::from_model(model).to_wire();
+        let valid = Profiles::from_wire(otlp, Validation::Reject).map(drop);
+        prop_assert!(valid.is_ok(), "{}", valid.expect_err("was checked"));
+    }
+
+    #[test]
+    fn writes_any_model_so_that_it_can_be_read(model in profcol_profile::testkit::models()) {
+        for set in sets(&model) {
+            let file = write([set.clone()], LabelSelection::default()).expect("is one set");
+            let read = read(&file, Limits::default()).expect("was written here");
+            prop_assert_eq!(written(&read, LabelSelection::default()), meaning(&file));
+            let samples = set.profiles[0].samples.len();
+            prop_assert!(read.sample_count() <= samples * set.profiles.len());
+        }
+    }
+
+    #[test]
+    fn survives_any_changed_byte(file in arbitrary::file(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut changed = file.clone();
+        changed[at.index(file.len())] = byte;
+        let limits = Limits { file_bytes: 1 << 20, model_bytes: 1 << 20 };
+        for broken in [&changed[..], &file[..at.index(file.len())]] {
+            if let Ok(model) = read(broken, limits) {
+                let otlp = Profiles::from_model(model).to_wire();
+                prop_assert!(Profiles::from_wire(otlp, Validation::Reject).is_ok());
+            }
+        }
+    }
+}
