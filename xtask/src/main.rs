@@ -19,6 +19,7 @@ mod generate;
 mod kernels;
 mod kubernetes;
 mod layers;
+mod new;
 mod nightly;
 mod peers;
 mod process;
@@ -56,6 +57,7 @@ usage: cargo xtask <command>
   kubernetes-test   run the tests beside a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
   bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
   gen        rewrite every generated file
+  new        exporter NAME   write and register an exporter that builds and passes the tests for every component
   fuzz       [--seconds N] [--address] [target]   run the fuzz targets, each for N seconds (default 20),
              with --address under the address sanitizer
   peers      build the real peers for tests and benches, and print where they are
@@ -108,6 +110,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("nightly", ["--list"]) => nightly::list(),
         ("systemd", []) => systemd::run(&workspace, &mut report)?,
         ("kubernetes-test", []) => kubernetes::run(&workspace, &mut report)?,
+        ("new", ["exporter", name]) => new::exporter(&workspace, name)?,
         ("gen", []) => generate::run(&workspace)?,
         ("peers", []) => peers::build(&workspace, &mut report)?,
         _ => bail!(

@@ -1,0 +1,125 @@
+//! `cargo xtask new exporter NAME`: a component that builds, is registered and passes the tests for every component.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::workspace::Workspace;
+use crate::{generate, process};
+
+const TEMPLATES: [(&str, &str); 4] = [
+    ("mod.rs", include_str!("../templates/exporter/mod.rs")),
+    ("tests.rs", include_str!("../templates/exporter/tests.rs")),
+    ("README.md", include_str!("../templates/exporter/README.md")),
+    (
+        "example.yaml",
+        include_str!("../templates/exporter/example.yaml"),
+    ),
+];
+
+pub fn exporter(workspace: &Workspace, name: &str) -> Result<()> {
+    check_name(name)?;
+    let exporters = workspace.root.join("components/exporters");
+    let folder = exporters.join(name);
+    fs::create_dir(&folder).with_context(|| format!("failed to create {}", folder.display()))?;
+    for (file, template) in TEMPLATES {
+        write(&folder.join(file), &filled_in(template, name))?;
+    }
+    let list = exporters.join("lib.rs");
+    let text =
+        fs::read_to_string(&list).with_context(|| format!("failed to read {}", list.display()))?;
+    let text = registered(&text, name)
+        .with_context(|| format!("{} has no list of modules and entries", list.display()))?;
+    write(&list, &text)?;
+    process::run(&mut workspace.cargo(&["fmt", "--package", "profcol-exporters"]))?;
+    generate::run(workspace)?;
+    println!(
+        "Wrote components/exporters/{name} and registered it.\n\
+         Next: `cargo test -p profcol-exporters {name}`, then `cargo test --test registry`."
+    );
+    Ok(())
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_word = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name
+            .chars()
+            .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '_');
+    if !is_word {
+        bail!("`{name}` is not a name for a component: use lower-case letters, digits and `_`");
+    }
+    Ok(())
+}
+
+fn filled_in(template: &str, name: &str) -> String {
+    template
+        .replace("Type", &type_name(name))
+        .replace("NAME", name)
+        // The constant of the trait.
+        .replace(&format!("const {name}:"), "const NAME:")
+}
+
+/// `my_exporter` is `MyExporter`.
+fn type_name(name: &str) -> String {
+    let words = name.split('_').filter_map(|word| word.split_at_checked(1));
+    words
+        .map(|(first, rest)| first.to_ascii_uppercase() + rest)
+        .collect()
+}
+
+/// Adds the module and its entry to the lists, which are sorted.
+fn registered(text: &str, name: &str) -> Option<String> {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    insert(&mut lines, "mod ", format!("mod {name};"))?;
+    let entry = format!("    entry::<{name}::{}>(),", type_name(name));
+    insert(&mut lines, "    entry::<", entry)?;
+    Some(lines.join("\n") + "\n")
+}
+
+/// Before the first line with that beginning that is greater, or behind the last.
+fn insert(lines: &mut Vec<String>, beginning: &str, line: String) -> Option<()> {
+    let of_list = |it: &&(usize, &String)| it.1.starts_with(beginning);
+    let list: Vec<_> = lines.iter().enumerate().filter(|it| of_list(&it)).collect();
+    let (last, _) = list.last()?;
+    let position = list
+        .iter()
+        .find(|(_, it)| **it > line)
+        .map_or(last + 1, |(position, _)| *position);
+    lines.insert(position, line);
+    Some(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_in_order() {
+        let list = "mod debug;\nmod top;\n\npub const ALL: &[E] = &[\n    entry::<debug::Debug>(),\n    entry::<top::Top>(),\n];\n";
+        for (name, expected) in [
+            (
+                "my_log",
+                "mod debug;\nmod my_log;\nmod top;\n\npub const ALL: &[E] = &[\n    entry::<debug::Debug>(),\n    entry::<my_log::MyLog>(),\n    entry::<top::Top>(),\n];\n",
+            ),
+            (
+                "zip",
+                "mod debug;\nmod top;\nmod zip;\n\npub const ALL: &[E] = &[\n    entry::<debug::Debug>(),\n    entry::<top::Top>(),\n    entry::<zip::Zip>(),\n];\n",
+            ),
+        ] {
+            assert_eq!(registered(list, name).as_deref(), Some(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_no_module_name() {
+        for name in ["", "My", "a-b", "1st", "../x"] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        assert!(check_name("otlp_grpc").is_ok());
+    }
+}

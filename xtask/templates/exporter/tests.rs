@@ -1,0 +1,15 @@
+use profcol_component::testkit::{batch, context, load};
+
+use super::*;
+
+#[tokio::test]
+async fn takes_a_batch() {
+    let exporter = Type::build(&load("{message: Seen}").unwrap(), &context("NAME")).unwrap();
+    assert!(exporter.export(&batch(3)).await.is_ok());
+}
+
+#[test]
+fn refuses_an_empty_message() {
+    let error = load::<TypeConfig>("{message: ''}").unwrap_err();
+    assert!(error.contains("must not be empty"), "{error}");
+}
