@@ -50,11 +50,12 @@ impl Options {
         }
     }
 
-    /// Under the address sanitizer.
+    /// One target, under the address sanitizer.
     #[must_use]
-    pub fn address(self) -> Self {
+    pub fn address(self, target: &str) -> Self {
         Self {
             address: true,
+            target: Some(target.to_owned()),
             ..self
         }
     }
