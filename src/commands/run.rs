@@ -87,7 +87,6 @@ pub async fn serve(
         .map_err(|error| Failure::Runtime(format!("failed to listen to signals: {error}")))?;
     let graph = load::build(document, meter, board)?;
     let metrics = telemetry::MetricsServer::start(&document.service.telemetry, meter)
-        .await
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     let mut service = Service::start(graph, meter)
         .await

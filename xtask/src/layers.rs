@@ -3,7 +3,7 @@
 //! ```text
 //! profile ◄─ labels, pprof ◄─ parca ◄─ components/* ◄─ profcol (the binary)
 //! profile, config, admission ◄─ component ◄─ engine, components/*
-//! config, admission ◄─ net ◄─ components/*
+//! config, admission ◄─ net ◄─ engine, components/*
 //! printable ◄─ config, engine, exporters
 //! debuginfo ◄─ exporters, symbols ◄─ processors   dbus ◄─ processors
 //! ```
@@ -93,6 +93,7 @@ const BELOW_ENGINE: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-net",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[

@@ -1,27 +1,33 @@
-//! The metrics endpoint.
-//!
-//! A handful of lines over HTTP/1.1: it answers `GET /metrics`, one connection after the other is
-//! enough for a scraper, and each has little time.
+//! The metrics endpoint: `GET /metrics`, as Prometheus scrapes it.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use profcol_component::{Meter, Stop};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use profcol_net::grpc::Status;
+use profcol_net::{
+    BoundAddr, HttpRequest, HttpServer, HttpServerSettings, HttpService, ServerError,
+};
 use tokio::task::JoinSet;
 
 use super::process::ProcessMetrics;
 use super::settings::{MetricLevel, PrometheusReader, TelemetrySettings};
 
-/// Scrapers that may be served at once; more wait in the backlog.
+/// Scrapers that may be connected at once.
 const MAX_CONNECTIONS: usize = 16;
-/// What a scraper may take to ask and to read the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A request for metrics is a few lines.
-const MAX_REQUEST: usize = 8 * 1024;
+/// A scrape has no body.
+const MAX_BODY: usize = 4096;
+/// How long a scrape may still take once the process stops.
+const GRACE: Duration = Duration::from_secs(1);
+
+const PROMETHEUS_TEXT: HeaderValue =
+    HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -29,7 +35,7 @@ const MAX_REQUEST: usize = 8 * 1024;
 )]
 pub struct MetricsError {
     address: String,
-    source: io::Error,
+    source: ServerError,
 }
 
 /// Answers scrapers until it is stopped.
@@ -47,29 +53,36 @@ struct Metrics {
 // === impl MetricsServer ===
 
 impl MetricsServer {
-    pub async fn start(settings: &TelemetrySettings, meter: &Meter) -> Result<Self, MetricsError> {
-        let mut server = Self {
+    /// Must be called in a tokio runtime.
+    pub fn start(settings: &TelemetrySettings, meter: &Meter) -> Result<Self, MetricsError> {
+        let mut started = Self {
             servers: JoinSet::new(),
             stop: Stop::new(),
             addresses: Vec::new(),
         };
         if settings.metrics.level == MetricLevel::None {
-            return Ok(server);
+            return Ok(started);
         }
         target_info(settings, meter);
-        let process = ProcessMetrics::new(meter);
         let metrics = Arc::new(Metrics {
             meter: meter.clone(),
-            process,
+            process: ProcessMetrics::new(meter),
         });
         for reader in &settings.metrics.readers {
-            let listener = listen(&reader.pull.exporter.prometheus).await?;
-            server.addresses.extend(listener.local_addr().ok());
-            server
-                .servers
-                .spawn(serve(listener, Arc::clone(&metrics), server.stop.clone()));
+            let server = bind_reader(&reader.pull.exporter.prometheus)?;
+            if let BoundAddr::Tcp(address) = server.local_addr() {
+                started.addresses.push(*address);
+            }
+            let (metrics, stop) = (Arc::clone(&metrics), started.stop.clone());
+            started.servers.spawn(async move {
+                let deadline = async {
+                    stop.cancelled().await;
+                    stop.finish_within(GRACE)
+                };
+                server.serve(Scrapes(metrics), deadline).await;
+            });
         }
-        Ok(server)
+        Ok(started)
     }
 
     /// Where it listens.
@@ -110,20 +123,21 @@ fn target_info(settings: &TelemetrySettings, meter: &Meter) {
         .set(1.0);
 }
 
-async fn listen(reader: &PrometheusReader) -> Result<TcpListener, MetricsError> {
-    let wanted = format!("{}:{}", reader.host, reader.port);
-    let bound = match bind(&reader.host, reader.port).await {
-        Err(error) if reader.may_move && error.kind() == io::ErrorKind::AddrInUse => {
-            let listener = bind(&reader.host, 0).await;
-            if let Ok(Ok(address)) = listener.as_ref().map(TcpListener::local_addr) {
+/// A default port that another process has gives way to any other; one that the user chose does not.
+fn bind_reader(reader: &PrometheusReader) -> Result<HttpServer, MetricsError> {
+    let wanted = endpoint(&reader.host, reader.port);
+    let bound = match bind(&wanted) {
+        Err(ServerError::Bind(error)) if reader.may_move && error.is_address_in_use() => {
+            let server = bind(&endpoint(&reader.host, 0));
+            if let Ok(server) = &server {
                 tracing::info!(
                     taken = wanted,
-                    endpoint = %address,
+                    endpoint = %server.local_addr(),
                     "Another process has the default port for metrics. Serving them on another one; \
                      `service::telemetry::metrics::readers` chooses it."
                 );
             }
-            listener
+            server
         }
         bound => bound,
     };
@@ -133,97 +147,78 @@ async fn listen(reader: &PrometheusReader) -> Result<TcpListener, MetricsError> 
     })
 }
 
-/// On one address, as receivers do: of a name that stands for several, on the first one of IPv4.
-async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
-    let all: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
-    let ipv4 = all.iter().find(|address| address.is_ipv4());
-    match ipv4.or(all.first()) {
-        Some(address) => TcpListener::bind(address).await,
-        None => Err(io::Error::new(
-            io::ErrorKind::AddrNotAvailable,
-            "the name stands for no address",
-        )),
+fn bind(endpoint: &str) -> Result<HttpServer, ServerError> {
+    let settings = HttpServerSettings {
+        endpoint: endpoint.to_owned(),
+        max_request_body_size: MAX_BODY,
+        max_connections: MAX_CONNECTIONS,
+        ..HttpServerSettings::default()
+    };
+    HttpServer::bind(&settings, None)
+}
+
+fn endpoint(host: &str, port: u16) -> String {
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 
-async fn serve(listener: TcpListener, metrics: Arc<Metrics>, stop: Stop) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.len() >= MAX_CONNECTIONS {
-            connections.join_next().await;
+/// Answers the requests of scrapers.
+struct Scrapes(Arc<Metrics>);
+
+impl HttpService for Scrapes {
+    fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
+        if head.uri.path() != "/metrics" {
+            return Err(answer(
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "metrics are at /metrics\n",
+            ));
         }
-        tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let metrics = Arc::clone(&metrics);
-                    connections.spawn(async move {
-                        // Whoever is too slow or hangs up gets no answer, and needs none.
-                        let _ = tokio::time::timeout(PATIENCE, answer(stream, &metrics)).await;
-                    });
-                }
-                // Out of file descriptors: others are being closed meanwhile.
-                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-            },
-            Some(_) = connections.join_next() => {}
+        if ![Method::GET, Method::HEAD].contains(&head.method) {
+            let mut refusal = answer(
+                StatusCode::METHOD_NOT_ALLOWED,
+                TEXT,
+                "only GET is answered\n",
+            );
+            let headers = refusal.headers_mut();
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return Err(refusal);
         }
+        Ok(())
     }
-}
 
-async fn answer(mut stream: TcpStream, metrics: &Metrics) -> io::Result<()> {
-    let mut request = Vec::new();
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let mut chunk = [0; 1024];
-        let read = stream.read(&mut chunk).await?;
-        request.extend_from_slice(chunk.get(..read).unwrap_or_default());
-        if read == 0 || request.len() > MAX_REQUEST {
-            return Ok(());
-        }
-    }
-    let (status, body) = metrics.respond(&request);
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(&body).await?;
-    stream.shutdown().await
-}
-
-// === impl Metrics ===
-
-impl Metrics {
-    fn respond(&self, request: &[u8]) -> (&'static str, Vec<u8>) {
-        let line = request
-            .split(|byte| *byte == b'\r')
-            .next()
-            .unwrap_or_default();
-        let mut words = line.split(|byte| *byte == b' ');
-        let (method, path) = (
-            words.next().unwrap_or_default(),
-            words.next().unwrap_or_default(),
-        );
-        let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-        if method != b"GET" {
-            return ("405 Method Not Allowed", b"only GET is answered\n".to_vec());
-        }
-        if path != b"/metrics" {
-            return ("404 Not Found", b"metrics are at /metrics\n".to_vec());
-        }
-        self.process.refresh();
-        match self.meter.render() {
-            Ok(text) => ("200 OK", text),
-            Err(error) => (
-                "500 Internal Server Error",
-                format!("{error}\n").into_bytes(),
+    async fn call(&self, _: HttpRequest) -> Response<Bytes> {
+        let Scrapes(metrics) = self;
+        metrics.process.refresh();
+        match metrics.meter.render() {
+            Ok(text) => answer(StatusCode::OK, PROMETHEUS_TEXT, text),
+            Err(error) => answer(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                TEXT,
+                format!("{error}\n"),
             ),
         }
     }
+
+    fn refusal(&self, _: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
+        answer(http, TEXT, format!("{}\n", status.message))
+    }
+}
+
+fn answer(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 #[cfg(test)]
 mod tests {
     use profcol_component::testkit::load;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
@@ -236,7 +231,7 @@ mod tests {
         reader.port = other.local_addr().unwrap().port();
         let port = reader.port;
         let meter = Meter::default();
-        let first = MetricsServer::start(&settings, &meter).await.unwrap();
+        let first = MetricsServer::start(&settings, &meter).unwrap();
         assert_ne!(first.addresses()[0].port(), port);
         assert!(first.addresses()[0].ip().is_loopback());
         first.stop().await;
@@ -246,7 +241,7 @@ mod tests {
             "{{metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{port: {port}}}}}}}}}]}}}}"
         );
         let settings: TelemetrySettings = load(&written).unwrap();
-        let Err(error) = MetricsServer::start(&settings, &meter).await else {
+        let Err(error) = MetricsServer::start(&settings, &meter) else {
             panic!("it took a port that is taken");
         };
         let expected = format!("failed to listen on localhost:{port} for metrics");
@@ -270,7 +265,7 @@ mod tests {
         };
         let meter = Meter::default();
         meter.counter("seen", "Things seen.", &[]).inc();
-        let server = MetricsServer::start(&settings, &meter).await.unwrap();
+        let server = MetricsServer::start(&settings, &meter).unwrap();
         let address = server.addresses()[0];
         let ask = async |request: &str| {
             let mut stream = TcpStream::connect(address).await.unwrap();
@@ -279,7 +274,7 @@ mod tests {
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        let metrics = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let metrics = ask("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         assert!(metrics.starts_with("HTTP/1.1 200 OK"), "{metrics}");
         assert!(metrics.contains("\nseen 1\n"), "{metrics}");
         assert!(
@@ -287,12 +282,12 @@ mod tests {
             "{metrics}"
         );
         assert!(
-            ask("GET / HTTP/1.1\r\n\r\n")
+            ask("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 .await
                 .starts_with("HTTP/1.1 404")
         );
         assert!(
-            ask("POST /metrics HTTP/1.1\r\n\r\n")
+            ask("POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 .await
                 .starts_with("HTTP/1.1 405")
         );

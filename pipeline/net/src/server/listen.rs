@@ -21,6 +21,7 @@ pub enum BindError {
     Bind {
         network: &'static str,
         endpoint: String,
+        kind: io::ErrorKind,
         error: String,
         hint: &'static str,
     },
@@ -30,6 +31,13 @@ pub enum BindError {
         endpoint: String,
         error: String,
     },
+}
+
+impl BindError {
+    /// Whether another socket listens there.
+    pub fn is_address_in_use(&self) -> bool {
+        matches!(self, Self::Bind { kind, .. } if *kind == io::ErrorKind::AddrInUse)
+    }
 }
 
 /// An address that is being listened on.
@@ -147,6 +155,7 @@ fn bind_tcp(transport: Transport, endpoint: &str) -> Result<Listener, BindError>
             network,
             endpoint: addr.to_string(),
             hint: hint(&error),
+            kind: error.kind(),
             error: words(&error),
         })
 }
@@ -218,6 +227,7 @@ fn bind_unix(endpoint: &str) -> Result<Listener, BindError> {
             network: "unix",
             endpoint: endpoint.to_owned(),
             hint: hint(&error),
+            kind: error.kind(),
             error: words(&error),
         })
 }
