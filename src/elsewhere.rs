@@ -20,8 +20,24 @@ const ON_DISK: &str =
 const DISCOVERY: &str =
     "nothing is discovered to be scraped here; `ebpf_cpu` profiles every process of its host";
 
+/// Of builds without default features.
+#[cfg(not(feature = "ebpf_cpu"))]
+const NO_EBPF: &str = "this binary was built without the feature `ebpf_cpu`";
+#[cfg(not(feature = "k8s_attributes"))]
+const NO_KUBERNETES: &str = "this binary was built without the feature `k8s_attributes`";
+#[cfg(not(feature = "parca"))]
+const NO_PARCA: &str = "this binary was built without the feature `parca`";
+
 pub const ELSEWHERE: &[Foreign] = &[
     // Receivers.
+    #[cfg(not(feature = "ebpf_cpu"))]
+    receiver(&["ebpf_cpu"], NO_EBPF),
+    #[cfg(not(feature = "parca"))]
+    receiver(&["parca", "padata"], NO_PARCA),
+    #[cfg(not(feature = "k8s_attributes"))]
+    processor(&["k8s_attributes", "k8sattributes"], NO_KUBERNETES),
+    #[cfg(not(feature = "parca"))]
+    exporter(&["parca", "padata"], NO_PARCA),
     receiver(
         &["profiling", "ebpf_profiler"],
         "`ebpf_cpu` profiles this host in its place; config-examples/migrate-otel-profiler.yaml has its options",

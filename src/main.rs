@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             format,
             validate,
         } => commands::print_config(configuration, mode, format, validate),
+        #[cfg(feature = "parca")]
         Command::Upload(upload) => commands::upload(&upload, configuration),
         Command::Components => commands::components(),
         Command::Featuregate { id } => commands::featuregate(id.as_deref()),

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::panic::{set_hook, take_hook};
 
-use profcol_parca::ipc;
 use profcol_printable::{indented, lines};
 
 use crate::stderr::tell;
@@ -12,7 +11,8 @@ use crate::stderr::tell;
 pub fn tell_of_defects() {
     let tell = take_hook();
     set_hook(Box::new(move |panic| {
-        if ipc::refuses_panics() {
+        #[cfg(feature = "parca")]
+        if profcol_parca::ipc::refuses_panics() {
             return;
         }
         // Some messages quote the text that caused the panic.

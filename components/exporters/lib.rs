@@ -5,7 +5,9 @@ mod file;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;
+#[cfg(feature = "parca")]
 mod padata;
+#[cfg(feature = "parca")]
 mod parca;
 mod pprof_file;
 mod shared;
@@ -19,7 +21,9 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),
+    #[cfg(feature = "parca")]
     entry::<padata::Padata>(),
+    #[cfg(feature = "parca")]
     entry::<parca::Parca>(),
     entry::<pprof_file::PprofFile>(),
     entry::<top::Top>(),

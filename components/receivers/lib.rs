@@ -5,7 +5,9 @@ mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;
+#[cfg(feature = "parca")]
 pub mod padata;
+#[cfg(feature = "parca")]
 mod parca;
 mod shared;
 
@@ -17,6 +19,8 @@ pub const ALL: &[Entry<dyn Receiver>] = &[
     entry::<nop::Nop>(),
     entry::<otlp::Otlp>(),
     entry::<otlp_file::OtlpFile>(),
+    #[cfg(feature = "parca")]
     entry::<padata::Padata>(),
+    #[cfg(feature = "parca")]
     entry::<parca::Parca>(),
 ];

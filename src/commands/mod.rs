@@ -5,6 +5,7 @@ mod load;
 mod names;
 mod print;
 mod run;
+#[cfg(feature = "parca")]
 mod upload;
 
 use std::io::{self, IsTerminal};
@@ -16,6 +17,7 @@ pub use self::names::{processes, relabel_test};
 use self::print::print_text;
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};
 pub use self::run::run;
+#[cfg(feature = "parca")]
 pub use self::upload::upload;
 use crate::cli::Configuration;
 
