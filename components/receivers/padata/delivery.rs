@@ -1,6 +1,7 @@
 //! Delivers a file and knows how far it has come.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use profcol_component::{Finalizer, Finalizers, Outcome, Output, Source, Stop};
 use profcol_profile::Profiles;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+use tokio::time::timeout_at;
 
 use super::folder::Delivered;
 use crate::shared::offer;
@@ -203,10 +204,6 @@ impl Delivery {
         self.stop.is_cancelled()
     }
 
-    pub fn finish_within(&self, wanted: Duration) -> Instant {
-        self.stop.finish_within(wanted)
-    }
-
     pub async fn stopped(&self) {
         self.stop.cancelled().await;
     }
@@ -241,10 +238,15 @@ impl Delivery {
         }
     }
 
-    /// Waits until it is known of everything what became of it.
-    pub async fn settle(&self) {
-        // It fails only when it is closed, which it is not.
-        let _ = self.in_flight.acquire_many(self.most_in_flight).await;
+    /// Waits until every batch is delivered or given up, after a stop for `grace` at most.
+    pub async fn settle(&self, grace: Duration) {
+        let mut settled = pin!(self.in_flight.acquire_many(self.most_in_flight));
+        tokio::select! {
+            // It fails only when it is closed, which it is not.
+            _ = &mut settled => return,
+            () = self.stop.cancelled() => {}
+        }
+        let _ = timeout_at(self.stop.finish_within(grace), settled).await;
     }
 }
 

@@ -245,13 +245,7 @@ impl Padata {
             if std::mem::take(&mut is_first) {
                 self.counters.damaged.inc_by(read.damaged);
             }
-            if delivery.is_stopped() {
-                let deadline = delivery.finish_within(GRACE);
-                let settling = tokio::time::timeout_at(deadline, delivery.settle());
-                let _ = settling.await;
-            } else {
-                delivery.settle().await;
-            }
+            delivery.settle(GRACE).await;
             self.update(&mut ledger, &progress, path);
             let undelivered = ledger.take_undelivered();
             if delivery.is_stopped() || read.is_disk_failing {

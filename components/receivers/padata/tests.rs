@@ -2,11 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use async_trait::async_trait;
+use profcol_component::testkit::profiles;
+use profcol_component::{Answer, Batch, Consumer, Meter, Output, Stop};
 use profcol_config::{Config, Problems};
+use tokio::time::Instant;
 
 use super::config::{PadataConfig, WhenUndelivered};
-use super::delivery::Ledger;
+use super::delivery::{Delivery, Ledger};
 use super::folder::{Delivered, Progress, files, remove_orphans};
 
 fn batches(settled: u16, refused: &[u16]) -> Delivered {
@@ -105,4 +111,32 @@ fn notes_of_files_that_are_gone_are_removed() {
     assert!(there(".1-1.padata.progress") && there(".2-1.padata.progress"));
     assert!(!there(".3-1.padata.progress") && !there(".4-1.padata.progress"));
     assert!(!there(".4-1.padata.unfinished") && there("5-1.padata.unfinished"));
+}
+
+/// Takes batches and never says what became of them, as queues do whose destination is gone.
+struct Keeps(Mutex<Vec<Batch>>);
+
+#[async_trait]
+impl Consumer for Keeps {
+    async fn consume(&self, batch: Batch) -> Answer {
+        self.0.lock().unwrap().push(batch);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_the_wait_for_batches_in_flight() {
+    let keeps = Arc::new(Keeps(Mutex::default()));
+    let output = Output::new(keeps, Meter::default(), "padata").for_transport("file");
+    let stop = Stop::new();
+    let delivery = Delivery::new(output, stop.clone(), 4);
+    let ledger = Ledger::new(0, BTreeSet::new(), false);
+    delivery.deliver(&ledger, 0, profiles(1)).await;
+    let began = Instant::now();
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        stop.cancel();
+    });
+    delivery.settle(Duration::from_secs(5)).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(15));
 }
