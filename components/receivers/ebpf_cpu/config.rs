@@ -171,7 +171,7 @@ impl EbpfCpuConfig {
             processes: self.max_processes,
             ring_bytes: self.ring_size_kib.saturating_mul(1024),
             is_sidecar: self.mode == Mode::Sidecar,
-            repeats: match self.aggregation {
+            sample_counts: match self.aggregation {
                 Aggregation::Stream => 0,
                 Aggregation::Count => self.max_counted,
             },

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use profcol_ebpf_loader::{Frames, ProcessKey, Repeat, Sample};
+use profcol_ebpf_loader::{Frames, ProcessKey, Sample, SampleKey};
 
 use super::{Now, now};
 
@@ -16,7 +16,7 @@ pub struct Interval {
     kernel_frames: Vec<u32>,
     seen: HashMap<Observation, Seen>,
     /// Those that the kernel counts after it sent them.
-    counted: HashMap<Repeat, Observation>,
+    counted: HashMap<SampleKey, Observation>,
 }
 
 /// How often something was seen, and when.
@@ -59,11 +59,11 @@ impl Interval {
         }
     }
 
-    /// `repeat` is how the kernel will speak of samples that are equal.
+    /// `sample_key` is how the kernel will speak of samples that are equal.
     pub fn add(
         &mut self,
         sample: &Sample,
-        repeat: Option<Repeat>,
+        sample_key: Option<SampleKey>,
         kernel: Frames<'_>,
         user: Frames<'_>,
     ) {
@@ -83,9 +83,9 @@ impl Interval {
         };
         let seen = self.seen.entry(observation).or_default();
         seen.count += 1;
-        match repeat {
-            Some(repeat) => {
-                self.counted.insert(repeat, observation);
+        match sample_key {
+            Some(sample_key) => {
+                self.counted.insert(sample_key, observation);
             }
             None => seen.times.push(sample.time),
         }
@@ -96,8 +96,8 @@ impl Interval {
     }
 
     /// Adds samples that were counted. False where none like them was sent.
-    pub fn repeat(&mut self, repeat: &Repeat, count: u64) -> bool {
-        let observation = self.counted.get(repeat);
+    pub fn add_count(&mut self, key: &SampleKey, count: u64) -> bool {
+        let observation = self.counted.get(key);
         match observation.and_then(|observation| self.seen.get_mut(observation)) {
             Some(seen) => {
                 seen.count += count;

@@ -26,8 +26,8 @@ use profcol_component::{
     Stability, StartError, Stop,
 };
 use profcol_ebpf_loader::{
-    Executables as KnownExecutables, Loaded, Process, ProcessKey, Profiler, Record,
-    give_back_memory, next_bpf_program, number, since_boot, turn,
+    Executables as KnownExecutables, Loaded, Process, ProcessKey, Profiler, Record, count_buffer,
+    file_number, give_back_memory, next_bpf_program, since_boot,
 };
 use profcol_processes::{JitProcesses, KernelNames};
 
@@ -67,8 +67,8 @@ struct Running {
     budget: Budget,
     meter: Meter,
     interval: Interval,
-    /// Samples of this turn are of the interval, others of the next one.
-    turn: u32,
+    /// Samples of this buffer belong to `interval`, others to `next`.
+    count_buffer: u32,
     next: Interval,
 }
 
@@ -130,7 +130,7 @@ impl Receiver for EbpfCpu {
         }
         let now = now();
         let run_time = profiler.counts().run_time;
-        let turn = profiler.turn();
+        let count_buffer = profiler.count_buffer();
         self.running = Some(Running {
             profiler,
             kernel,
@@ -141,7 +141,7 @@ impl Receiver for EbpfCpu {
             budget: Budget::new(self.config.cpu_budget, frequency),
             meter: Meter::start(Duration::from_nanos(now.since_boot), run_time),
             interval: Interval::starting_at(now),
-            turn,
+            count_buffer,
             next: Interval::starting_at(now),
         });
         Ok(())
@@ -218,7 +218,7 @@ impl Running {
                     self.profiler.set_frequency(changed);
                     self.drain(config, metrics);
                 }
-                self.end_turn(config, metrics);
+                self.end_count_buffer(config, metrics);
                 unwanted.remember(&self.interval);
                 waiting.add(self.render(config, frequency));
                 let unix = now().unix;
@@ -238,7 +238,7 @@ impl Running {
         }
         self.profiler.stop();
         self.drain(config, metrics);
-        self.end_turn(config, metrics);
+        self.end_count_buffer(config, metrics);
         waiting.add(self.render(config, self.budget.frequency()));
         metrics.update(&self.profiler, self.budget.frequency());
         let counts = metrics.source_counts();
@@ -251,12 +251,12 @@ impl Running {
     }
 
     /// Completes the interval with what the kernel counted for it.
-    fn end_turn(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
-        if self.turn == turn::NONE {
+    fn end_count_buffer(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
+        if self.count_buffer == count_buffer::NONE {
             return;
         }
         self.next = Interval::starting_at(now());
-        self.profiler.next_turn();
+        self.profiler.swap_count_buffers();
         self.drain(config, metrics);
         let Self {
             profiler,
@@ -264,11 +264,11 @@ impl Running {
             filter,
             ..
         } = self;
-        profiler.take_repeats(|repeat, count| {
-            if interval.repeat(&repeat, count) {
+        profiler.take_sample_counts(|key, count| {
+            if interval.add_count(&key, count) {
                 return;
             }
-            if filter.decision(&repeat.process) == Some(false) {
+            if filter.decision(&key.process) == Some(false) {
                 metrics.excluded.inc_by(count);
             } else {
                 metrics.dropped.inc_by(count);
@@ -285,7 +285,7 @@ impl Running {
             filter,
             interval,
             is_sidecar,
-            turn,
+            count_buffer,
             next,
             ..
         } = self;
@@ -301,17 +301,21 @@ impl Running {
                     metrics.excluded.inc();
                     return;
                 }
-                if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
+                if user
+                    .frames()
+                    .any(|frame| frame.file() == file_number::ANONYMOUS)
+                {
                     jit.meet(sample.process, sample.process.pid);
                 }
-                let repeat = (sample.turn != turn::NONE).then(|| sample.repeat());
+                let sample_key =
+                    (sample.count_buffer != count_buffer::NONE).then(|| sample.sample_key());
                 config.attributes.strip(&mut sample);
-                let interval = if sample.turn == *turn {
+                let interval = if sample.count_buffer == *count_buffer {
                     &mut *interval
                 } else {
                     &mut *next
                 };
-                interval.add(&sample, repeat, kernel, user);
+                interval.add(&sample, sample_key, kernel, user);
             }
             Record::Process {
                 mut process,
@@ -326,7 +330,7 @@ impl Running {
                 processes.add(&process, cgroup, arguments, created);
                 if !filter.takes_all()
                     && !decide(filter, &process, processes, &executables)
-                    && process.executable != number::REPLACED
+                    && process.executable != file_number::IN_EXEC
                 {
                     unwanted.push(process.process);
                 }
@@ -340,12 +344,12 @@ impl Running {
 
     /// A batch of what was seen since the last one.
     fn render(&mut self, config: &EbpfCpuConfig, frequency: u64) -> profcol_profile::Profiles {
-        let next = match self.turn {
-            turn::NONE => Interval::starting_at(now()),
+        let next = match self.count_buffer {
+            count_buffer::NONE => Interval::starting_at(now()),
             _ => std::mem::take(&mut self.next),
         };
         let seen = std::mem::replace(&mut self.interval, next);
-        self.turn = self.profiler.turn();
+        self.count_buffer = self.profiler.count_buffer();
         self.jit.refresh();
         self.kernel.keep_up();
         let clock = self.profiler.clock();
@@ -383,7 +387,7 @@ fn decide(
     let executable = executables.get(process.executable);
     let path = match &executable {
         Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
-        _ if process.executable == number::REPLACED => None,
+        _ if process.executable == file_number::IN_EXEC => None,
         // It is not opened yet.
         _ => profcol_processes::executable_path(process.process.pid),
     };

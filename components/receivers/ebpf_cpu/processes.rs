@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use profcol_ebpf_loader::{Names, Process, ProcessKey, number};
+use profcol_ebpf_loader::{Names, Process, ProcessKey, file_number};
 use profcol_processes::{Host, Users, cgroup_in, container, executable_path, timestamp};
 
 use super::interval::Interval;
@@ -50,7 +50,7 @@ impl Processes {
 
     /// `created` is the time of the world.
     pub fn add(&mut self, process: &Process, cgroup: Names<'_>, arguments: &[u8], created: u64) {
-        if process.executable == number::REPLACED && self.known.contains_key(&process.process) {
+        if process.executable == file_number::IN_EXEC && self.known.contains_key(&process.process) {
             return;
         }
         let cgroup = cgroup.path().to_string_lossy().into_owned();

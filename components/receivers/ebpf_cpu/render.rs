@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profcol_ebpf_loader::{Clock, EndReason, Executable, Executables, Frame, ProcessKey, number};
+use profcol_ebpf_loader::{
+    Clock, EndReason, Executable, Executables, Frame, ProcessKey, file_number,
+};
 use profcol_processes::{GeneratedCode, JitNames, JitProcesses, KernelNames};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
@@ -122,7 +124,7 @@ impl<'a> Rendering<'a> {
         if self.jit.is_some() || names.is_some() {
             // The same address is other code in another process.
             self.stacks.clear();
-            let is_shared = |&frame: &u64| Frame(frame).file() != number::ANONYMOUS;
+            let is_shared = |&frame: &u64| Frame(frame).file() != file_number::ANONYMOUS;
             self.frames.retain(|frame, _| is_shared(frame));
         }
         self.jit = names;
@@ -368,15 +370,17 @@ impl<'a> Rendering<'a> {
 
     /// The name that the process's runtime gave to this code.
     fn generated_code(&self, frame: Frame) -> Option<GeneratedCode<'a>> {
-        let names = self.jit.filter(|_| frame.file() == number::ANONYMOUS)?;
+        let names = self
+            .jit
+            .filter(|_| frame.file() == file_number::ANONYMOUS)?;
         names.find(frame.offset())
     }
 
     fn place_without_file(&mut self, frame: Frame, has_name: bool) -> (MappingIdx, u64) {
         let filename = match frame.file() {
-            number::NOWHERE => return (Idx::UNSET, frame.offset()),
-            number::ANONYMOUS if has_name => self.rows.string("[jit]"),
-            number::ANONYMOUS => self.rows.string("[anon]"),
+            file_number::UNMAPPED => return (Idx::UNSET, frame.offset()),
+            file_number::ANONYMOUS if has_name => self.rows.string("[jit]"),
+            file_number::ANONYMOUS => self.rows.string("[anon]"),
             _ => self.rows.string("[unknown]"),
         };
         let mapping = self.rows.mapping(MappingRef {

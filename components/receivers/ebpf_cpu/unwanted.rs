@@ -11,7 +11,7 @@ use profcol_ebpf_loader::ProcessKey;
 use super::interval::Interval;
 
 /// How many batches a decision may come late.
-const REMEMBERED: usize = 64;
+const FRAME_CACHE: usize = 64;
 /// Processes that are left out for a while: as many as the programs know of processes. Those for
 /// which there is no room are sampled, and dropped by the pipelines.
 const RESTING: usize = 8192;
@@ -50,7 +50,7 @@ impl Unwanted {
                 *known = None;
             }
         }
-        if self.sent.len() == REMEMBERED {
+        if self.sent.len() == FRAME_CACHE {
             self.sent.pop_front();
         }
         self.sent.push_back(Sent {
@@ -148,10 +148,10 @@ mod tests {
         check(&mut unwanted, 2, 8, &[]);
         check(&mut unwanted, 4, 7, &[]);
         check(&mut unwanted, 1, -7, &[]);
-        for time in 10..10 + REMEMBERED as u64 {
+        for time in 10..10 + FRAME_CACHE as u64 {
             unwanted.remember(&interval(time, &[]));
         }
-        assert_eq!(unwanted.sent.len(), REMEMBERED);
+        assert_eq!(unwanted.sent.len(), FRAME_CACHE);
         check(&mut unwanted, 3, 7, &[]);
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::rule::Rule;
-use profcol_ebpf_common::settings::REMEMBERED_FOR_SHIFT;
+use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
 use profcol_ebpf_common::table::{MAX_RULES, Page, Row};
 use profcol_ebpf_unwind::Table;
 
@@ -25,7 +25,7 @@ const WORDS_OF_RULES: u32 = RULES * 2;
 
 /// Longer than programs remember where a page's rows are, which is nine seconds.
 const REST: Duration = Duration::from_secs(10);
-const _: () = assert!(REST.as_nanos() > 1 << REMEMBERED_FOR_SHIFT);
+const _: () = assert!(REST.as_nanos() > 1 << FRAME_CACHE_TTL_SHIFT);
 
 pub struct Arena {
     memory: Memory,
@@ -70,7 +70,7 @@ impl Arena {
     }
 
     /// How far from the start the rules are, in bytes.
-    pub const RULES_AT: u64 = 0;
+    pub const RULES_OFFSET: u64 = 0;
 
     /// All of it, used or not.
     pub fn bytes(&self) -> u64 {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use profcol_ebpf_common::layout::{ABSENT, Layout, MAY_LACK};
+use profcol_ebpf_common::layout::{ABSENT, Layout, OPTIONAL};
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 
@@ -35,7 +35,7 @@ fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
         let found = types
             .structure(structure)
             .and_then(|at| members.iter().find_map(|member| types.member(at, member)));
-        let may_lack = members.contains(&MAY_LACK);
+        let may_lack = members.contains(&OPTIONAL);
         offsets.push(match found {
             Some(offset) => offset,
             None if may_lack => ABSENT,
@@ -233,8 +233,8 @@ mod tests {
                 assert_ne!(layout.vma_file, 0);
                 assert_eq!(layout.vma_start, 0);
                 assert_eq!(layout.vma_end, 8);
-                assert_ne!(layout.node_parent, ABSENT);
-                assert_ne!(layout.node_name, layout.node_parent);
+                assert_ne!(layout.kernfs_parent, ABSENT);
+                assert_ne!(layout.kernfs_name, layout.kernfs_parent);
             }
             Err(BtfError::Unreadable(error)) => {
                 assert!(std::env::var_os("CI").is_none(), "no BTF: {error}");

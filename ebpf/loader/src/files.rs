@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, MapData, Queue};
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef};
 use profcol_ebpf_common::record;
-use profcol_ebpf_common::settings::REMEMBERED_FOR_SHIFT;
+use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
 
 use crate::executables::{Executable, Executables};
 use crate::sys;
 
 /// Longer than programs remember a number, and a record is not seen.
 const UNDER_WAY: Duration = Duration::from_secs(10);
-const _: () = assert!(UNDER_WAY.as_nanos() > 1 << REMEMBERED_FOR_SHIFT);
+const _: () = assert!(UNDER_WAY.as_nanos() > 1 << FRAME_CACHE_TTL_SHIFT);
 
 /// When a file that could not be opened may be announced again: at first, and at last.
 const FIRST_WAIT: Duration = Duration::from_millis(50);

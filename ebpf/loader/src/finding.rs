@@ -43,7 +43,7 @@ impl fmt::Display for Finding {
 /// Loads the programs, in the way that this kernel allows.
 pub fn load(layout: Layout, sizes: &Sizes) -> Result<(Programs, Finding), StartError> {
     let forced = std::env::var_os(FORCED);
-    let why = match (forced, layout.tree_lacks()) {
+    let why = match (forced, layout.missing_for_tree()) {
         (Some(way), _) if way == EVENTS => format!("{FORCED} asks for it"),
         (_, Some(member)) => format!("the kernel's type information has no `{member}`"),
         (forced, None) => match load_with_tree(layout, sizes) {
@@ -55,10 +55,10 @@ pub fn load(layout: Layout, sizes: &Sizes) -> Result<(Programs, Finding), StartE
         },
     };
     // There is no number that tells of each change of the mappings, so nothing may be remembered.
-    let layout = layout.without_changes();
+    let layout = layout.without_mm_seq();
     // Whether a stack can be believed is known later, of each by its time.
     let sizes = Sizes {
-        repeats: 0,
+        sample_counts: 0,
         ..*sizes
     };
     let programs = Programs::load(layout, Mappings::Published, &sizes)?;

@@ -7,7 +7,7 @@ use aya::Ebpf;
 use aya::maps::{Array, MapData, MapError};
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun};
 use profcol_ebpf_common::file::FileId;
-use profcol_ebpf_common::identify::{Answer, found};
+use profcol_ebpf_common::identify::{Identified, status};
 
 use crate::programs::{LoadError, identifier};
 use crate::sideband;
@@ -16,7 +16,7 @@ use crate::sys::Mapped;
 /// Holds the loaded programs: what is not asked any more is unloaded with it.
 pub struct Identifier {
     pub object: Ebpf,
-    pub answer: Array<MapData, Answer>,
+    pub identified: Array<MapData, Identified>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum IdentifyError {
     #[error("the kernel does not run the identifying program: {0}")]
     Run(#[from] ProgramError),
     #[error("its answer cannot be read: {0}")]
-    Answer(#[from] MapError),
+    Identified(#[from] MapError),
     #[error(transparent)]
     Load(#[from] LoadError),
 }
@@ -56,16 +56,16 @@ const TRIES: usize = 10;
 
 impl Identifier {
     pub fn identify(&mut self, address: u64) -> Result<Option<FileId>, IdentifyError> {
-        Ok(self.ask(address)?.map(|answer| answer.id))
+        Ok(self.ask(address)?.map(|identified| identified.id))
     }
 
     /// The mapping that holds the address.
-    pub fn ask(&mut self, address: u64) -> Result<Option<Answer>, IdentifyError> {
+    pub fn ask(&mut self, address: u64) -> Result<Option<Identified>, IdentifyError> {
         for _ in 0..TRIES {
-            let answer = self.run([address, 0])?;
-            match answer.found {
-                found::MAPPING => return Ok(Some(answer)),
-                found::CHANGING => {}
+            let identified = self.run([address, 0])?;
+            match identified.status {
+                status::MAPPING => return Ok(Some(identified)),
+                status::CHANGING => {}
                 _ => break,
             }
         }
@@ -73,19 +73,19 @@ impl Identifier {
     }
 
     /// The system call that this thread is in, if its registers are so far up its stack.
-    pub fn system_call(&mut self, registers_at: u64) -> Result<Option<u64>, IdentifyError> {
-        let answer = self.run([0, registers_at])?;
-        Ok((answer.found == found::REGISTERS).then_some(answer.start))
+    pub fn current_syscall(&mut self, user_regs_offset: u64) -> Result<Option<u64>, IdentifyError> {
+        let identified = self.run([0, user_regs_offset])?;
+        Ok((identified.status == status::REGISTERS).then_some(identified.start))
     }
 
-    fn run(&mut self, question: [u64; 2]) -> Result<Answer, IdentifyError> {
-        self.answer.set(0, Answer::default(), 0)?;
+    fn run(&mut self, question: [u64; 2]) -> Result<Identified, IdentifyError> {
+        self.identified.set(0, Identified::default(), 0)?;
         let program: &mut RawTracePoint = identifier(&mut self.object)?;
         let mut options = RawTracePointRunOptions::new();
         for (argument, word) in options.args.iter_mut().zip(question) {
             *argument = word;
         }
         program.test_run(options)?;
-        Ok(self.answer.get(&0, 0)?)
+        Ok(self.identified.get(&0, 0)?)
     }
 }

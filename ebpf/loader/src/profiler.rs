@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
-use profcol_ebpf_common::record::{ProcessKey, known};
-use profcol_ebpf_common::repeat::{Repeat, turn};
+use profcol_ebpf_common::record::{ProcessKey, process_state};
+use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
@@ -22,7 +22,7 @@ use crate::opener::OnOpened;
 use crate::programs::{LoadError, Sizes};
 use crate::proof::ProofError;
 use crate::records::{self, Frames, Record};
-use crate::repeats::Repeats;
+use crate::sample_counts::SampleCounts;
 use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
 use crate::surroundings::{self, SurroundingsError};
 use crate::sys;
@@ -52,7 +52,7 @@ pub struct Settings {
     /// Sample the processes of this process's PID namespace alone, with their numbers in it.
     pub is_sidecar: bool,
     /// Different samples that are counted in the kernel at once; 0 has each sample sent.
-    pub repeats: u32,
+    pub sample_counts: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +93,7 @@ struct Parts {
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     processes: HashMap<MapData, ProcessKey, u32>,
-    repeats: Repeats,
+    sample_counts: SampleCounts,
     tables: Tables,
     executables: Executables,
     /// Where the kernel's own tree of mappings cannot be read.
@@ -156,7 +156,7 @@ pub struct Counts {
     pub lost_samples: u64,
     pub lost_processes: u64,
     pub lost_files: u64,
-    pub no_free_number: u64,
+    pub no_free_file_number: u64,
 }
 
 impl Loaded {
@@ -174,7 +174,7 @@ impl Loaded {
             max_frames: settings.max_frames,
             with_arguments: settings.with_arguments,
             namespace,
-            repeats: settings.repeats,
+            sample_counts: settings.sample_counts,
         };
         let begin = Instant::now();
         let (mut programs, finding) = finding::load(layout, &sizes)?;
@@ -188,7 +188,7 @@ impl Loaded {
         );
         let sideband = match finding {
             Finding::Events { .. } => {
-                let publisher = Publisher::new(programs.stretches, programs.areas);
+                let publisher = Publisher::new(programs.image_areas, programs.areas);
                 Some(SideBand::start(publisher)?)
             }
             Finding::MapleTree { .. } | Finding::RedBlackTree { .. } => None,
@@ -212,7 +212,7 @@ impl Loaded {
             records: programs.records,
             counters: programs.counters,
             processes: programs.processes,
-            repeats: programs.repeats,
+            sample_counts: programs.sample_counts,
             tables,
             executables,
             sideband,
@@ -280,29 +280,33 @@ impl Profiler {
     /// From now on the process is skipped, before its stack is looked at. What was sampled until now
     /// can still be in the ring.
     pub fn exclude(&mut self, process: &ProcessKey) {
-        if let Err(error) = self.parts.processes.insert(process, known::EXCLUDED, 0) {
+        if let Err(error) = self
+            .parts
+            .processes
+            .insert(process, process_state::EXCLUDED, 0)
+        {
             tracing::debug!(pid = process.pid, %error, "a process cannot be excluded in the kernel");
         }
     }
 
     /// In which turn samples are counted now; each says to which it belongs.
-    pub fn turn(&self) -> u32 {
-        self.parts.repeats.turn()
+    pub fn count_buffer(&self) -> u32 {
+        self.parts.sample_counts.count_buffer()
     }
 
     /// Begins the next turn, where samples are counted. All that belongs to the one before can be
     /// drained and taken when this returns.
-    pub fn next_turn(&mut self) {
-        if self.parts.repeats.turn() != turn::NONE
-            && let Err(error) = self.parts.repeats.next_turn()
+    pub fn swap_count_buffers(&mut self) {
+        if self.parts.sample_counts.count_buffer() != count_buffer::NONE
+            && let Err(error) = self.parts.sample_counts.swap_count_buffers()
         {
             tracing::error!(%error, "The programs cannot be told to count anew.");
         }
     }
 
     /// Hands out how often samples of the last turn were there again after they were sent.
-    pub fn take_repeats(&self, take: impl FnMut(Repeat, u64)) {
-        if let Err(error) = self.parts.repeats.take(take) {
+    pub fn take_sample_counts(&self, take: impl FnMut(SampleKey, u64)) {
+        if let Err(error) = self.parts.sample_counts.take(take) {
             tracing::error!(%error, "Counts of samples cannot be read.");
         }
     }
@@ -354,12 +358,12 @@ impl Profiler {
         Counts {
             samples: at(counter::SAMPLES),
             excluded: at(counter::EXCLUDED),
-            run_time: Duration::from_nanos(at(counter::NANOSECONDS)),
+            run_time: Duration::from_nanos(at(counter::RUN_NANOSECONDS)),
             by_reason: reasons.map(|reason| (reason, at(reason as u32))).collect(),
             lost_samples: at(counter::RING_FULL_SAMPLE),
             lost_processes: at(counter::RING_FULL_PROCESS),
             lost_files: at(counter::RING_FULL_FILE),
-            no_free_number: at(counter::NO_FREE_NUMBER),
+            no_free_file_number: at(counter::NO_FREE_FILE_NUMBER),
         }
     }
 }

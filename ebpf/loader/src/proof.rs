@@ -44,7 +44,7 @@ pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
     let (mut wrong, mut first, mut asked) = (0, 0, 0);
     for line in lines {
         let middle = line.start + (line.end - line.start) / 2;
-        let Some(answer) = identifier.ask(middle)? else {
+        let Some(identified) = identifier.ask(middle)? else {
             // Unmapped meanwhile, perhaps; others tell.
             if still_there(&line)? {
                 wrong += 1;
@@ -53,13 +53,13 @@ pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
             asked += 1;
             continue;
         };
-        let mut right = (answer.start, answer.end) == (line.start, line.end);
+        let mut right = (identified.start, identified.end) == (line.start, line.end);
         match line.file {
             Some(file) => {
-                right &= answer.to_offset.wrapping_add(line.start) == line.offset;
-                right &= *files.entry(file).or_insert(answer.id) == answer.id;
+                right &= identified.offset_delta.wrapping_add(line.start) == line.offset;
+                right &= *files.entry(file).or_insert(identified.id) == identified.id;
             }
-            None => right &= answer.id == FileId::default(),
+            None => right &= identified.id == FileId::default(),
         }
         if !right && wrong == 0 {
             first = line.start;

@@ -16,12 +16,12 @@ const STACKS: [u64; 3] = [16 << 10, 32 << 10, 64 << 10];
 /// user part.
 pub fn find(identifier: &mut Identifier) -> Option<u64> {
     let places = STACKS.into_iter().flat_map(|stack| {
-        Machine::BELOW_STACK_END
+        Machine::PT_REGS_BELOW_STACK_END
             .iter()
             .map(move |below| stack - below)
     });
     for place in places {
-        match identifier.system_call(place) {
+        match identifier.current_syscall(place) {
             Ok(call) if call == u64::try_from(libc::SYS_bpf).ok() => return Some(place),
             Ok(_) => {}
             Err(error) => {

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use profcol_ebpf_common::architecture::X86_64;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Rule;
-use profcol_ebpf_common::walk::{Registers, Walk, World};
+use profcol_ebpf_common::walk::{Registers, UserMemory, Walk};
 use profcol_ebpf_unwind::{Executable, Source, Table};
 
 use super::described::Described;
@@ -116,7 +116,7 @@ impl Stopped {
     }
 }
 
-impl World for Stopped {
+impl UserMemory for Stopped {
     fn user_word(&mut self, address: u64) -> Option<u64> {
         let mut word = [0; 8];
         self.memory.read_exact_at(&mut word, address).ok()?;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use profcol_ebpf_common::file::FileId;
-use profcol_ebpf_common::published::{Area, Image, MOST_AREAS_SHIFT};
+use profcol_ebpf_common::published::{Area, MAX_AREAS_SHIFT, ProcessImage};
 use profcol_ebpf_common::record::ProcessKey;
 
 use super::publisher::Lease;
@@ -34,7 +34,7 @@ pub struct Processes {
 #[derive(Debug)]
 pub struct Process {
     /// When it was certainly there.
-    pub born: u64,
+    pub alive_at: u64,
     /// How often the family's first process had executed; its own execs come on top.
     base: Arc<OnceLock<u32>>,
     execs: u32,
@@ -42,7 +42,7 @@ pub struct Process {
     pub code: Arc<Code>,
     is_changed: bool,
     /// Under which name the programs find it, and since when as it is now.
-    pub shown: Option<Image>,
+    pub shown: Option<ProcessImage>,
     pub shown_since: u64,
     /// From when to when the programs had the wrong code for some of its addresses.
     doubts: VecDeque<(u64, u64)>,
@@ -121,7 +121,7 @@ impl Code {
             }
         }
         // It may have cut another one in two.
-        if self.areas.len() + 1 >= 1 << MOST_AREAS_SHIFT {
+        if self.areas.len() + 1 >= 1 << MAX_AREAS_SHIFT {
             return None;
         }
         self.areas.insert(area.start, area);
@@ -130,9 +130,9 @@ impl Code {
 }
 
 impl Process {
-    fn new(born: u64) -> Self {
+    fn new(alive_at: u64) -> Self {
         Self {
-            born,
+            alive_at,
             base: Arc::default(),
             execs: 0,
             executed: 0,
@@ -141,17 +141,17 @@ impl Process {
             shown: None,
             shown_since: 0,
             doubts: VecDeque::new(),
-            looked: born,
+            looked: alive_at,
         }
     }
 
-    pub fn image(&self, pid: u32) -> Option<Image> {
+    pub fn image(&self, pid: u32) -> Option<ProcessImage> {
         let exec = self.base.get()?.wrapping_add(self.execs);
-        Some(Image { pid, exec })
+        Some(ProcessImage { pid, exec })
     }
 
     /// The programs have it as it is.
-    pub fn shown(&mut self, image: Image, now: u64) {
+    pub fn shown(&mut self, image: ProcessImage, now: u64) {
         self.shown = Some(image);
         self.shown_since = now;
         for (_, until) in self.doubts.iter_mut().rev() {
@@ -193,7 +193,7 @@ impl Processes {
         pid: u32,
         now: u64,
         areas: impl IntoIterator<Item = Area>,
-    ) -> Option<Image> {
+    ) -> Option<ProcessImage> {
         let mut process = Process::new(now);
         let shown = self.take_over(pid, &mut process);
         self.by_pid.insert(pid, process);
@@ -222,14 +222,14 @@ impl Processes {
     }
 
     /// What goes over to another process with the same number: doubts about samples.
-    fn take_over(&mut self, pid: u32, process: &mut Process) -> Option<Image> {
+    fn take_over(&mut self, pid: u32, process: &mut Process) -> Option<ProcessImage> {
         let before = self.by_pid.remove(&pid)?;
         process.doubts = before.doubts;
         before.shown
     }
 
     /// A new process; returns under which name one with the same number was shown.
-    pub fn forked(&mut self, pid: u32, parent: u32, time: u64) -> Option<Image> {
+    pub fn forked(&mut self, pid: u32, parent: u32, time: u64) -> Option<ProcessImage> {
         let Some(from) = self.by_pid.get(&parent) else {
             // It is looked at when a sample needs it.
             return self.by_pid.remove(&pid).and_then(|before| before.shown);
@@ -279,28 +279,28 @@ impl Processes {
         &mut self,
         now: u64,
         is_there: impl Fn(u32) -> bool,
-        mut take: impl FnMut(Image),
+        mut take: impl FnMut(ProcessImage),
     ) {
         while let Some(&(due, pid)) = self.left.front()
             && due <= now
         {
             self.left.pop_front();
-            let is_new = |process: &Process| process.born + WAIT > due;
+            let is_new = |process: &Process| process.alive_at + WAIT > due;
             if self.by_pid.get(&pid).is_none_or(is_new) {
                 continue;
             }
             if is_there(pid) {
                 self.left.push_back((now + WAIT * 10, pid));
-            } else if let Some(Image { pid, exec }) =
+            } else if let Some(ProcessImage { pid, exec }) =
                 self.by_pid.remove(&pid).and_then(|process| process.shown)
             {
-                take(Image { pid, exec });
+                take(ProcessImage { pid, exec });
             }
         }
     }
 
     /// Forgets all, and hands out under which names they were shown.
-    pub fn forget_all(&mut self, mut take: impl FnMut(Image)) {
+    pub fn forget_all(&mut self, mut take: impl FnMut(ProcessImage)) {
         for (_, process) in self.by_pid.drain() {
             process.shown.into_iter().for_each(&mut take);
         }
@@ -336,7 +336,7 @@ impl Processes {
         let Some(process) = self.by_pid.get_mut(&key.pid) else {
             return Unmapped::Look;
         };
-        if process.born < key.started {
+        if process.alive_at < key.started {
             return Unmapped::Look;
         }
         if process.executed > time {

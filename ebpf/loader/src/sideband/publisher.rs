@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData};
-use profcol_ebpf_common::published::{Image, Stretch};
+use profcol_ebpf_common::published::{ImageAreas, ProcessImage};
 
 use super::processes::Process;
 use crate::areas::AreaMemory;
@@ -15,7 +15,7 @@ use crate::arena::{FreeList, Piece};
 const REST: Duration = Duration::from_secs(1);
 
 pub struct Publisher {
-    stretches: HashMap<MapData, Image, Stretch>,
+    image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     areas: AreaMemory,
     free: FreeList,
     returned: Returned,
@@ -39,9 +39,9 @@ impl Drop for Lease {
 }
 
 impl Publisher {
-    pub fn new(stretches: HashMap<MapData, Image, Stretch>, areas: AreaMemory) -> Self {
+    pub fn new(image_areas: HashMap<MapData, ProcessImage, ImageAreas>, areas: AreaMemory) -> Self {
         Self {
-            stretches,
+            image_areas,
             free: FreeList::new(0, areas.count()),
             areas,
             returned: Returned::default(),
@@ -51,7 +51,7 @@ impl Publisher {
 
     /// Shows the programs the process as it is, under this name. False where there is no room: then
     /// they see nothing of it.
-    pub fn show(&mut self, image: Image, process: &Process) -> bool {
+    pub fn show(&mut self, image: ProcessImage, process: &Process) -> bool {
         if let Some(before) = process.shown
             && before != image
         {
@@ -61,12 +61,12 @@ impl Publisher {
             self.hide(&image);
             return false;
         };
-        let stretch = Stretch {
+        let areas_of_image = ImageAreas {
             first,
             count: process.code.areas().len() as u32,
-            born: process.born,
+            alive_at: process.alive_at,
         };
-        if let Err(error) = self.stretches.insert(image, stretch, 0) {
+        if let Err(error) = self.image_areas.insert(image, areas_of_image, 0) {
             tracing::debug!(pid = image.pid, %error, "mappings cannot be published");
             self.hide(&image);
             return false;
@@ -74,8 +74,8 @@ impl Publisher {
         true
     }
 
-    pub fn hide(&mut self, image: &Image) {
-        if let Err(error) = self.stretches.remove(image) {
+    pub fn hide(&mut self, image: &ProcessImage) {
+        if let Err(error) = self.image_areas.remove(image) {
             tracing::trace!(pid = image.pid, %error, "mappings were not published");
         }
     }

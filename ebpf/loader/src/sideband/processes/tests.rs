@@ -140,7 +140,7 @@ fn a_number_that_is_used_again_is_another_process() {
     assert_eq!(processes.met_unmapped(&key(PID, 3, 11), 40), Unmapped::Look);
     processes.found(8, 35, []);
     let before = processes.forked(PID, 8, 40);
-    assert_eq!(before, Some(Image { pid: PID, exec: 3 }));
+    assert_eq!(before, Some(ProcessImage { pid: PID, exec: 3 }));
     assert!(ranges(&processes, PID).is_empty());
 }
 
@@ -226,7 +226,7 @@ fn forgets_a_process_when_its_last_thread_is_gone() {
     assert!(hidden.is_empty());
     now += WAIT * 10;
     processes.forget_gone(now, |_| false, |image| hidden.push(image));
-    assert_eq!(hidden, [Image { pid: PID, exec: 3 }]);
+    assert_eq!(hidden, [ProcessImage { pid: PID, exec: 3 }]);
     assert_eq!(processes.len(), 0);
 }
 
@@ -244,7 +244,7 @@ fn a_process_that_came_after_another_ended_is_not_forgotten_with_it() {
 fn has_room_for_so_many_mappings_and_no_more() {
     let mut processes = known();
     processes.executed(PID, 40);
-    let most = 1u64 << MOST_AREAS_SHIFT;
+    let most = 1u64 << MAX_AREAS_SHIFT;
     let inserted =
         (0..most * 2).filter(|at| processes.mapped(PID, 41, area(at * 2, at * 2 + 1, 1)));
     assert_eq!(inserted.count() as u64, most - 1);

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use aya::maps::{Array, MapData, MapError};
-use profcol_ebpf_common::repeat::{Repeat, turn};
+use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 use profcol_ebpf_common::settings::Settings;
 
 use crate::sys;
@@ -12,14 +12,14 @@ use crate::sys;
 const BATCH: usize = 4096;
 
 /// Two maps that take turns.
-pub struct Repeats {
+pub struct SampleCounts {
     settings: Array<MapData, Settings>,
     told: Settings,
     first: MapData,
     second: MapData,
 }
 
-impl Repeats {
+impl SampleCounts {
     pub fn new(
         settings: Array<MapData, Settings>,
         told: Settings,
@@ -35,19 +35,19 @@ impl Repeats {
     }
 
     /// The turn in which samples are counted.
-    pub fn turn(&self) -> u32 {
-        self.told.turn
+    pub fn count_buffer(&self) -> u32 {
+        self.told.count_buffer
     }
 
     /// Begins the next turn. What was counted before stands still when this returns.
-    pub fn next_turn(&mut self) -> Result<(), MapError> {
-        let next = if self.told.turn == turn::FIRST {
-            turn::SECOND
+    pub fn swap_count_buffers(&mut self) -> Result<(), MapError> {
+        let next = if self.told.count_buffer == count_buffer::FIRST {
+            count_buffer::SECOND
         } else {
-            turn::FIRST
+            count_buffer::FIRST
         };
         let told = Settings {
-            turn: next,
+            count_buffer: next,
             ..self.told
         };
         // Nothing else in it changes, so a program may read it meanwhile.
@@ -58,13 +58,13 @@ impl Repeats {
     }
 
     /// Takes out what was counted in the turn before this one.
-    pub fn take(&self, mut take: impl FnMut(Repeat, u64)) -> std::io::Result<()> {
-        let ended = match self.told.turn {
-            turn::FIRST => &self.second,
-            turn::SECOND => &self.first,
+    pub fn take(&self, mut take: impl FnMut(SampleKey, u64)) -> std::io::Result<()> {
+        let ended = match self.told.count_buffer {
+            count_buffer::FIRST => &self.second,
+            count_buffer::SECOND => &self.first,
             _ => return Ok(()),
         };
-        let mut keys = vec![Repeat::default(); BATCH];
+        let mut keys = vec![SampleKey::default(); BATCH];
         let mut counts = vec![0u64; BATCH];
         let mut place = None;
         loop {
