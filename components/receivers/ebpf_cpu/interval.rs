@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use profcol_ebpf_loader::{Frames, ProcessKey, Sample, SampleKey};
 
-use super::{Now, now};
+use super::{Timestamps, now};
 
 #[derive(Default)]
 pub struct Interval {
     /// Not later than any of its samples.
-    pub start: Now,
+    pub start: Timestamps,
     stacks: HashMap<Box<[u8]>, u32>,
     stack_bytes: usize,
     /// The number of kernel frames of each stack, whose bytes are the key above.
@@ -48,11 +48,11 @@ pub struct SeenStack<'a> {
 
 /// Bytes of stacks, and observations, with which an interval ends before its time: at 99 samples a
 /// second it takes a hundred busy CPUs and minutes to get there.
-const MOST_STACK_BYTES: usize = 64 << 20;
-const MOST_OBSERVATIONS: usize = 1 << 18;
+const MAX_STACK_BYTES: usize = 64 << 20;
+const MAX_OBSERVATIONS: usize = 1 << 18;
 
 impl Interval {
-    pub fn starting_at(start: Now) -> Self {
+    pub fn starting_at(start: Timestamps) -> Self {
         Self {
             start,
             ..Self::default()
@@ -92,7 +92,7 @@ impl Interval {
     }
 
     pub fn is_full(&self) -> bool {
-        self.stack_bytes > MOST_STACK_BYTES || self.seen.len() > MOST_OBSERVATIONS
+        self.stack_bytes > MAX_STACK_BYTES || self.seen.len() > MAX_OBSERVATIONS
     }
 
     /// Adds samples that were counted. False where none like them was sent.
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn no_sample_was_taken_before_its_interval_began() {
-        let start = Now {
+        let start = Timestamps {
             since_boot: 1_000,
             unix: 51_000,
         };

@@ -12,14 +12,14 @@ use super::interval::Interval;
 pub struct Processes {
     /// The name of the host that they are on.
     pub host: String,
-    known: HashMap<ProcessKey, Known>,
+    known: HashMap<ProcessKey, ProcessInfo>,
     limit: usize,
     users: Users,
     intervals: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct ProcessInfo {
     pub name: String,
     pub parent: u32,
     /// The name of its user, or the number where there is no name.
@@ -54,7 +54,7 @@ impl Processes {
             return;
         }
         let cgroup = cgroup.path().to_string_lossy().into_owned();
-        let known = Known {
+        let known = ProcessInfo {
             name: text(&process.name),
             parent: process.parent,
             owner: self.users.name(process.user),
@@ -69,7 +69,7 @@ impl Processes {
         self.known.insert(process.process, known);
     }
 
-    pub fn get(&self, key: &ProcessKey) -> Option<&Known> {
+    pub fn get(&self, key: &ProcessKey) -> Option<&ProcessInfo> {
         self.known.get(key)
     }
 
@@ -102,7 +102,7 @@ impl Processes {
 }
 
 /// What /proc tells of a process.
-pub struct Found {
+pub struct ProcfsInfo {
     pub name: String,
     pub path: Option<String>,
     pub cgroup: Option<String>,
@@ -116,7 +116,7 @@ pub fn parent(pid: u32) -> Option<u32> {
     parent.trim().parse().ok()
 }
 
-impl Found {
+impl ProcfsInfo {
     pub fn read(pid: u32) -> Option<Self> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -20,7 +20,7 @@ use super::processes::{Processes, text};
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// Where names come from.
-pub struct Names<'a> {
+pub struct NameSources<'a> {
     pub executables: &'a Executables,
     pub kernel: &'a KernelNames,
     pub processes: &'a Processes,
@@ -28,7 +28,7 @@ pub struct Names<'a> {
     pub jit: &'a JitProcesses<ProcessKey>,
 }
 
-pub fn render(seen: &Interval, names: &Names<'_>, clock: Clock, frequency: u64) -> Model {
+pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency: u64) -> Model {
     let mut rendering = Rendering {
         names,
         rows: Interner::new(),
@@ -106,7 +106,7 @@ pub fn render(seen: &Interval, names: &Names<'_>, clock: Clock, frequency: u64) 
 }
 
 struct Rendering<'a> {
-    names: &'a Names<'a>,
+    names: &'a NameSources<'a>,
     rows: Interner,
     files: HashMap<u32, Option<Arc<Executable>>>,
     frames: HashMap<u64, LocationIdx>,

@@ -66,16 +66,16 @@ impl Default for PadataConfig {
 impl Config for PadataConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.storage_path.is_empty() {
-            problems.add("storage_path", "must be set: the folder with the files");
+            problems.add("storage_path", "must be set to the folder with the files");
         }
         if self.poll_interval.is_zero() || self.poll_interval.is_negative() {
             problems.add("poll_interval", "must be positive");
         }
         if (self.after == After::Move) == self.move_to.is_empty() {
-            problems.add("move_to", "goes with `after: move`, and only with that");
+            problems.add("move_to", "must be set if and only if `after` is `move`");
         }
         if self.follow && self.when_undelivered == WhenUndelivered::Leave {
-            problems.add("when_undelivered", "`leave` goes with `follow: false`");
+            problems.add("when_undelivered", "`leave` requires `follow: false`");
         }
         if self.max_in_flight == 0 {
             problems.add("max_in_flight", "must be positive");

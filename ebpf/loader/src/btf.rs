@@ -12,14 +12,12 @@ const PATH: &str = "/sys/kernel/btf/vmlinux";
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
     #[error(
-        "cannot read the kernel's type information at {PATH}: {0}; it needs a kernel built with CONFIG_DEBUG_INFO_BTF and /sys mounted"
+        "failed to read the kernel's BTF at {PATH}: {0}; requires a kernel built with CONFIG_DEBUG_INFO_BTF, and /sys mounted"
     )]
     Unreadable(#[from] std::io::Error),
-    #[error("the kernel's type information at {PATH} is damaged: {0}")]
+    #[error("invalid BTF at {PATH}: {0}")]
     Damaged(&'static str),
-    #[error(
-        "this kernel has no `{0}`; it is older than Linux 6.1 or differs from all that are known"
-    )]
+    #[error("this kernel has no `{0}`: unsupported kernel version")]
     NoMember(String),
 }
 

@@ -21,9 +21,9 @@ pub struct Identifier {
 
 #[derive(Debug, thiserror::Error)]
 pub enum IdentifyError {
-    #[error("the kernel does not run the identifying program: {0}")]
+    #[error("failed to run the BPF program `identify`: {0}")]
     Run(#[from] ProgramError),
-    #[error("its answer cannot be read: {0}")]
+    #[error("failed to read the result of the BPF program `identify`: {0}")]
     Identified(#[from] MapError),
     #[error(transparent)]
     Load(#[from] LoadError),
@@ -38,7 +38,7 @@ pub enum FileIdentifier {
 }
 
 impl FileIdentifier {
-    pub fn is_it(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
+    pub fn is_same_file(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
         match self {
             Self::Kernel(identifier) => {
                 let Ok(mapped) = Mapped::first_page(opened.as_fd()) else {
@@ -52,16 +52,16 @@ impl FileIdentifier {
 }
 
 /// A tree that changes under the program is read again, up to this often.
-const TRIES: usize = 10;
+const MAX_ATTEMPTS: usize = 10;
 
 impl Identifier {
     pub fn identify(&mut self, address: u64) -> Result<Option<FileId>, IdentifyError> {
-        Ok(self.ask(address)?.map(|identified| identified.id))
+        Ok(self.mapping_at(address)?.map(|identified| identified.id))
     }
 
     /// The mapping that holds the address.
-    pub fn ask(&mut self, address: u64) -> Result<Option<Identified>, IdentifyError> {
-        for _ in 0..TRIES {
+    pub fn mapping_at(&mut self, address: u64) -> Result<Option<Identified>, IdentifyError> {
+        for _ in 0..MAX_ATTEMPTS {
             let identified = self.run([address, 0])?;
             match identified.status {
                 status::MAPPING => return Ok(Some(identified)),

@@ -14,17 +14,17 @@ use crate::btf::{self, BtfError};
 use crate::clock::{Clock, Event};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
-use crate::files::{Announced, Files};
-use crate::finding::{self, Finding};
+use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
+use crate::mapping_source::{self, MappingSource};
 use crate::namespace::Namespace;
 use crate::opener::OnOpened;
+use crate::preflight::{self, PreflightError};
 use crate::programs::{LoadError, Sizes};
-use crate::proof::ProofError;
 use crate::records::{self, Frames, Record};
 use crate::sample_counts::SampleCounts;
+use crate::self_test::SelfTestError;
 use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
-use crate::surroundings::{self, SurroundingsError};
 use crate::sys;
 use crate::tables::{TableCounts, Tables};
 
@@ -58,20 +58,20 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Surroundings(#[from] SurroundingsError),
+    Preflight(#[from] PreflightError),
     #[error(transparent)]
     Btf(#[from] BtfError),
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
-    Proof(#[from] ProofError),
+    SelfTest(#[from] SelfTestError),
     #[error(transparent)]
     SideBand(#[from] SideBandError),
     #[error(transparent)]
     Events(#[from] EventsError),
-    #[error("cannot tell this process's PID namespace: {0}; mount /proc")]
+    #[error("failed to read the PID namespace of this process: {0}; mount /proc")]
     Namespace(std::io::Error),
-    #[error("cannot start the thread that builds unwind tables: {0}")]
+    #[error("failed to start the unwind table thread: {0}")]
     Thread(std::io::Error),
 }
 
@@ -101,24 +101,24 @@ struct Parts {
 }
 
 /// A stack that ends at a page that is not built asks for it.
-fn want_page(tables: &Tables, record: &Record<'_>) {
+fn request_page(tables: &Tables, record: &Record<'_>) {
     if let Record::Sample { sample, user, .. } = record
         && sample.end == EndReason::TablePending as u32
         && let Some(last) = user.frames().last()
         && last.has_file()
     {
-        tables.want(last.file(), last.offset() >> PAGE_SHIFT);
+        tables.request_page(last.file(), last.offset() >> PAGE_SHIFT);
     }
 }
 
-fn hand_out(
+fn dispatch(
     item: &[u8],
     tables: &Tables,
     sideband: Option<&SideBand>,
     take: &mut impl FnMut(Record<'_>),
 ) {
     let Some(mut record) = records::parse(item) else {
-        tracing::error!(bytes = item.len(), "a record of an unknown kind");
+        tracing::error!(bytes = item.len(), "unknown record in the ring buffer");
         return;
     };
     match (&mut record, sideband) {
@@ -127,11 +127,11 @@ fn hand_out(
                 Some(sideband) if file.names_bytes == 0 => sideband.path(&file.id),
                 _ => path.path(),
             };
-            tables.announce(Announced { file: *file, path });
+            tables.announce(AnnouncedFile { file: *file, path });
             return;
         }
         (Record::Sample { sample, user, .. }, Some(sideband)) => {
-            if let Some(reason) = sideband.judge(sample) {
+            if let Some(reason) = sideband.correct_reason(sample) {
                 sample.end = reason as u32;
                 sample.user_frames = 0;
                 *user = Frames::default();
@@ -139,7 +139,7 @@ fn hand_out(
         }
         _ => {}
     }
-    want_page(tables, &record);
+    request_page(tables, &record);
     take(record);
 }
 
@@ -162,7 +162,7 @@ pub struct Counts {
 impl Loaded {
     /// Loads the programs. `on_opened` is called on a thread that others wait for.
     pub fn new(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
-        surroundings::check(settings.is_sidecar)?;
+        preflight::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartError::Namespace)?;
         let layout = btf::kernel_layout()?;
@@ -177,21 +177,21 @@ impl Loaded {
             sample_counts: settings.sample_counts,
         };
         let begin = Instant::now();
-        let (mut programs, finding) = finding::load(layout, &sizes)?;
+        let (mut programs, mapping_source) = mapping_source::load(layout, &sizes)?;
         let sampler = programs.sampler_fd()?;
         tracing::info!(
             kernel = sys::kernel_release(),
             tables = programs.table_memory.name(),
-            mappings = %finding,
+            mappings = %mapping_source,
             milliseconds = begin.elapsed().as_millis(),
-            "The kernel took the BPF programs."
+            "Loaded the BPF programs."
         );
-        let sideband = match finding {
-            Finding::Events { .. } => {
+        let sideband = match mapping_source {
+            MappingSource::Events { .. } => {
                 let publisher = Publisher::new(programs.image_areas, programs.areas);
                 Some(SideBand::start(publisher)?)
             }
-            Finding::MapleTree { .. } | Finding::RedBlackTree { .. } => None,
+            MappingSource::MapleTree { .. } | MappingSource::RedBlackTree { .. } => None,
         };
         let identifier = match &sideband {
             Some(_) => FileIdentifier::Events,
@@ -238,7 +238,7 @@ impl Loaded {
 impl Profiler {
     /// Waits until there is something that should be looked at soon, or the time is over.
     pub fn wait(&mut self, at_most: Duration) {
-        self.events.follow();
+        self.events.update_cpus();
         sys::wait_readable(self.parts.records.as_raw_fd(), at_most);
     }
 
@@ -247,7 +247,7 @@ impl Profiler {
         let tables = &self.parts.tables;
         let Some(sideband) = &self.parts.sideband else {
             while let Some(item) = self.parts.records.next() {
-                hand_out(&item, tables, None, &mut take);
+                dispatch(&item, tables, None, &mut take);
             }
             return;
         };
@@ -258,7 +258,7 @@ impl Profiler {
         if !drained.is_empty() {
             sideband.catch_up();
             for item in &drained {
-                hand_out(item, tables, Some(sideband), &mut take);
+                dispatch(item, tables, Some(sideband), &mut take);
             }
             sideband.settle();
         }
@@ -266,14 +266,14 @@ impl Profiler {
 
     /// Everything that was handed out so far has its names: numbers of files that are gone may be
     /// given to others.
-    pub fn named(&self) {
-        self.parts.tables.named();
+    pub fn release_file_numbers(&self) {
+        self.parts.tables.release_file_numbers();
     }
 
     /// The process is announced again at its next sample.
     pub fn forget(&mut self, process: &ProcessKey) {
         if let Err(error) = self.parts.processes.remove(process) {
-            tracing::trace!(pid = process.pid, %error, "a process was forgotten already");
+            tracing::trace!(pid = process.pid, %error, "process not in the map");
         }
     }
 
@@ -285,7 +285,7 @@ impl Profiler {
             .processes
             .insert(process, process_state::EXCLUDED, 0)
         {
-            tracing::debug!(pid = process.pid, %error, "a process cannot be excluded in the kernel");
+            tracing::debug!(pid = process.pid, %error, "failed to exclude a process in the kernel");
         }
     }
 
@@ -300,14 +300,14 @@ impl Profiler {
         if self.parts.sample_counts.count_buffer() != count_buffer::NONE
             && let Err(error) = self.parts.sample_counts.swap_count_buffers()
         {
-            tracing::error!(%error, "The programs cannot be told to count anew.");
+            tracing::error!(%error, "Failed to swap the count buffers.");
         }
     }
 
     /// Hands out how often samples of the last turn were there again after they were sent.
     pub fn take_sample_counts(&self, take: impl FnMut(SampleKey, u64)) {
         if let Err(error) = self.parts.sample_counts.take(take) {
-            tracing::error!(%error, "Counts of samples cannot be read.");
+            tracing::error!(%error, "Failed to read the sample counts.");
         }
     }
 
@@ -349,7 +349,7 @@ impl Profiler {
             }
         }
         if let Some(sideband) = &self.parts.sideband {
-            for (sum, more) in sums.iter_mut().zip(sideband.judged()) {
+            for (sum, more) in sums.iter_mut().zip(sideband.corrections()) {
                 *sum = sum.saturating_add_signed(more);
             }
         }

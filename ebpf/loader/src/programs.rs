@@ -19,10 +19,10 @@ use crate::areas::AreaMemory;
 use crate::arena::Arena;
 use crate::btf::BtfError;
 use crate::identify::Identifier;
+use crate::load_error::ProgramLoadError;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::objects;
-use crate::refusal::Refusal;
 use crate::registers;
 use crate::sample_counts::SampleCounts;
 use crate::sys;
@@ -62,7 +62,7 @@ impl TableMemory {
 }
 
 /// Names the only table memory to try, for tests.
-const FORCED: &str = "PROFCOL_EBPF_TABLES";
+const TABLES_VARIABLE: &str = "PROFCOL_EBPF_TABLES";
 
 /// Where the programs find the mappings of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,24 +77,27 @@ pub enum Mappings {
 pub enum LoadError {
     #[error(transparent)]
     Btf(#[from] BtfError),
-    #[error("the kernel does not take the BPF maps: {0}")]
-    Object(Refusal),
+    #[error("failed to create the BPF maps: {0}")]
+    Object(ProgramLoadError),
     #[error(
-        "the kernel does not take the BPF maps: before Linux 5.11 they count as locked memory, of which this process \
-         may have {limit} bytes; raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
+        "failed to create the BPF maps: before Linux 5.11 they count as locked memory, which is limited to {limit} bytes \
+         for this process; raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
     )]
     LockedMemory { limit: u64 },
-    #[error("the kernel does not take the BPF program `{name}`: {error}")]
-    Program { name: &'static str, error: Refusal },
+    #[error("failed to load the BPF program `{name}`: {error}")]
+    Program {
+        name: &'static str,
+        error: ProgramLoadError,
+    },
     #[error("the BPF object has no `{0}`")]
     Missing(&'static str),
-    #[error("the BPF map `{name}` cannot be used: {error}")]
+    #[error("failed to access the BPF map `{name}`: {error}")]
     Map { name: &'static str, error: MapError },
-    #[error("the number of CPUs cannot be read: {0}")]
+    #[error("failed to read the number of CPUs: {0}")]
     Cpus(std::io::Error),
-    #[error("memory that the programs read cannot be mapped: {0}")]
+    #[error("failed to map the memory shared with the BPF programs: {0}")]
     Memory(std::io::Error),
-    #[error("cannot tell how high addresses go: {0}; mount /proc")]
+    #[error("failed to detect the user address range: {0}; mount /proc")]
     Addresses(std::io::Error),
 }
 
@@ -153,12 +156,12 @@ impl Programs {
     /// Loads those that this kernel takes.
     pub fn load(layout: Layout, mappings: Mappings, sizes: &Sizes) -> Result<Self, LoadError> {
         sys::raise_locked_memory();
-        let forced = std::env::var_os(FORCED);
+        let forced = std::env::var_os(TABLES_VARIABLE);
         if let Some(memory) = forced.as_deref().and_then(TableMemory::from_name) {
             return Self::load_with(memory, layout, mappings, sizes);
         }
         Self::load_with(TableMemory::Arena, layout, mappings, sizes).or_else(|refused| {
-            tracing::debug!(error = %refused, "no arena; its place is taken by blocks");
+            tracing::debug!(error = %refused, "failed to load programs with arenas; using blocks");
             Self::load_with(TableMemory::Blocks, layout, mappings, sizes)
         })
     }
@@ -194,7 +197,7 @@ impl Programs {
             .map_max_entries(FIRST_COUNTS, sizes.sample_counts.max(1))
             .map_max_entries(SECOND_COUNTS, sizes.sample_counts.max(1))
             .load(bytes)
-            .map_err(refused_object)?;
+            .map_err(object_error)?;
 
         let arena = match memory {
             TableMemory::Arena => {
@@ -207,7 +210,7 @@ impl Programs {
         };
         let arena = Arena::new(arena.map_err(LoadError::Memory)?);
         let mut settings: Array<_, Settings> = take(&mut object, "settings")?;
-        let mut told = Settings {
+        let mut settings_value = Settings {
             layout,
             arena: arena.address(),
             rules_offset: Arena::RULES_OFFSET,
@@ -228,7 +231,7 @@ impl Programs {
             },
             user_regs_offset: 0,
         };
-        set(&mut settings, told)?;
+        set(&mut settings, settings_value)?;
         let mut numbers: Queue<_, u32> = take(&mut object, "free_numbers")?;
         let last = file_number::FIRST_FILE
             .saturating_add(sizes.files)
@@ -263,8 +266,8 @@ impl Programs {
             identified: take(&mut object, "identified")?,
             object,
         };
-        told.user_regs_offset = registers::find(&mut identifier).unwrap_or(0);
-        set(&mut settings, told)?;
+        settings_value.user_regs_offset = registers::find(&mut identifier).unwrap_or(0);
+        set(&mut settings, settings_value)?;
         Ok(Self {
             records,
             counters,
@@ -273,7 +276,7 @@ impl Programs {
             processes,
             image_areas,
             areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,
-            sample_counts: SampleCounts::new(settings, told, first_counts, second_counts),
+            sample_counts: SampleCounts::new(settings, settings_value, first_counts, second_counts),
             arena,
             table_memory: memory,
             identifier,
@@ -300,7 +303,7 @@ pub fn identifier(object: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
     program(object, IDENTIFY)
 }
 
-fn refused_object(error: EbpfError) -> LoadError {
+fn object_error(error: EbpfError) -> LoadError {
     let is_forbidden = matches!(
         &error,
         EbpfError::MapError(MapError::CreateError { io_error, .. })
@@ -313,11 +316,13 @@ fn refused_object(error: EbpfError) -> LoadError {
     }
 }
 
-fn set(settings: &mut Array<MapData, Settings>, told: Settings) -> Result<(), LoadError> {
-    settings.set(0, told, 0).map_err(|error| LoadError::Map {
-        name: "settings",
-        error,
-    })
+fn set(settings: &mut Array<MapData, Settings>, settings_value: Settings) -> Result<(), LoadError> {
+    settings
+        .set(0, settings_value, 0)
+        .map_err(|error| LoadError::Map {
+            name: "settings",
+            error,
+        })
 }
 
 fn take<T: TryFrom<Map, Error = MapError>>(

@@ -15,24 +15,24 @@ const STACKS: [u64; 3] = [16 << 10, 32 << 10, 64 << 10];
 /// None where they are found at no place that is known; stacks of threads in the kernel then have no
 /// user part.
 pub fn find(identifier: &mut Identifier) -> Option<u64> {
-    let places = STACKS.into_iter().flat_map(|stack| {
+    let path_resolver = STACKS.into_iter().flat_map(|stack| {
         Machine::PT_REGS_BELOW_STACK_END
             .iter()
             .map(move |below| stack - below)
     });
-    for place in places {
+    for place in path_resolver {
         match identifier.current_syscall(place) {
             Ok(call) if call == u64::try_from(libc::SYS_bpf).ok() => return Some(place),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(%error, "Where threads have their registers cannot be asked.");
+                tracing::warn!(%error, "Failed to detect the offset of the user registers.");
                 return None;
             }
         }
     }
     tracing::warn!(
-        "Where threads in the kernel have their user's registers is not known: \
-         samples that are taken in the kernel have no user stack."
+        "Unknown offset of the user registers in kernel stacks: \
+         samples taken in the kernel have no user stack."
     );
     None
 }

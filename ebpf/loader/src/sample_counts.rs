@@ -14,7 +14,7 @@ const BATCH: usize = 4096;
 /// Two maps that take turns.
 pub struct SampleCounts {
     settings: Array<MapData, Settings>,
-    told: Settings,
+    current: Settings,
     first: MapData,
     second: MapData,
 }
@@ -22,13 +22,13 @@ pub struct SampleCounts {
 impl SampleCounts {
     pub fn new(
         settings: Array<MapData, Settings>,
-        told: Settings,
+        current: Settings,
         first: MapData,
         second: MapData,
     ) -> Self {
         Self {
             settings,
-            told,
+            current,
             first,
             second,
         }
@@ -36,30 +36,30 @@ impl SampleCounts {
 
     /// The turn in which samples are counted.
     pub fn count_buffer(&self) -> u32 {
-        self.told.count_buffer
+        self.current.count_buffer
     }
 
     /// Begins the next turn. What was counted before stands still when this returns.
     pub fn swap_count_buffers(&mut self) -> Result<(), MapError> {
-        let next = if self.told.count_buffer == count_buffer::FIRST {
+        let next = if self.current.count_buffer == count_buffer::FIRST {
             count_buffer::SECOND
         } else {
             count_buffer::FIRST
         };
-        let told = Settings {
+        let current = Settings {
             count_buffer: next,
-            ..self.told
+            ..self.current
         };
         // Nothing else in it changes, so a program may read it meanwhile.
-        self.settings.set(0, told, 0)?;
-        self.told = told;
+        self.settings.set(0, current, 0)?;
+        self.current = current;
         sys::wait_for_programs();
         Ok(())
     }
 
     /// Takes out what was counted in the turn before this one.
     pub fn take(&self, mut take: impl FnMut(SampleKey, u64)) -> std::io::Result<()> {
-        let ended = match self.told.count_buffer {
+        let ended = match self.current.count_buffer {
             count_buffer::FIRST => &self.second,
             count_buffer::SECOND => &self.first,
             _ => return Ok(()),

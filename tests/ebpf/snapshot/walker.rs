@@ -13,7 +13,7 @@ use profcol_ebpf_unwind::{Executable, Source, Table};
 use super::described::Described;
 
 /// As many as gdb is asked for.
-const MOST_FRAMES: usize = 200;
+const MAX_FRAMES: usize = 200;
 
 /// What was found out of files, by their inodes and times; none of those that are refused.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Stopped {
             ..Walk::default()
         };
         let mut frames = Vec::new();
-        while frames.len() < MOST_FRAMES {
+        while frames.len() < MAX_FRAMES {
             frames.push(walk.registers.ip);
             let rule = self.rule(walk.address(), files);
             if let Err(end) = rule.and_then(|rule| walk.step::<X86_64>(rule.encode(), self)) {
