@@ -40,7 +40,7 @@ use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_common::architecture::X86_64 as Target;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::MAX_USER_FRAMES;
-use profcol_ebpf_common::repeat::StackHash;
+use profcol_ebpf_common::sample_counts::StackHash;
 use profcol_ebpf_common::walk::{CodeMapping, Walk};
 
 use crate::bytes::Bytes;
