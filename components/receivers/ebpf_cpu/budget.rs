@@ -1,22 +1,22 @@
-//! Lowers the frequency rather than use more CPU time than is allowed.
+//! Lowers the sampling frequency to stay within `cpu_budget`.
 //!
-//! What is compared with the budget is the time that this process was on a CPU, with all its threads
-//! and everything else that it does, and the time that the sampling program ran in the kernel.
+//! The budget covers the CPU time of this process, with all its threads, and the run time of the BPF
+//! sampling program.
 
 use std::time::Duration;
 
 use profcol_ebpf_loader::own_cpu_time;
 
-/// Less is too short to judge.
+/// Shorter windows are too noisy.
 const MIN_WINDOW: Duration = Duration::from_secs(5);
 
-/// What the start costs, above all tables for what runs already, says nothing about the frequency.
+/// The cost of startup, mostly building unwind tables, does not depend on the frequency.
 const STARTUP_GRACE: Duration = Duration::from_secs(10);
 
-/// So many calm windows in a row before the frequency goes up a step.
+/// Consecutive calm windows before the frequency is raised a step.
 const CALM_WINDOWS: u32 = 3;
 
-/// A step up doubles the cost at most; it is taken where that stays below this part of the budget.
+/// A step at most doubles the cost; it is taken if that stays below this share of the budget.
 const HEADROOM: f64 = 0.8;
 
 pub struct Budget {
@@ -63,7 +63,7 @@ impl Budget {
             budget = self.share,
             from = self.frequency,
             to = next,
-            "The frequency changes to keep to `cpu_budget`."
+            "Changed the sampling frequency to stay within `cpu_budget`."
         );
         self.calm = 0;
         self.frequency = next;

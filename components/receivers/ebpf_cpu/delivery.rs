@@ -1,7 +1,7 @@
-//! Hands batches on, and offers again those that are not taken for now.
+//! Pushes batches to the pipelines and retries refused ones.
 //!
-//! Each batch is offered by itself, so that one that some pipeline refuses delays no other. Exporters
-//! never refuse them (they are [live](profcol_component::Source::Live)); a `memory_limiter` may.
+//! Batches are retried independently, so a refused one does not delay others. Exporters never refuse
+//! them (they are [live](profcol_component::Source::Live)); a `memory_limiter` may.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::metrics::Metrics;
 
-/// How long to wait before a refused batch is offered again, unless the refusal says so.
+/// Delay before the first retry, unless the refusal has one.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(250);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a batch is offered once a stop is asked for, when nobody may wait for long.
+/// Attempts per batch during shutdown.
 const SHUTDOWN_ATTEMPTS: u32 = 3;
 
 /// Where new batches go in.

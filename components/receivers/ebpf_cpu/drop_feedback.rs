@@ -1,7 +1,7 @@
-//! Processes that every pipeline drops, which are not sampled any more.
+//! Drop feedback: excludes processes whose samples are dropped by all pipelines.
 //!
-//! Processors speak of a number in a profile. Whose that was is looked up in what was sent: a number
-//! alone may be another process's by now, or the same one's after an exec.
+//! Processors report a PID in a profile. It is resolved in the batches that were sent: by now the PID may
+//! be reused, or the process may have exec'd.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,10 +10,10 @@ use profcol_ebpf_loader::ProcessKey;
 
 use super::interval::Interval;
 
-/// How many batches a decision may come late.
+/// Feedback may refer to this many past batches.
 const MAX_SENT_BATCHES: usize = 64;
-/// Processes that are left out for a while: as many as the programs know of processes. Those for
-/// which there is no room are sampled, and dropped by the pipelines.
+/// Maximum number of temporarily excluded processes: the size of the programs' map. Beyond it processes
+/// are sampled, and dropped by the pipelines.
 const MAX_SUSPENDED: usize = 8192;
 
 pub struct DropFeedback {

@@ -1,4 +1,4 @@
-//! What the receiver tells about itself.
+//! The receiver's own metrics.
 
 use profcol_component::{BuildContext, Gauge, IntCounter, SourceCounts};
 use profcol_ebpf_loader::{EndReason, Profiler};
@@ -6,7 +6,7 @@ use profcol_ebpf_loader::{EndReason, Profiler};
 #[derive(Clone)]
 pub struct Metrics {
     pub dropped: IntCounter,
-    /// Samples that were taken before the kernel knew that nobody wants them.
+    /// Samples taken before the process was excluded in the kernel.
     pub excluded: IntCounter,
     /// Processes that all pipelines drop.
     pub excluded_by_pipelines: IntCounter,
@@ -22,7 +22,7 @@ pub struct Metrics {
     table_bytes: Gauge,
 }
 
-/// What became of an executable that was met.
+/// Outcomes of building unwind tables.
 const TABLE_OUTCOMES: [&str; 6] = [
     "built", "refused", "not_elf", "vanished", "no_room", "evicted",
 ];
@@ -107,7 +107,7 @@ impl Metrics {
         }
     }
 
-    /// What became of the samples up to the last [update](Self::update).
+    /// Counts of samples by outcome, as of the last [update](Self::update).
     pub fn source_counts(&self) -> SourceCounts {
         let excluded_ticks = self.excluded_ticks.get();
         SourceCounts {
@@ -155,7 +155,7 @@ impl Metrics {
     }
 }
 
-/// Brings a counter to what was counted elsewhere.
+/// Raises a counter to an absolute value.
 fn raise(counter: &IntCounter, count: u64) {
     counter.inc_by(count.saturating_sub(counter.get()));
 }

@@ -1,5 +1,5 @@
-//! What is known of processes: what the kernel told at the first sample, for a process that lives for
-//! milliseconds is gone before anybody could ask /proc.
+//! Information about processes, reported by the BPF program at the first sample: short-lived processes
+//! exit before /proc could be read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -101,7 +101,7 @@ impl Processes {
     }
 }
 
-/// What /proc tells of a process.
+/// Information about a process from /proc.
 pub struct ProcfsInfo {
     pub name: String,
     pub path: Option<String>,

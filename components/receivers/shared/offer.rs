@@ -5,7 +5,7 @@ use std::time::Duration;
 use profcol_component::{Batch, BatchId, Finalizers, Outcome, Output, Refusal, Source, Stop};
 use profcol_profile::Profiles;
 
-/// How long to wait before a refused batch is offered again, unless the refusal says so.
+/// Delay before the first retry, unless the refusal has one.
 const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Offers the profiles until they are taken, refused for ever, or a stop is asked for; `waiting` is

@@ -1,8 +1,8 @@
 //! Builds unwind tables and publishes them.
 //!
-//! A table is built in one go, but that of a giant page by page, as its pages are met: a library of a
-//! hundred megabytes is mostly never run through. Of one that is, and again and again asks for pages,
-//! the rest is built when nothing else waits: stack by stack it would take minutes.
+//! A table is built at once, that of a large file lazily, by pages: most code of a library of a hundred
+//! megabytes is never executed. If pages of it are requested often, the remaining pages are built in the
+//! background.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -1,8 +1,7 @@
-//! The clocks whose ticks run the sampling program: one per CPU for the whole host.
+//! The perf events that run the sampling program: one per CPU for the whole host.
 //!
-//! A CPU that goes takes its clock with it, and one that comes has none, so the list of CPUs is
-//! looked at now and then. When the host sleeps, all CPUs but the first go and come back while
-//! nobody can look; that is seen by the clocks of the world.
+//! CPUs may go offline and come online, so the list of CPUs is polled. On suspend all CPUs but the first
+//! go offline and return unobserved; that is detected by comparing clocks.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

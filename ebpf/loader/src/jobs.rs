@@ -1,4 +1,4 @@
-//! What waits for the thread that builds unwind tables.
+//! The queue of the thread that builds unwind tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

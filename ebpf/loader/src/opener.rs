@@ -1,7 +1,7 @@
-//! Opens the files that samples meet, before their processes are gone.
+//! Opens the files of samples before their processes exit.
 //!
-//! Whether what was opened is what was sampled is not guessed from paths or times but asked of the
-//! kernel: the file is mapped here, and the program that identifies mappings says what it is.
+//! To verify that the opened file is the sampled one, it is mapped into this process and looked up with
+//! the `identify` program.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};

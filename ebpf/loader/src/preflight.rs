@@ -1,13 +1,13 @@
-//! What has to hold around the profiler, and what it costs where something does not.
+//! Checks the prerequisites of profiling.
 //!
-//! Asked before anything is tried: the kernel answers with the same error number to most of it.
+//! They are checked first, since the kernel returns the same error number for most of them.
 
 use std::fs;
 use std::io;
 
 use crate::events;
 
-/// Members of capability sets, as the kernel numbers them.
+/// Numbers of capabilities.
 mod capability {
     pub const DAC_READ_SEARCH: u32 = 2;
     pub const SYS_PTRACE: u32 = 19;
@@ -34,7 +34,7 @@ pub enum PreflightError {
     LockedDown,
 }
 
-/// Those without which nothing works.
+/// Capabilities without which profiling fails.
 const REQUIRED: [(u32, &str); 2] = [
     (capability::BPF, "CAP_BPF"),
     (capability::PERFMON, "CAP_PERFMON"),
@@ -72,7 +72,7 @@ pub fn capabilities() -> impl Iterator<Item = u32> {
         .chain(paranoid)
 }
 
-/// Returns what cannot work, and warns of what will work less well.
+/// Fails on missing prerequisites, and warns about optional ones.
 pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
     let effective = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
     effective.check_required()?;

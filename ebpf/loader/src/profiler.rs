@@ -1,4 +1,4 @@
-//! The whole: loaded, proved, sampling.
+//! The profiler: loads the programs, verifies them and samples.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -100,7 +100,7 @@ struct Parts {
     sideband: Option<SideBand>,
 }
 
-/// A stack that ends at a page that is not built asks for it.
+/// Requests the table page at which a stack was truncated.
 fn request_page(tables: &Tables, record: &Record<'_>) {
     if let Record::Sample { sample, user, .. } = record
         && sample.end == EndReason::TablePending as u32
