@@ -1,4 +1,4 @@
-//! Asks the kernel which file is behind an address of this process.
+//! Runs the `identify` program: looks up the file behind an address of this process.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use crate::programs::{LoadError, identifier};
 use crate::sideband;
 use crate::sys::Mapped;
 
-/// Holds the loaded programs: what is not asked any more is unloaded with it.
+/// Keeps the `identify` program loaded.
 pub struct Identifier {
     pub object: Ebpf,
     pub identified: Array<MapData, Identified>,
@@ -29,7 +29,7 @@ pub enum IdentifyError {
     Load(#[from] LoadError),
 }
 
-/// Tells what a file is that was opened here, in the same way as samples.
+/// Computes the ID of an open file in the same way as for samples.
 pub enum FileIdentifier {
     /// As the programs that read the kernel's own tree.
     Kernel(Box<Identifier>),
@@ -51,7 +51,7 @@ impl FileIdentifier {
     }
 }
 
-/// A tree that changes under the program is read again, up to this often.
+/// Retries if the tree changes during the lookup.
 const MAX_ATTEMPTS: usize = 10;
 
 impl Identifier {

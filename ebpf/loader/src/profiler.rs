@@ -236,13 +236,13 @@ impl Loaded {
 }
 
 impl Profiler {
-    /// Waits until there is something that should be looked at soon, or the time is over.
+    /// Waits for urgent records or the timeout.
     pub fn wait(&mut self, at_most: Duration) {
         self.events.update_cpus();
         sys::wait_readable(self.parts.records.as_raw_fd(), at_most);
     }
 
-    /// Hands out everything that was recorded since the last time.
+    /// Calls `take` with all records since the last call.
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         let tables = &self.parts.tables;
         let Some(sideband) = &self.parts.sideband else {
@@ -264,8 +264,7 @@ impl Profiler {
         }
     }
 
-    /// Everything that was handed out so far has its names: numbers of files that are gone may be
-    /// given to others.
+    /// All drained records are symbolized: numbers of evicted files may be reused.
     pub fn release_file_numbers(&self) {
         self.parts.tables.release_file_numbers();
     }
@@ -277,8 +276,7 @@ impl Profiler {
         }
     }
 
-    /// From now on the process is skipped, before its stack is looked at. What was sampled until now
-    /// can still be in the ring.
+    /// Excludes the process from sampling. Earlier samples may still be in the ring.
     pub fn exclude(&mut self, process: &ProcessKey) {
         if let Err(error) = self
             .parts
@@ -289,13 +287,12 @@ impl Profiler {
         }
     }
 
-    /// In which turn samples are counted now; each says to which it belongs.
+    /// The buffer in which equal samples are counted now.
     pub fn count_buffer(&self) -> u32 {
         self.parts.sample_counts.count_buffer()
     }
 
-    /// Begins the next turn, where samples are counted. All that belongs to the one before can be
-    /// drained and taken when this returns.
+    /// Swaps the count buffers. When this returns, the previous buffer is complete and can be read.
     pub fn swap_count_buffers(&mut self) {
         if self.parts.sample_counts.count_buffer() != count_buffer::NONE
             && let Err(error) = self.parts.sample_counts.swap_count_buffers()
@@ -304,7 +301,7 @@ impl Profiler {
         }
     }
 
-    /// Hands out how often samples of the last turn were there again after they were sent.
+    /// Calls `take` with the counts of the previous buffer.
     pub fn take_sample_counts(&self, take: impl FnMut(SampleKey, u64)) {
         if let Err(error) = self.parts.sample_counts.take(take) {
             tracing::error!(%error, "Failed to read the sample counts.");
@@ -334,7 +331,7 @@ impl Profiler {
         self.parts.tables.counts()
     }
 
-    /// None where the kernel's own tree of mappings is read.
+    /// None if the kernel's VMA tree is read.
     pub fn mapping_counts(&self) -> Option<MappingCounts> {
         self.parts.sideband.as_ref().map(SideBand::counts)
     }

@@ -1,4 +1,4 @@
-//! The counts of samples that were not sent, since one like them was.
+//! Counts of samples that were aggregated in the kernel.
 
 use std::os::fd::AsFd;
 
@@ -8,10 +8,10 @@ use profcol_ebpf_common::settings::Settings;
 
 use crate::sys;
 
-/// Taken out of a map at once; no bucket of its hash table holds more.
+/// Entries per batch operation; no bucket of the hash table holds more.
 const BATCH: usize = 4096;
 
-/// Two maps that take turns.
+/// The double-buffered count maps.
 pub struct SampleCounts {
     settings: Array<MapData, Settings>,
     current: Settings,
@@ -34,12 +34,12 @@ impl SampleCounts {
         }
     }
 
-    /// The turn in which samples are counted.
+    /// The current buffer.
     pub fn count_buffer(&self) -> u32 {
         self.current.count_buffer
     }
 
-    /// Begins the next turn. What was counted before stands still when this returns.
+    /// Swaps the buffers. The previous one does not change any more when this returns.
     pub fn swap_count_buffers(&mut self) -> Result<(), MapError> {
         let next = if self.current.count_buffer == count_buffer::FIRST {
             count_buffer::SECOND
@@ -57,7 +57,7 @@ impl SampleCounts {
         Ok(())
     }
 
-    /// Takes out what was counted in the turn before this one.
+    /// Drains the previous buffer.
     pub fn take(&self, mut take: impl FnMut(SampleKey, u64)) -> std::io::Result<()> {
         let ended = match self.current.count_buffer {
             count_buffer::FIRST => &self.second,
