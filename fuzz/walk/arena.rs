@@ -1,6 +1,6 @@
 //! The memory of the unwind tables.
 
-use profcol_ebpf_common::rule::Encoded;
+use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::table::Words;
 use profcol_ebpf_common::walk::Tables;
@@ -23,7 +23,7 @@ impl Words for Arena {
 }
 
 impl Tables for Arena {
-    fn rule(&self, index: u32) -> Encoded {
+    fn rule(&self, index: u32) -> EncodedRule {
         stage::with(|process| process.tables.rule(index))
     }
 }

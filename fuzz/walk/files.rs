@@ -1,6 +1,6 @@
 //! What the map of files says.
 
-use profcol_ebpf_common::file::{FileEntry, FileId, TableRef, number};
+use profcol_ebpf_common::file::{FileEntry, FileId, TableRef, file_number};
 
 use crate::scratch::Scratch;
 use crate::stage;
@@ -10,21 +10,21 @@ use crate::stage;
     dead_code,
     reason = "what is announced of a new file is not looked at here"
 )]
-pub struct Met {
+pub struct MappedFile {
     pub id: FileId,
     pub file: u64,
     pub start: u64,
     pub end: u64,
 }
 
-pub fn entry(_: &mut Scratch, met: &Met) -> FileEntry {
+pub fn entry(_: &mut Scratch, mapped: &MappedFile) -> FileEntry {
     let unknown = FileEntry {
-        number: number::UNNUMBERED,
+        number: file_number::MAP_FULL,
         table: TableRef::PENDING,
         used: 0,
     };
     stage::with(|process| {
-        let known = process.files.iter().find(|file| file.id == met.id);
+        let known = process.files.iter().find(|file| file.id == mapped.id);
         known.map_or(unknown, |file| file.entry)
     })
 }

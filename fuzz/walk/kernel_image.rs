@@ -8,22 +8,22 @@ use crate::process::{File, Mapping};
 pub const LAYOUT: Layout = {
     // SAFETY: plain numbers.
     let mut layout: Layout = unsafe { std::mem::zeroed() };
-    layout.mm_tree = 0x40;
+    layout.mm_maple_root = 0x40;
     layout.mm_vdso = 0x50;
-    layout.mm_changes = 0x5c;
+    layout.mm_seq = 0x5c;
     layout.vma_start = 0x00;
     layout.vma_end = 0x08;
     layout.vma_mm = 0x10;
     layout.vma_flags = 0x20;
-    layout.vma_page = 0x78;
+    layout.vma_pgoff = 0x78;
     layout.vma_file = 0xf8;
     layout.file_inode = 0x20;
     layout.inode_number = 0x40;
     layout.inode_super = 0x28;
     layout.inode_generation = 0x74;
-    layout.inode_seconds = 0x58;
-    layout.inode_nanoseconds = 0x64;
-    layout.super_device = 0x10;
+    layout.inode_mtime_sec = 0x58;
+    layout.inode_mtime_nsec = 0x64;
+    layout.super_dev = 0x10;
     layout
 };
 
@@ -33,10 +33,10 @@ const OBJECT: usize = 256;
 pub const MM: u64 = BASE;
 const DEVICE: u32 = 0x0800_0002;
 
-const EXECUTABLE: u64 = 4;
+const VM_EXEC: u64 = 4;
 
 /// The kinds of the tree's nodes, and how many slots each has.
-const LEAF: (u64, usize) = (1, 16);
+const MAPLE_LEAF_64: (u64, usize) = (1, 16);
 const INNER: (u64, usize) = (3, 10);
 
 /// Objects of [`OBJECT`] bytes from [`BASE`] on.
@@ -59,7 +59,7 @@ impl KernelImage {
         let mut image = Self::default();
         let mm = image.add();
         let superblock = image.add();
-        image.set(superblock + LAYOUT.super_device, u64::from(DEVICE));
+        image.set(superblock + LAYOUT.super_dev, u64::from(DEVICE));
         let opened: Vec<u64> = files
             .iter()
             .map(|file| image.add_file(file, superblock))
@@ -79,8 +79,8 @@ impl KernelImage {
         }
         ranges.push((u64::MAX, 0));
         let root = image.add_tree(ranges, shape);
-        image.set(mm + LAYOUT.mm_tree, root);
-        image.bytes[LAYOUT.mm_changes as usize..][..4].copy_from_slice(&changes.to_le_bytes());
+        image.set(mm + LAYOUT.mm_maple_root, root);
+        image.bytes[LAYOUT.mm_seq as usize..][..4].copy_from_slice(&changes.to_le_bytes());
         image
     }
 
@@ -90,21 +90,21 @@ impl KernelImage {
         self.set(opened + LAYOUT.file_inode, inode);
         self.set(inode + LAYOUT.inode_number, file.id.inode);
         self.set(inode + LAYOUT.inode_super, superblock);
-        self.set(inode + LAYOUT.inode_seconds, 1);
-        self.set(inode + LAYOUT.inode_nanoseconds, 2);
+        self.set(inode + LAYOUT.inode_mtime_sec, 1);
+        self.set(inode + LAYOUT.inode_mtime_nsec, 2);
         self.set(inode + LAYOUT.inode_generation, 3);
         opened
     }
 
     fn add_mapping(&mut self, mapping: &Mapping, opened: &[u64]) -> u64 {
         let area = self.add();
-        let flags = if mapping.has_code { EXECUTABLE } else { 0 };
+        let flags = if mapping.has_code { VM_EXEC } else { 0 };
         let page = if mapping.is_vdso { 0 } else { mapping.page };
         self.set(area + LAYOUT.vma_start, mapping.start);
         self.set(area + LAYOUT.vma_end, mapping.end);
         self.set(area + LAYOUT.vma_mm, MM);
         self.set(area + LAYOUT.vma_flags, flags | 1);
-        self.set(area + LAYOUT.vma_page, page);
+        self.set(area + LAYOUT.vma_pgoff, page);
         let file = mapping.file.filter(|_| !mapping.is_vdso);
         self.set(
             area + LAYOUT.vma_file,
@@ -115,8 +115,8 @@ impl KernelImage {
 
     /// Returns what the tree's root has.
     fn add_tree(&mut self, mut ranges: Vec<(u64, u64)>, shape: Shape) -> u64 {
-        let mut of_node = shape.of_leaf.clamp(2, LEAF.1);
-        let (mut kind, mut slots) = LEAF;
+        let mut of_node = shape.of_leaf.clamp(2, MAPLE_LEAF_64.1);
+        let (mut kind, mut slots) = MAPLE_LEAF_64;
         loop {
             let is_root = ranges.len() <= of_node;
             let nodes = ranges.chunks(of_node).map(|ranges| {

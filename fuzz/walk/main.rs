@@ -17,6 +17,9 @@ extern crate self as aya_ebpf;
 mod arena;
 mod bytes;
 mod files;
+#[expect(dead_code, reason = "processes are looked up elsewhere")]
+#[path = "../../ebpf/programs/src/frame_cache.rs"]
+mod frame_cache;
 mod helpers;
 #[path = "../../ebpf/programs/src/kernel.rs"]
 mod kernel;
@@ -25,9 +28,6 @@ mod maps;
 mod obvious;
 mod process;
 mod published;
-#[expect(dead_code, reason = "processes are looked up elsewhere")]
-#[path = "../../ebpf/programs/src/remembered.rs"]
-mod remembered;
 #[path = "../../ebpf/programs/src/scratch.rs"]
 mod scratch;
 mod stage;
@@ -40,13 +40,13 @@ use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_common::architecture::X86_64 as Target;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::MAX_USER_FRAMES;
-use profcol_ebpf_common::repeat::StackHash;
-use profcol_ebpf_common::walk::{Code, Walk};
+use profcol_ebpf_common::sample_counts::StackHash;
+use profcol_ebpf_common::walk::{CodeMapping, Walk};
 
 use crate::bytes::Bytes;
 use crate::process::{Process, Thread};
-use crate::scratch::{KNOWN_CODES, Scratch};
-use crate::unwind::{CLIMB, GO_ON, NO_WINDOW, NO_WINDOW_BYTES};
+use crate::scratch::{RECENT_CODE, Scratch};
+use crate::unwind::{CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
 
 /// Of one process.
 const MOST_SAMPLES: usize = 6;
@@ -74,14 +74,14 @@ fn new_scratch() -> Box<Scratch> {
 fn check(process: &Process, thread: &Thread, scratch: &mut Scratch) {
     scratch.sample.kernel_frames = thread.kernel_frames;
     scratch.mm = process.mm();
-    let epoch = remembered::epoch(&process.layout(), scratch.mm, &process.sample());
-    let fresh = walk(thread, remembered::NO_EPOCH, scratch);
+    let epoch = frame_cache::epoch(&process.layout(), scratch.mm, &process.sample());
+    let fresh = walk(thread, frame_cache::NO_EPOCH, scratch);
     assert!(fresh.frames.len() <= thread.max_frames as usize);
     let reason = EndReason::from_code(fresh.end);
     assert!(reason.is_some(), "ends for no reason: {}", fresh.end);
     for _ in 0..2 {
-        let remembered = walk(thread, epoch, scratch);
-        assert_eq!(remembered, fresh, "remembered, and fresh");
+        let frame_cache = walk(thread, epoch, scratch);
+        assert_eq!(frame_cache, fresh, "remembered, and fresh");
     }
     if process.is_sound {
         let (frames, end) = obvious::walk(process, thread);
@@ -110,17 +110,17 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
         exact: u32::from(thread.is_exact),
         ..Walk::default()
     };
-    scratch.code = Code::default();
-    scratch.known = [Code::default(); KNOWN_CODES];
-    scratch.known_next = 0;
+    scratch.code = CodeMapping::default();
+    scratch.recent_code = [CodeMapping::default(); RECENT_CODE];
+    scratch.recent_next = 0;
     scratch.address_bits = u64::MAX;
-    scratch.gap.start = 0;
+    scratch.anonymous.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
     let mut end = EndReason::Truncated as u32;
-    for _ in 0..MAX_USER_FRAMES as u32 / CLIMB {
-        let climbed = unwind::climb(scratch, thread.max_frames);
-        if climbed != GO_ON {
+    for _ in 0..MAX_USER_FRAMES as u32 / FRAMES_PER_CALL {
+        let climbed = unwind::walk_frames(scratch, thread.max_frames);
+        if climbed != CONTINUE {
             end = climbed;
             break;
         }

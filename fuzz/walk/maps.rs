@@ -2,24 +2,24 @@
 
 use std::cell::RefCell;
 
-use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings};
+use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings};
 
+use crate::frame_cache::CacheEntry;
 use crate::kernel_image::LAYOUT;
-use crate::remembered::Remembered;
 
 /// For one CPU.
-const PLACES: usize = 1 << REMEMBERED_SHIFT;
+const PLACES: usize = 1 << FRAME_CACHE_SHIFT;
 
 pub struct Places;
 
-pub static REMEMBERED: Places = Places;
+pub static FRAME_CACHE: Places = Places;
 
 thread_local! {
-    static MEMORY: RefCell<Vec<Remembered>> = const { RefCell::new(Vec::new()) };
+    static MEMORY: RefCell<Vec<CacheEntry>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Places {
-    pub fn get_ptr_mut(&self, index: u32) -> Option<*mut Remembered> {
+    pub fn get_ptr_mut(&self, index: u32) -> Option<*mut CacheEntry> {
         MEMORY.with_borrow_mut(|places| places.get_mut(index as usize).map(|place| &raw mut *place))
     }
 }
@@ -32,7 +32,7 @@ pub fn forget() {
 }
 
 /// As the kernel makes a map.
-fn nothing() -> Remembered {
+fn nothing() -> CacheEntry {
     // SAFETY: plain numbers.
     unsafe { std::mem::zeroed() }
 }
@@ -41,16 +41,16 @@ pub fn settings() -> Option<&'static Settings> {
     static SETTINGS: Settings = Settings {
         layout: LAYOUT,
         arena: 0,
-        rules_at: 0,
+        rules_offset: 0,
         max_frames: 0,
         with_arguments: 0,
         namespace_inode: 0,
         namespace_device: 0,
         address_bits: u64::MAX,
         page_shift: 12,
-        turn: 0,
+        count_buffer: 0,
         mappings: 0,
-        registers_at: 0,
+        user_regs_offset: 0,
     };
     Some(&SETTINGS)
 }

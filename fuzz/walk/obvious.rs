@@ -1,9 +1,9 @@
 //! The walk as it would be written down first.
 
-use profcol_ebpf_common::file::{TableRef, number};
+use profcol_ebpf_common::file::{TableRef, file_number};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::walk::Registers;
 
 use crate::process::{File, PAGE, Process, Thread};
@@ -51,17 +51,17 @@ pub fn walk(process: &Process, thread: &Thread) -> (Vec<u64>, EndReason) {
 
 fn find(process: &Process, address: u64) -> (Frame, Result<Rule, EndReason>) {
     let Some(mapping) = process.mapping(address).filter(|mapping| mapping.has_code) else {
-        let nowhere = Frame::new(number::NOWHERE, address);
+        let nowhere = Frame::new(file_number::UNMAPPED, address);
         return (nowhere, Err(EndReason::NoMapping));
     };
-    let (file, to_offset) = match process.replaced(mapping) {
-        Some(rest) => (rest.file, rest.to_offset()),
-        None => (mapping.file, mapping.to_offset()),
+    let (file, offset_delta) = match process.replaced(mapping) {
+        Some(rest) => (rest.file, rest.offset_delta()),
+        None => (mapping.file, mapping.offset_delta()),
     };
     let Some(file) = file.map(|index| &process.files[index]) else {
-        return (Frame::new(number::ANONYMOUS, address), Ok(Rule::Gap));
+        return (Frame::new(file_number::ANONYMOUS, address), Ok(Rule::Gap));
     };
-    let offset = address.wrapping_add(to_offset);
+    let offset = address.wrapping_add(offset_delta);
     (Frame::new(file.entry.number, offset), look_up(file, offset))
 }
 
@@ -141,9 +141,9 @@ impl Step<'_> {
                     (true, link) => link,
                 };
                 let fp = match saved {
-                    Saved::Same => fp,
-                    Saved::At(offset) => self.word(cfa.wrapping_add_signed(offset.into()))?,
-                    Saved::AtFp(offset) => self.word(fp.wrapping_add_signed(offset.into()))?,
+                    SavedFp::Same => fp,
+                    SavedFp::At(offset) => self.word(cfa.wrapping_add_signed(offset.into()))?,
+                    SavedFp::AtFp(offset) => self.word(fp.wrapping_add_signed(offset.into()))?,
                 };
                 self.go_to(ip, cfa, fp)
             }

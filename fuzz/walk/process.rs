@@ -1,9 +1,9 @@
 //! A process, as the input describes it: files with tables, mappings, a stack, threads.
 
-use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, number};
+use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
-use profcol_ebpf_common::rule::{Cfa, Encoded, PUSHED, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, EncodedRule, PUSHED, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::{Page, Row};
 use profcol_ebpf_common::walk::Registers;
 use profcol_ebpf_unwind::{Executable, Index, Table};
@@ -149,9 +149,9 @@ impl Process {
             id,
             entry: FileEntry {
                 number: if is_vdso {
-                    number::VDSO
+                    file_number::VDSO
                 } else {
-                    number::FIRST_FILE + index as u32
+                    file_number::FIRST_FILE + index as u32
                 },
                 table: TableRef::PENDING,
                 used: 0,
@@ -274,20 +274,20 @@ impl Process {
         if gap.file.is_some() {
             return None;
         }
-        let beside = |is_beside: &dyn Fn(&Mapping) -> bool| {
+        let neighbour = |is_beside: &dyn Fn(&Mapping) -> bool| {
             let mut found = self.mappings.iter().filter(|mapping| is_beside(mapping));
             found.next().filter(|mapping| !mapping.is_vdso)
         };
-        let below = beside(&|mapping| mapping.end == gap.start)?;
-        let above = beside(&|mapping| mapping.start == gap.end)?;
+        let below = neighbour(&|mapping| mapping.end == gap.start)?;
+        let above = neighbour(&|mapping| mapping.start == gap.end)?;
         if below.file.is_none() || below.file != above.file {
             return None;
         }
-        if below.has_code == above.has_code && below.to_offset() != above.to_offset() {
+        if below.has_code == above.has_code && below.offset_delta() != above.offset_delta() {
             return None;
         }
         let rest = if below.has_code { below } else { above };
-        let is_in_file = gap.start.wrapping_add(rest.to_offset()) >> 63 == 0;
+        let is_in_file = gap.start.wrapping_add(rest.offset_delta()) >> 63 == 0;
         is_in_file.then_some(rest)
     }
 
@@ -336,7 +336,7 @@ impl Process {
 
 impl Mapping {
     /// Added to an address gives the offset in the file.
-    pub fn to_offset(&self) -> u64 {
+    pub fn offset_delta(&self) -> u64 {
         (self.page * PAGE).wrapping_sub(self.start)
     }
 }
@@ -447,9 +447,9 @@ fn any_rule(bytes: &mut Bytes) -> Rule {
         _ => Cfa::Sp(offset),
     };
     let fp = match bytes.below(3) {
-        0 => Saved::Same,
-        1 => Saved::At(fp),
-        _ => Saved::AtFp(fp),
+        0 => SavedFp::Same,
+        1 => SavedFp::At(fp),
+        _ => SavedFp::AtFp(fp),
     };
     match bytes.below(24) {
         0 => Rule::Gap,
@@ -462,7 +462,7 @@ fn any_rule(bytes: &mut Bytes) -> Rule {
         7 => Rule::FramePointer,
         8 => Rule::OtherStack,
         9 => Rule::frame(cfa, fp, ReturnAddress::LinkRegister),
-        10 => x86_64(Encoded(bytes.word()).decode()),
+        10 => x86_64(EncodedRule(bytes.word()).decode()),
         _ => Rule::frame(cfa, fp, PUSHED),
     }
 }

@@ -2,8 +2,8 @@
 
 use profcol_ebpf_common::reason::EndReason;
 
-use crate::scratch::Lent;
+use crate::scratch::ScratchHandle;
 
-pub fn look_up(_: Lent, _: u64) -> u32 {
+pub fn lookup_published(_: ScratchHandle, _: u64) -> u32 {
     EndReason::MappingsPending as u32
 }

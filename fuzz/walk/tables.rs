@@ -1,14 +1,14 @@
 //! The memory of the tables, filled as the loader fills it.
 
 use profcol_ebpf_common::file::TableRef;
-use profcol_ebpf_common::rule::{Encoded, Rule};
+use profcol_ebpf_common::rule::{EncodedRule, Rule};
 use profcol_ebpf_common::table::{Page, Row};
 use profcol_ebpf_unwind::Table;
 
 #[derive(Default)]
 pub struct TableMemory {
     words: Vec<u32>,
-    rules: Vec<Encoded>,
+    rules: Vec<EncodedRule>,
     /// Whether a read beside the tables is one of damage, and not of the programs.
     pub is_damaged: bool,
 }
@@ -56,9 +56,9 @@ impl TableMemory {
         word.unwrap_or(0)
     }
 
-    pub fn rule(&self, index: u32) -> Encoded {
+    pub fn rule(&self, index: u32) -> EncodedRule {
         let rule = self.rules.get(index as usize).copied();
         assert!(rule.is_some() || self.is_damaged, "read beside the rules");
-        rule.unwrap_or(Encoded(0))
+        rule.unwrap_or(EncodedRule(0))
     }
 }

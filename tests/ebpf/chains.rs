@@ -7,18 +7,18 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::host::{Profiler, Running, can_profile};
-use crate::judge::{Enough, Subject, Verdict};
+use crate::judge::{MinSamples, Subject, Verdict};
 use crate::profile::{Profile, Sample};
 use crate::programs::{GIANT, Program, program, programs};
 use crate::toolchain::Workshop;
 
-const ENOUGH: Enough = Enough {
+const MIN_SAMPLES: MinSamples = MinSamples {
     all: 100,
     of_chain: 10,
 };
 
 /// Far more than an idle machine needs.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A program under way. Its symbols are those of the file that it was started from.
 pub struct Live {
@@ -71,7 +71,7 @@ impl Live {
 pub fn is_enough(lives: &mut [Live], profile: &Profile) -> bool {
     judge_all(lives, profile)
         .iter()
-        .all(|verdict| verdict.is_enough(ENOUGH))
+        .all(|verdict| verdict.is_enough(MIN_SAMPLES))
 }
 
 fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
@@ -84,13 +84,13 @@ fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {
 /// Profiles until each program has shown enough, and holds its stacks against its chains.
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 pub fn check(lives: &mut [Live], profiler: Profiler) {
-    let profile = profiler.until(PATIENCE, |profile| is_enough(lives, profile));
+    let profile = profiler.until(TIMEOUT, |profile| is_enough(lives, profile));
     let verdicts = judge_all(lives, &profile);
     let mut failed = String::new();
     for (live, verdict) in lives.iter().zip(verdicts) {
         let text = verdict.describe(live.subject.program.name);
         print!("{text}");
-        if !verdict.is_right(&live.subject.program, ENOUGH) {
+        if !verdict.is_right(&live.subject.program, MIN_SAMPLES) {
             failed += &text;
         }
     }
@@ -215,7 +215,7 @@ pub fn replace_programs(start_profiler: fn(u32) -> Profiler) {
             "first inner middle outer main .. _start",
         ),
     ];
-    profiler.wait(PATIENCE, |profile| is_enough(&mut lives, profile));
+    profiler.wait(TIMEOUT, |profile| is_enough(&mut lives, profile));
     fs::rename(&first, &named).unwrap();
     lives.push(Live::start_at(
         &named,
@@ -264,7 +264,7 @@ fn programs_of_32_bits_say_so() {
     };
     let running = Running::start_nicely(&program, &[]);
     let is_its = |sample: &&Sample| program.as_os_str() == sample.executable.as_str();
-    let profile = Profiler::start(499).until(PATIENCE, |profile| {
+    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
         profile.samples.iter().filter(is_its).count() >= 20
     });
     drop(running);

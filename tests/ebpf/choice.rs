@@ -10,9 +10,9 @@ use crate::host::{Profiler, Running, can_profile, config};
 use crate::profile::{Profile, Sample};
 use crate::toolchain::Workshop;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Stacks at different times.
-const ENOUGH: usize = 10;
+const MIN_SAMPLES: usize = 10;
 /// Programs of which about a half is to pass.
 const DRAWN: usize = 24;
 
@@ -64,10 +64,13 @@ fn check(rules: &str) {
         .replace("WPID", &wanted.pid().to_string())
         .replace("OPID", &other.pid().to_string());
     let profiler = Profiler::start_with(&format!("frequency: 199, {rules}"));
-    let profile = profiler.until(PATIENCE, |profile| {
-        of(profile, &programs.wanted).len() >= ENOUGH
+    let profile = profiler.until(TIMEOUT, |profile| {
+        of(profile, &programs.wanted).len() >= MIN_SAMPLES
     });
-    assert!(of(&profile, &programs.wanted).len() >= ENOUGH, "{rules}");
+    assert!(
+        of(&profile, &programs.wanted).len() >= MIN_SAMPLES,
+        "{rules}"
+    );
     assert_eq!(of(&profile, &programs.other).len(), 0, "{rules}");
 }
 
@@ -106,11 +109,11 @@ fn what_a_processor_drops_is_no_longer_sampled_until_it_is_something_else() {
     );
     profiler.wait_until_it_says(&format!("all pipelines drop it. pid={}", changing.pid()));
     fs::write(&go, "").unwrap();
-    let profile = profiler.until(PATIENCE, |profile| {
-        of(profile, &programs.wanted).len() >= ENOUGH
+    let profile = profiler.until(TIMEOUT, |profile| {
+        of(profile, &programs.wanted).len() >= MIN_SAMPLES
     });
     let samples = of(&profile, &programs.wanted);
-    assert!(samples.len() >= ENOUGH);
+    assert!(samples.len() >= MIN_SAMPLES);
     assert!(samples.iter().all(|sample| sample.pid == changing.pid()));
     assert_eq!(of(&profile, &programs.other).len(), 0);
 }
@@ -132,7 +135,7 @@ fn what_loses_the_draw_is_no_longer_sampled() {
         "probabilistic_sampler: {sampling_percentage: 50, interval: 0s}",
     );
     let (mut passed, mut lost) = (BTreeSet::new(), BTreeSet::new());
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while Instant::now() < give_up && passed.len() + lost.len() < DRAWN {
         profiler.wait(Duration::from_secs(1), |profile| {
             let samples = of(profile, &programs.wanted);

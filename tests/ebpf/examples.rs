@@ -14,7 +14,7 @@ use crate::privileges::{Place, with_all};
 use crate::support::{root, skip};
 use crate::toolchain::Workshop;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Another profcol, that takes OTLP and what Parca Agents send.
 struct FarEnd {
@@ -128,7 +128,7 @@ fn deliver(example: &str, places: &[(&str, &[&str])]) {
         });
         missing.next()
     };
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while missing().is_some() && Instant::now() < give_up && !near.has_ended() {
         std::thread::sleep(Duration::from_millis(500));
     }

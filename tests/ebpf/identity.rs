@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::chains::{Live, PATIENCE, check, is_enough};
+use crate::chains::{Live, TIMEOUT, check, is_enough};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::Sample;
 use crate::support::skip;
@@ -41,7 +41,7 @@ fn a_program_in_a_container_has_its_build_id() {
     let running = Image::new(&workshop, &program).run("container", None);
     let pid = running.pid();
     let is_it = |sample: &Sample| sample.pid == pid && sample.executable == INSIDE;
-    let profile = Profiler::start(499).until(PATIENCE, |profile| {
+    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
         profile
             .samples
             .iter()
@@ -152,7 +152,7 @@ fn a_number_that_is_used_again_is_another_process() {
     let pid = running.pid();
     let name = "its number is taken";
     let mut lives = vec![Live::of_process(running, &first, &first, name, FIRST)];
-    profiler.wait(PATIENCE, |profile| is_enough(&mut lives, profile));
+    profiler.wait(TIMEOUT, |profile| is_enough(&mut lives, profile));
     lives[0].stop();
     let Some(running) = start_as(pid, &second) else {
         skip("others were faster to take the number of a process");

@@ -7,8 +7,8 @@ use crate::host::{Profiler, Running, can_profile};
 use crate::profile::Profile;
 use crate::toolchain::Workshop;
 
-const ENOUGH: usize = 300;
-const PATIENCE: Duration = Duration::from_secs(30);
+const MIN_SAMPLES: usize = 300;
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Profiles the program in a mount namespace with a `/tmp` of its own, as containers have it, and holds its
 /// generated code to its names.
@@ -34,7 +34,7 @@ fn check(unshare: &[&str], argument: &str) {
         let samples = samples.filter(|sample| sample.executable == program);
         samples.map(|sample| sample.count).sum::<usize>()
     };
-    let profile = Profiler::start(99).until(PATIENCE, |profile| of_program(profile) >= ENOUGH);
+    let profile = Profiler::start(99).until(TIMEOUT, |profile| of_program(profile) >= MIN_SAMPLES);
     drop(running);
 
     let (mut named, mut all) = (0, 0);

@@ -9,7 +9,7 @@ use crate::programs::Program;
 
 /// Samples that a program has to have, and that each of its chains has to have.
 #[derive(Clone, Copy)]
-pub struct Enough {
+pub struct MinSamples {
     pub all: usize,
     pub of_chain: usize,
 }
@@ -179,7 +179,7 @@ fn matches(chain: &[&str], names: &[String]) -> bool {
 }
 
 impl Verdict {
-    pub fn is_enough(&self, enough: Enough) -> bool {
+    pub fn is_enough(&self, enough: MinSamples) -> bool {
         let of_chain = |&samples: &usize| samples >= enough.of_chain;
         self.all() >= enough.all && self.of_chain.iter().all(of_chain)
     }
@@ -193,7 +193,7 @@ impl Verdict {
         self.exact as f64 / self.all().max(1) as f64
     }
 
-    pub fn is_right(&self, program: &Program, enough: Enough) -> bool {
+    pub fn is_right(&self, program: &Program, enough: MinSamples) -> bool {
         self.is_enough(enough) && self.wrong.is_empty() && self.share() >= program.exact
     }
 

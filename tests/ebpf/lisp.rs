@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::chains::PATIENCE;
+use crate::chains::TIMEOUT;
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::Sample;
 use crate::support::{root, skip};
@@ -14,7 +14,7 @@ const LISP: &str = "/usr/bin/sbcl";
 const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
 /// Stacks that begin in the innermost function.
-const ENOUGH: usize = 100;
+const MIN_SAMPLES: usize = 100;
 
 /// The functions in an image, by offsets in its file.
 struct Image<'a> {
@@ -104,11 +104,11 @@ fn shows_the_chain_of_calls_in_the_image_of_a_lisp() {
         sample.pid == pid && innermost.is_some_and(|frame| frame.file == path)
     };
     let is_pending = |sample: &&Sample| sample.end_reason.as_deref() == Some("table_pending");
-    let profile = Profiler::start(499).until(PATIENCE, |profile| {
+    let profile = Profiler::start(499).until(TIMEOUT, |profile| {
         let samples = profile.samples.iter().filter(of_image);
         let whole = samples.filter(|sample| !is_pending(sample));
         let has_begun = fs::metadata(format!("{path}.names")).is_ok_and(|names| names.len() > 0);
-        has_begun && whole.map(|sample| sample.count).sum::<usize>() >= 2 * ENOUGH
+        has_begun && whole.map(|sample| sample.count).sum::<usize>() >= 2 * MIN_SAMPLES
     });
     let image = Image::of(path, pid);
     drop(running);
@@ -133,6 +133,6 @@ fn shows_the_chain_of_calls_in_the_image_of_a_lisp() {
         }
     }
     println!("{exact} of {all} are exact, others: {others:?}");
-    assert!(all >= ENOUGH, "only {all} samples");
+    assert!(all >= MIN_SAMPLES, "only {all} samples");
     assert!(exact * 100 >= all * 99, "{exact} of {all}: {others:?}");
 }

@@ -25,8 +25,8 @@ const ALL: [&str; 6] = [
 ];
 
 const READY: &str = "Everything is ready";
-const PATIENCE: Duration = Duration::from_secs(60);
-const ENOUGH: usize = 50;
+const TIMEOUT: Duration = Duration::from_secs(60);
+const MIN_SAMPLES: usize = 50;
 
 /// A place where anybody may start the program under test and leave a profile.
 pub struct Place {
@@ -118,7 +118,7 @@ fn refusal(wrapper: &[String]) -> String {
 fn wait_for_chain(profile: &Path, program: &Path) -> usize {
     let mut symbols = Symbols::read(program);
     let mut read = Profile::default();
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         read.read_on(profile);
         let whole = read
@@ -137,7 +137,7 @@ fn wait_for_chain(profile: &Path, program: &Path) -> usize {
             })
             .map(|sample| sample.count)
             .sum();
-        if whole >= ENOUGH || Instant::now() > give_up {
+        if whole >= MIN_SAMPLES || Instant::now() > give_up {
             return whole;
         }
         std::thread::sleep(Duration::from_millis(500));
@@ -167,7 +167,7 @@ fn needs_no_more_than_six_capabilities() {
     process.wait_for_output("to be ready", |said| said.contains(READY));
     let whole = wait_for_chain(&place.profile(), &program);
     let (_, said) = process.stop();
-    assert!(whole >= ENOUGH, "{whole} whole stacks; {said}");
+    assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {said}");
     assert!(!said.contains("WARN"), "{said}");
 }
 
@@ -224,7 +224,7 @@ service:
     process.wait_for_output("to print what is hottest", |said| said.contains("function"));
     check_privileges(process.pid(), expected_of_root());
     let (status, said) = process.stop();
-    assert!(whole >= ENOUGH, "{whole} whole stacks; {said}");
+    assert!(whole >= MIN_SAMPLES, "{whole} whole stacks; {said}");
     assert!(status.success() && !said.contains("WARN"), "{said}");
     for (folder, ending) in [("profiles", ".pb.gz"), ("recordings", ".padata")] {
         let folder = owned.join(folder);
@@ -275,7 +275,7 @@ fn says_which_capability_it_cannot_do_without() {
     }
     let check = |held: &[&str], missing: &str| {
         let said = refusal(&with(held));
-        let expected = format!("profiling needs {missing}, which this process has not");
+        let expected = format!("profiling requires {missing}, which this process does not have");
         assert!(said.contains(&expected), "{held:?}: {said}");
     };
     check(&[], "CAP_BPF and CAP_PERFMON");
@@ -338,7 +338,7 @@ fn two_profilers_do_not_disturb_each_other() {
         .collect();
     for place in &places {
         let whole = wait_for_chain(&place.profile(), &program);
-        assert!(whole >= ENOUGH, "{whole} whole stacks");
+        assert!(whole >= MIN_SAMPLES, "{whole} whole stacks");
     }
     drop(profilers);
 }

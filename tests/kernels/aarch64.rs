@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::guest::{AARCH64, Guest};
-use crate::judge::{Enough, Subject};
+use crate::judge::{MinSamples, Subject};
 use crate::profile::Profile;
 use crate::programs::{Program, program};
 use crate::toolchain::Workshop;
@@ -32,7 +32,7 @@ service:
 const LIBRARIES: &str = "/usr/aarch64-linux-gnu/lib";
 
 /// Of an emulated machine that all programs share.
-const ENOUGH: Enough = Enough {
+const MIN_SAMPLES: MinSamples = MinSamples {
     all: 30,
     of_chain: 1,
 };
@@ -122,7 +122,7 @@ fn check(version: &str, tables: &str) {
         let verdict = subject.judge(&profile);
         let text = verdict.describe(subject.program.name);
         print!("{version} {text}");
-        if !verdict.is_right(&subject.program, ENOUGH) {
+        if !verdict.is_right(&subject.program, MIN_SAMPLES) {
             failed += &text;
         }
     }

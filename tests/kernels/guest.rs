@@ -38,7 +38,7 @@ pub const AARCH64: Machine = Machine {
 };
 
 /// Seconds; some ten times what it takes.
-const PATIENCE: &str = "300";
+const TIMEOUT: &str = "300";
 
 pub struct Guest {
     machine: Machine,
@@ -112,7 +112,7 @@ impl Guest {
         let packed = self.folder.path().join("profiles.jsonl.gz");
         let (device, name) = self.machine.second;
         let mut qemu = Command::new("timeout");
-        qemu.arg(PATIENCE)
+        qemu.arg(TIMEOUT)
             .args(self.machine.qemu)
             .args(["-accel", "tcg,thread=multi", "-smp", "2"])
             .args(["-m", "1G", "-no-reboot", "-nodefaults", "-display", "none"])

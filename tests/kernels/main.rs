@@ -49,7 +49,7 @@ const CHAIN: [&str; 5] = ["leaf", "inner", "middle", "outer", "main"];
 
 /// Of the stacks after the program's table is there.
 const WHOLE: f64 = 0.95;
-const ENOUGH: usize = 20;
+const MIN_SAMPLES: usize = 20;
 
 /// None where this is not run by `cargo xtask kernels`.
 #[expect(clippy::print_stdout, reason = "a skip is told")]
@@ -120,7 +120,7 @@ fn check(version: &str, tables: &str, mappings: &str, environment: &str) {
     for program in ["/bin/chain", "/bin/late"] {
         let judged = Judged::of(&profile, program, &chain);
         println!("{version} {program}: {judged:?}");
-        assert!(judged.whole >= ENOUGH, "{program}: {judged:?}; {said}");
+        assert!(judged.whole >= MIN_SAMPLES, "{program}: {judged:?}; {said}");
         let share = judged.whole as f64 / (judged.whole + judged.cut) as f64;
         assert!(share >= WHOLE, "{program}: {judged:?}; {said}");
     }
@@ -144,7 +144,7 @@ fn check_messages(ran: &Run) {
         ("paranoid", "`kernel.perf_event_paranoid` is 3; set it to 2"),
         (
             "capabilities",
-            "profiling needs CAP_PERFMON, which this process has not",
+            "profiling requires CAP_PERFMON, which this process does not have",
         ),
         ("lockdown", "the kernel is locked down for confidentiality"),
     ] {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! attributes {
     ($($(#[doc = $doc:literal])+ $field:ident: $key:literal, $default:literal;)*) => {
-        /// Attributes by their names in OpenTelemetry's semantic conventions: `false` switches one off, `true` on.
+        /// Attributes by their names in OpenTelemetry's semantic conventions: `true` enables one, `false` disables it.
         #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
         #[serde(default)]
         pub struct Attributes {
@@ -29,35 +29,35 @@ macro_rules! attributes {
 attributes! {
     /// This host's name.
     host_name: "host.name", true;
-    /// The process's number on the host.
+    /// The PID on the host.
     pid: "process.pid", true;
-    /// The last part of the executable's path, or the kernel's name of the process where there is none.
+    /// The file name of the executable, or the `comm` of the process if it has none.
     executable_name: "process.executable.name", true;
-    /// The kernel's name of the process, which it may have chosen itself.
+    /// The `comm` of the process, which it may change.
     comm: "process.comm", true;
     /// The executable's path in the process's mount namespace.
     executable_path: "process.executable.path", true;
-    /// The executable's GNU build id.
+    /// The GNU build ID of the executable.
     executable_build_id: "process.executable.build_id.gnu", true;
-    /// Its arguments, up to 4 KiB of them. They may hold secrets, hence off.
+    /// Its command-line arguments, up to 4 KiB. They may contain secrets, so they are disabled by default.
     command_args: "process.command_args", false;
-    /// The number of its parent on the host.
+    /// The PID of its parent on the host.
     parent_pid: "process.parent_pid", true;
-    /// The name of its user, or the number where this host has no name for it.
+    /// The name of its user, or the UID if the host has no name for it.
     owner: "process.owner", true;
-    /// When it was created, to the millisecond.
+    /// Its creation time, with millisecond resolution.
     creation_time: "process.creation.time", true;
-    /// Its number in its own PID namespace, where that is another one.
+    /// Its PID in its own PID namespace, if that is not the host's.
     vpid: "process.vpid", true;
-    /// The path of its cgroup, from the root of the host's hierarchy: the deepest one, where there are several hierarchies.
+    /// Its cgroup path from the root of the host's hierarchy: the deepest one if there are several hierarchies.
     cgroup: "process.linux.cgroup", true;
-    /// As the path of the cgroup tells it: Docker, containerd, CRI-O, Podman, Kubernetes and LXC.
+    /// Derived from the cgroup path, for Docker, containerd, CRI-O, Podman, Kubernetes and LXC.
     container_id: "container.id", true;
-    /// The thread's number on the host.
+    /// The thread ID on the host.
     thread_id: "thread.id", true;
-    /// The thread's name at the sample.
+    /// The thread name at the time of the sample.
     thread_name: "thread.name", true;
-    /// The CPU that the sample was taken on.
+    /// The CPU of the sample.
     cpu: "cpu.logical_number", true;
 }
 

@@ -1,23 +1,23 @@
-//! Lowers the frequency rather than use more CPU time than is allowed.
+//! Lowers the sampling frequency to stay within `cpu_budget`.
 //!
-//! What is compared with the budget is the time that this process was on a CPU, with all its threads
-//! and everything else that it does, and the time that the sampling program ran in the kernel.
+//! The budget covers the CPU time of this process, with all its threads, and the run time of the BPF
+//! sampling program.
 
 use std::time::Duration;
 
 use profcol_ebpf_loader::own_cpu_time;
 
-/// Less is too short to judge.
-const WINDOW: Duration = Duration::from_secs(5);
+/// Shorter windows are too noisy.
+const MIN_WINDOW: Duration = Duration::from_secs(5);
 
-/// What the start costs, above all tables for what runs already, says nothing about the frequency.
-const START: Duration = Duration::from_secs(10);
+/// The cost of startup, mostly building unwind tables, does not depend on the frequency.
+const STARTUP_GRACE: Duration = Duration::from_secs(10);
 
-/// So many calm windows in a row before the frequency goes up a step.
-const CALM: u32 = 3;
+/// Consecutive calm windows before the frequency is raised a step.
+const CALM_WINDOWS: u32 = 3;
 
-/// A step up doubles the cost at most; it is taken where that stays below this part of the budget.
-const ROOM: f64 = 0.8;
+/// A step at most doubles the cost; it is taken if that stays below this share of the budget.
+const HEADROOM: f64 = 0.8;
 
 pub struct Budget {
     /// Of one core; 0 is no bound.
@@ -49,7 +49,7 @@ impl Budget {
     pub fn spend(&mut self, length: Duration, used: Duration) -> Option<u64> {
         self.window += length;
         self.used += used;
-        if self.share <= 0.0 || self.window < WINDOW {
+        if self.share <= 0.0 || self.window < MIN_WINDOW {
             return None;
         }
         let share = self.used.as_secs_f64() / self.window.as_secs_f64();
@@ -63,7 +63,7 @@ impl Budget {
             budget = self.share,
             from = self.frequency,
             to = next,
-            "The frequency changes to keep to `cpu_budget`."
+            "Changed the sampling frequency to stay within `cpu_budget`."
         );
         self.calm = 0;
         self.frequency = next;
@@ -75,9 +75,9 @@ impl Budget {
             self.calm = 0;
             return (self.frequency / 2).max(1);
         }
-        let is_calm = share * 2.0 <= self.share * ROOM;
+        let is_calm = share * 2.0 <= self.share * HEADROOM;
         self.calm = if is_calm { self.calm + 1 } else { 0 };
-        if self.calm < CALM {
+        if self.calm < CALM_WINDOWS {
             return self.frequency;
         }
         (self.frequency * 2).min(self.configured)
@@ -107,7 +107,7 @@ impl Meter {
         let length = time.saturating_sub(self.time);
         let used = spent.saturating_sub(self.spent);
         (self.time, self.spent) = (time, spent);
-        (time.saturating_sub(self.started) > START).then_some((length, used))
+        (time.saturating_sub(self.started) > STARTUP_GRACE).then_some((length, used))
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
         let frequencies: Vec<u64> = shares
             .iter()
             .map(|share| {
-                budget.spend(WINDOW, WINDOW / 100 * *share as u32);
+                budget.spend(MIN_WINDOW, MIN_WINDOW / 100 * *share as u32);
                 budget.frequency()
             })
             .collect();
@@ -142,13 +142,13 @@ mod tests {
     fn adds_short_times_up_to_a_window() {
         let mut budget = Budget::new(0.10, 99);
         for _ in 0..4 {
-            assert_eq!(budget.spend(WINDOW / 5, WINDOW), None);
+            assert_eq!(budget.spend(MIN_WINDOW / 5, MIN_WINDOW), None);
         }
-        assert_eq!(budget.spend(WINDOW / 5, WINDOW), Some(49));
+        assert_eq!(budget.spend(MIN_WINDOW / 5, MIN_WINDOW), Some(49));
     }
 
     #[test]
     fn without_a_budget_nothing_changes() {
-        assert_eq!(Budget::new(0.0, 99).spend(WINDOW, WINDOW * 2), None);
+        assert_eq!(Budget::new(0.0, 99).spend(MIN_WINDOW, MIN_WINDOW * 2), None);
     }
 }

@@ -8,50 +8,52 @@ use serde::{Deserialize, Serialize};
 use super::attributes::Attributes;
 use super::filter::check_pattern;
 
-/// Profiles what every process on the host does on its CPUs, by eBPF.
+/// Profiles the CPU usage of all processes on the host with eBPF.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct EbpfCpuConfig {
-    /// Which processes are profiled: `host` profiles all, `sidecar` those in the PID namespace of profcol, with
-    /// their numbers in it.
+    /// Which processes to profile: `host` profiles all, `sidecar` those in the PID namespace of profcol, with
+    /// their PIDs in it.
     pub mode: Mode,
-    /// Rules of which one must match a process for it to be profiled. Without any, all are.
+    /// Profile only processes that match one of these rules. Empty profiles all.
     pub include: Vec<RuleConfig>,
-    /// Rules of which none may match. What is excluded costs almost nothing: its stacks are not followed.
+    /// Do not profile processes that match one of these rules. Their stacks are not unwound, so they cost almost
+    /// nothing.
     pub exclude: Vec<RuleConfig>,
-    /// `stream` sends each sample with its time and CPU; `count` counts equal ones in the kernel, and sends how often
-    /// each was there in an `interval`.
+    /// `stream` sends each sample with its time and CPU; `count` aggregates equal samples in the kernel and sends
+    /// their counts per `interval`.
     pub aggregation: Aggregation,
-    /// With `aggregation: count`, different samples that are counted at once; each takes about 100 bytes, twice. What
-    /// finds no room is sent by itself.
+    /// With `aggregation: count`, the maximum number of distinct samples per `interval`; each takes about 100 bytes,
+    /// twice. Samples beyond it are sent one by one.
     pub max_counted: u32,
-    /// The share of one core that profcol may use, such as `0.01`, with what it uses inside the kernel. Where it
-    /// would be more the frequency goes down, in steps, and up again later. 0 means no bound.
+    /// The share of one core that profcol may use, including its time in the kernel. For example: `0.01`. Above it
+    /// the frequency is lowered in steps, and raised again later. 0 means no limit.
     pub cpu_budget: f64,
-    /// What is sampled by: `cpu_clock` by the time that a CPU is busy, `cycles` by the cycles that it counts, `auto` by
-    /// cycles where every CPU counts them and else by time. With `cycles` it does not start where they are not counted,
-    /// as in most virtual machines.
+    /// The perf event to sample by: `cpu_clock` samples by busy CPU time, `cycles` by CPU cycles, `auto` by cycles if
+    /// all CPUs count them, else by time. With `cycles` the receiver fails to start on hosts without a cycle counter
+    /// (most virtual machines).
     pub event: EventKind,
-    /// Samples a second on each busy CPU; of cycles, on one at its highest speed. A prime number does not beat in time with what runs by the clock.
+    /// Samples per second on each busy CPU; with cycles, at the CPU's highest clock rate. A prime number avoids
+    /// lockstep with periodic work.
     pub frequency: u64,
-    /// How often a batch is made of what was sampled.
+    /// How often a batch of samples is sent.
     pub interval: Duration,
-    /// Frames of a user stack at most, up to 1024. A deeper stack says that it is cut off.
+    /// The maximum number of user frames, up to 1024. Deeper stacks are marked as truncated.
     pub max_frames: u32,
-    /// What is said of processes and samples beside their stacks.
+    /// Attributes of processes and samples.
     pub attributes: Attributes,
-    /// Memory for unwind tables, in MiB. It is used as executables are met.
+    /// Memory for unwind tables, in MiB, allocated on demand.
     pub max_table_memory_mib: u32,
-    /// How the thread is scheduled that builds unwind tables: `low` behind everything else on the host, so that stacks
-    /// end with `table_pending` for longer while it is busy; `normal` like any other program.
+    /// Scheduling priority of the thread that builds unwind tables: `low` yields to everything else on the host, so
+    /// stacks end with `table_pending` for longer while it is busy; `normal` is like any other program.
     pub table_priority: Priority,
-    /// Memory between the kernel and this process, in KiB: a power of two. It is emptied ten times a second.
+    /// Size of the BPF ring buffer, in KiB: a power of two. It is read ten times per second.
     pub ring_size_kib: u32,
-    /// Executables that are known at once.
+    /// The maximum number of executables in the cache.
     pub max_executables: u32,
-    /// Processes that are known at once.
+    /// The maximum number of processes in the cache.
     pub max_processes: u32,
-    /// Batches that wait while a pipeline refuses them. When there are more, the oldest is dropped and counted.
+    /// The maximum number of batches queued while a pipeline refuses them. Beyond it the oldest is dropped and counted.
     pub max_waiting_batches: usize,
 }
 
@@ -88,24 +90,24 @@ pub enum Mode {
     Sidecar,
 }
 
-/// A process matches when everything that is given does. Text is a glob pattern, in which `*` stands for any text
-/// and `?` for any character, or after `regex:` a regular expression that is looked for in it.
+/// A process matches if all given fields match. Text is a glob pattern, in which `*` matches any text
+/// and `?` any character, or an unanchored regular expression after `regex:`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct RuleConfig {
-    /// The name of its first thread, of at most 15 characters.
+    /// The name of its main thread (`comm`), at most 15 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comm: Option<String>,
-    /// The path of its executable, as the process sees it.
+    /// The path of its executable in its own mount namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub executable: Option<String>,
-    /// Its path in the hierarchy of control groups.
+    /// Its cgroup path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// Its number.
+    /// Its PID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// The number of its user.
+    /// Its user ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
 }
@@ -171,7 +173,7 @@ impl EbpfCpuConfig {
             processes: self.max_processes,
             ring_bytes: self.ring_size_kib.saturating_mul(1024),
             is_sidecar: self.mode == Mode::Sidecar,
-            repeats: match self.aggregation {
+            sample_counts: match self.aggregation {
                 Aggregation::Stream => 0,
                 Aggregation::Count => self.max_counted,
             },

@@ -1,7 +1,7 @@
-//! Hands batches on, and offers again those that are not taken for now.
+//! Pushes batches to the pipelines and retries refused ones.
 //!
-//! Each batch is offered by itself, so that one that some pipeline refuses delays no other. Exporters
-//! never refuse them (they are [live](profcol_component::Source::Live)); a `memory_limiter` may.
+//! Batches are retried independently, so a refused one does not delay others. Exporters never refuse
+//! them (they are [live](profcol_component::Source::Live)); a `memory_limiter` may.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use tokio::sync::mpsc::{self, Receiver, Sender};
 
 use super::metrics::Metrics;
 
-/// How long to wait before a refused batch is offered again, unless the refusal says so.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
-const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Delay before the first retry, unless the refusal has one.
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(250);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How often a batch is offered once a stop is asked for, when nobody may wait for long.
-const LAST_TRIES: u32 = 3;
+/// Attempts per batch during shutdown.
+const SHUTDOWN_ATTEMPTS: u32 = 3;
 
 /// Where new batches go in.
-pub struct Waiting {
+pub struct BatchQueue {
     batches: Sender<Profiles>,
     metrics: Metrics,
 }
@@ -41,9 +41,9 @@ struct Pending<'a> {
 }
 
 /// At most `limit` batches wait; the oldest one is dropped for another.
-pub fn queue(output: Output, limit: usize, metrics: Metrics, stop: Stop) -> (Waiting, Delivery) {
+pub fn queue(output: Output, limit: usize, metrics: Metrics, stop: Stop) -> (BatchQueue, Delivery) {
     let (into, batches) = mpsc::channel(limit);
-    let waiting = Waiting {
+    let queue = BatchQueue {
         batches: into,
         metrics: metrics.clone(),
     };
@@ -54,10 +54,10 @@ pub fn queue(output: Output, limit: usize, metrics: Metrics, stop: Stop) -> (Wai
         stop,
         limit,
     };
-    (waiting, delivery)
+    (queue, delivery)
 }
 
-impl Waiting {
+impl BatchQueue {
     pub fn add(&self, profiles: Profiles) {
         if profiles.is_empty() {
             return;
@@ -67,7 +67,7 @@ impl Waiting {
             self.metrics.dropped.inc_by(samples);
             tracing::warn!(
                 dropped_samples = samples,
-                "Dropping samples: the pipelines take no batches."
+                "Dropping samples: the queue of batches is full."
             );
         }
     }
@@ -83,7 +83,7 @@ impl Delivery {
             stop,
             limit,
         } = &mut self;
-        let offering = Offering {
+        let pusher = Pusher {
             output,
             metrics,
             stop,
@@ -109,7 +109,7 @@ impl Delivery {
                     let given_up = Stop::new();
                     give_up.insert(number, given_up.clone());
                     offers.push(async move {
-                        offering.offer(profiles, given_up).await;
+                        pusher.offer(profiles, given_up).await;
                         number
                     });
                 }
@@ -132,13 +132,13 @@ impl Drop for Delivery {
 }
 
 #[derive(Clone, Copy)]
-struct Offering<'a> {
+struct Pusher<'a> {
     output: &'a Output,
     metrics: &'a Metrics,
     stop: &'a Stop,
 }
 
-impl Offering<'_> {
+impl Pusher<'_> {
     /// Offers a batch until it is taken, refused for ever, or given up for newer ones.
     async fn offer(self, profiles: Profiles, given_up: Stop) {
         let pending = Pending {
@@ -146,8 +146,8 @@ impl Offering<'_> {
             metrics: self.metrics,
         };
         let batch = Batch::live(profiles);
-        let mut wait = FIRST_WAIT;
-        let mut last_tries = LAST_TRIES;
+        let mut wait = INITIAL_RETRY_DELAY;
+        let mut shutdown_attempts = SHUTDOWN_ATTEMPTS;
         loop {
             // A clone shares its tables.
             let refusal = match self.output.push(batch.clone()).await {
@@ -158,20 +158,20 @@ impl Offering<'_> {
                 return pending.drop_for(&refusal);
             };
             if self.stop.is_cancelled() {
-                last_tries -= 1;
-                if last_tries == 0 {
+                shutdown_attempts -= 1;
+                if shutdown_attempts == 0 {
                     return pending.drop_for(&refusal);
                 }
-                tokio::time::sleep(FIRST_WAIT).await;
+                tokio::time::sleep(INITIAL_RETRY_DELAY).await;
                 continue;
             }
-            tracing::debug!(error = %refusal, "A batch was refused. Offering it again.");
+            tracing::debug!(error = %refusal, "Batch refused; retrying.");
             tokio::select! {
                 () = tokio::time::sleep(after.unwrap_or(wait)) => {}
                 () = self.stop.cancelled() => {}
                 () = given_up.cancelled() => return pending.drop_for(&refusal),
             }
-            wait = (wait * 2).min(MAX_WAIT);
+            wait = (wait * 2).min(MAX_RETRY_DELAY);
         }
     }
 }
@@ -185,7 +185,7 @@ impl Pending<'_> {
         tracing::error!(
             dropped_samples = self.samples,
             error = %refusal,
-            "Dropping samples that the pipelines did not take."
+            "Dropping samples refused by the pipelines."
         );
     }
 }

@@ -6,7 +6,7 @@ use profcol_component::{BuildId, Executable, Executables};
 use profcol_ebpf_loader::{OnOpened, Opened};
 
 /// None where nobody wants any.
-pub fn teller(executables: &Executables) -> Option<OnOpened> {
+pub fn open_handler(executables: &Executables) -> Option<OnOpened> {
     let executables = executables.clone();
     executables.are_wanted().then(|| {
         let tell = move |opened: Opened<'_>| {
@@ -28,7 +28,7 @@ fn executable(opened: Opened<'_>) -> Option<Executable> {
     let file = match opened.file.try_clone() {
         Ok(file) => file,
         Err(error) => {
-            tracing::debug!(path = known.path, %error, "an executable cannot be kept open");
+            tracing::debug!(path = known.path, %error, "failed to keep an executable open");
             return None;
         }
     };

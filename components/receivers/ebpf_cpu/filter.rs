@@ -20,7 +20,7 @@ enum Pattern {
 }
 
 #[derive(Debug)]
-struct Rule {
+struct FilterRule {
     comm: Option<Pattern>,
     executable: Option<Pattern>,
     cgroup: Option<Pattern>,
@@ -30,8 +30,8 @@ struct Rule {
 
 #[derive(Debug, Default)]
 pub struct Filter {
-    include: Vec<Rule>,
-    exclude: Vec<Rule>,
+    include: Vec<FilterRule>,
+    exclude: Vec<FilterRule>,
     decided: HashMap<ProcessKey, bool>,
     /// In the order in which they were met.
     order: VecDeque<ProcessKey>,
@@ -40,7 +40,7 @@ pub struct Filter {
 
 /// What rules look at; what is not known matches no rule.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Facts<'a> {
+pub struct ProcessFacts<'a> {
     pub comm: &'a str,
     pub executable: Option<&'a str>,
     pub cgroup: Option<&'a str>,
@@ -50,16 +50,16 @@ pub struct Facts<'a> {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PatternError {
-    #[error("is no glob pattern: {0}")]
+    #[error("invalid glob pattern: {0}")]
     Glob(#[from] glob::PatternError),
-    #[error("is no regular expression: {0}")]
+    #[error("invalid regular expression: {0}")]
     Regex(#[from] regex::Error),
 }
 
 impl Filter {
     pub fn new(config: &EbpfCpuConfig) -> Result<Self, PatternError> {
-        let rules = |rules: &[RuleConfig]| -> Result<Vec<Rule>, PatternError> {
-            rules.iter().map(Rule::new).collect()
+        let rules = |rules: &[RuleConfig]| -> Result<Vec<FilterRule>, PatternError> {
+            rules.iter().map(FilterRule::new).collect()
         };
         Ok(Self {
             include: rules(&config.include)?,
@@ -70,7 +70,7 @@ impl Filter {
     }
 
     /// Whether there is nothing to decide.
-    pub fn takes_all(&self) -> bool {
+    pub fn matches_all(&self) -> bool {
         self.include.is_empty() && self.exclude.is_empty()
     }
 
@@ -80,8 +80,8 @@ impl Filter {
     }
 
     /// Decides whether the process is profiled.
-    pub fn decide(&mut self, process: ProcessKey, facts: Facts<'_>) -> bool {
-        let is_wanted = self.wants(facts);
+    pub fn decide(&mut self, process: ProcessKey, facts: ProcessFacts<'_>) -> bool {
+        let is_wanted = self.is_included(facts);
         if self.decided.insert(process, is_wanted).is_none() {
             self.order.push_back(process);
         }
@@ -93,13 +93,13 @@ impl Filter {
         is_wanted
     }
 
-    fn wants(&self, facts: Facts<'_>) -> bool {
-        let any = |rules: &[Rule]| rules.iter().any(|rule| rule.matches(facts));
+    fn is_included(&self, facts: ProcessFacts<'_>) -> bool {
+        let any = |rules: &[FilterRule]| rules.iter().any(|rule| rule.matches(facts));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
 }
 
-impl Rule {
+impl FilterRule {
     fn new(config: &RuleConfig) -> Result<Self, PatternError> {
         let pattern = |text: &Option<String>| text.as_deref().map(Pattern::new).transpose();
         Ok(Self {
@@ -111,7 +111,7 @@ impl Rule {
         })
     }
 
-    fn matches(&self, facts: Facts<'_>) -> bool {
+    fn matches(&self, facts: ProcessFacts<'_>) -> bool {
         let text = |pattern: &Option<Pattern>, text: Option<&str>| match pattern {
             Some(pattern) => text.is_some_and(|text| pattern.matches(text)),
             None => true,
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn wants_what_is_included_and_not_excluded() {
-        let facts = Facts {
+        let facts = ProcessFacts {
             comm: "nginx",
             executable: Some("/usr/sbin/nginx"),
             cgroup: Some("/kubepods/pod1/abc"),
@@ -171,7 +171,7 @@ mod tests {
         };
         let check = |text: &str, expected: bool| {
             let filter = Filter::new(&config(text)).expect("has good patterns");
-            assert_eq!(filter.wants(facts), expected, "{text}");
+            assert_eq!(filter.is_included(facts), expected, "{text}");
         };
         check("{}", true);
         check(r#"{"include": [{"comm": "ngi*"}]}"#, true);
@@ -197,9 +197,9 @@ mod tests {
     #[test]
     fn what_is_not_known_matches_no_rule() {
         let filter = |text| Filter::new(&config(text)).expect("has good patterns");
-        let facts = Facts::default();
-        assert!(!filter(r#"{"include": [{"executable": "*"}]}"#).wants(facts));
-        assert!(filter(r#"{"exclude": [{"cgroup": "*"}]}"#).wants(facts));
+        let facts = ProcessFacts::default();
+        assert!(!filter(r#"{"include": [{"executable": "*"}]}"#).is_included(facts));
+        assert!(filter(r#"{"exclude": [{"cgroup": "*"}]}"#).is_included(facts));
     }
 
     #[test]
@@ -207,9 +207,9 @@ mod tests {
         let mut filter = Filter::new(&config(r#"{"exclude": [{"pid": 2}], "max_processes": 2}"#))
             .expect("has good patterns");
         for pid in 1..=3 {
-            let facts = Facts {
+            let facts = ProcessFacts {
                 pid,
-                ..Facts::default()
+                ..ProcessFacts::default()
             };
             assert_eq!(filter.decide(key(pid), facts), pid != 2);
         }

@@ -2,21 +2,21 @@
 
 use std::collections::HashMap;
 
-use profcol_ebpf_loader::{Frames, ProcessKey, Repeat, Sample};
+use profcol_ebpf_loader::{Frames, ProcessKey, Sample, SampleKey};
 
-use super::{Now, now};
+use super::{Timestamps, now};
 
 #[derive(Default)]
 pub struct Interval {
     /// Not later than any of its samples.
-    pub start: Now,
+    pub start: Timestamps,
     stacks: HashMap<Box<[u8]>, u32>,
     stack_bytes: usize,
     /// The number of kernel frames of each stack, whose bytes are the key above.
     kernel_frames: Vec<u32>,
     seen: HashMap<Observation, Seen>,
     /// Those that the kernel counts after it sent them.
-    counted: HashMap<Repeat, Observation>,
+    counted: HashMap<SampleKey, Observation>,
 }
 
 /// How often something was seen, and when.
@@ -48,22 +48,22 @@ pub struct SeenStack<'a> {
 
 /// Bytes of stacks, and observations, with which an interval ends before its time: at 99 samples a
 /// second it takes a hundred busy CPUs and minutes to get there.
-const MOST_STACK_BYTES: usize = 64 << 20;
-const MOST_OBSERVATIONS: usize = 1 << 18;
+const MAX_STACK_BYTES: usize = 64 << 20;
+const MAX_OBSERVATIONS: usize = 1 << 18;
 
 impl Interval {
-    pub fn starting_at(start: Now) -> Self {
+    pub fn starting_at(start: Timestamps) -> Self {
         Self {
             start,
             ..Self::default()
         }
     }
 
-    /// `repeat` is how the kernel will speak of samples that are equal.
+    /// `sample_key` is how the kernel will speak of samples that are equal.
     pub fn add(
         &mut self,
         sample: &Sample,
-        repeat: Option<Repeat>,
+        sample_key: Option<SampleKey>,
         kernel: Frames<'_>,
         user: Frames<'_>,
     ) {
@@ -83,21 +83,21 @@ impl Interval {
         };
         let seen = self.seen.entry(observation).or_default();
         seen.count += 1;
-        match repeat {
-            Some(repeat) => {
-                self.counted.insert(repeat, observation);
+        match sample_key {
+            Some(sample_key) => {
+                self.counted.insert(sample_key, observation);
             }
             None => seen.times.push(sample.time),
         }
     }
 
     pub fn is_full(&self) -> bool {
-        self.stack_bytes > MOST_STACK_BYTES || self.seen.len() > MOST_OBSERVATIONS
+        self.stack_bytes > MAX_STACK_BYTES || self.seen.len() > MAX_OBSERVATIONS
     }
 
     /// Adds samples that were counted. False where none like them was sent.
-    pub fn repeat(&mut self, repeat: &Repeat, count: u64) -> bool {
-        let observation = self.counted.get(repeat);
+    pub fn add_count(&mut self, key: &SampleKey, count: u64) -> bool {
+        let observation = self.counted.get(key);
         match observation.and_then(|observation| self.seen.get_mut(observation)) {
             Some(seen) => {
                 seen.count += count;
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn no_sample_was_taken_before_its_interval_began() {
-        let start = Now {
+        let start = Timestamps {
             since_boot: 1_000,
             unix: 51_000,
         };

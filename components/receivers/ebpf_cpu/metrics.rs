@@ -1,4 +1,4 @@
-//! What the receiver tells about itself.
+//! The receiver's own metrics.
 
 use profcol_component::{BuildContext, Gauge, IntCounter, SourceCounts};
 use profcol_ebpf_loader::{EndReason, Profiler};
@@ -6,10 +6,10 @@ use profcol_ebpf_loader::{EndReason, Profiler};
 #[derive(Clone)]
 pub struct Metrics {
     pub dropped: IntCounter,
-    /// Samples that were taken before the kernel knew that nobody wants them.
+    /// Samples taken before the process was excluded in the kernel.
     pub excluded: IntCounter,
     /// Processes that all pipelines drop.
-    pub unwanted: IntCounter,
+    pub excluded_by_pipelines: IntCounter,
     excluded_ticks: IntCounter,
     run_time: IntCounter,
     frequency: Gauge,
@@ -22,14 +22,14 @@ pub struct Metrics {
     table_bytes: Gauge,
 }
 
-/// What became of an executable that was met.
+/// Outcomes of building unwind tables.
 const TABLE_OUTCOMES: [&str; 6] = [
     "built", "refused", "not_elf", "vanished", "no_room", "evicted",
 ];
 
 const LOST_MAPPINGS: &str = "profcol_ebpf_cpu_lost_mappings";
 const LOST_MAPPINGS_HELP: &str =
-    "What found no room where mappings are followed by events: events, or mappings.";
+    "Mapping events lost, and mappings not published because the area map was full.";
 
 impl Metrics {
     pub fn new(context: &BuildContext) -> Self {
@@ -44,37 +44,37 @@ impl Metrics {
         Self {
             dropped: counter(
                 "profcol_ebpf_cpu_dropped_samples",
-                "Samples that the pipelines did not take in time.",
+                "Samples dropped because the pipelines did not accept them in time.",
             ),
             excluded: labelled(
                 "profcol_ebpf_cpu_excluded_samples",
-                "Ticks in processes that are excluded, by where they were skipped.",
+                "Ticks in excluded processes, by where they were skipped.",
                 "at",
                 "receiver",
             ),
-            unwanted: counter(
+            excluded_by_pipelines: counter(
                 "profcol_ebpf_cpu_unwanted_processes",
-                "Processes that are no longer sampled because all pipelines dropped them.",
+                "Processes excluded because all pipelines drop their samples.",
             ),
             excluded_ticks: labelled(
                 "profcol_ebpf_cpu_excluded_samples",
-                "Ticks in processes that are excluded, by where they were skipped.",
+                "Ticks in excluded processes, by where they were skipped.",
                 "at",
                 "kernel",
             ),
             run_time: counter(
                 "profcol_ebpf_cpu_kernel_nanoseconds",
-                "How long the sampling program ran, for all samples together.",
+                "Total run time of the BPF sampling program.",
             ),
             frequency: context.meter.gauge(
                 "profcol_ebpf_cpu_frequency",
-                "Samples a second on each busy CPU.",
+                "Samples per second on each busy CPU.",
                 &[("receiver", &id)],
             ),
-            samples: counter("profcol_ebpf_cpu_samples", "Samples that were taken."),
+            samples: counter("profcol_ebpf_cpu_samples", "Samples taken."),
             lost_samples: counter(
                 "profcol_ebpf_cpu_lost_samples",
-                "Samples that found no room in the ring.",
+                "Samples lost because the ring buffer was full.",
             ),
             lost_events: labelled(LOST_MAPPINGS, LOST_MAPPINGS_HELP, "found_no_room", "event"),
             unpublished: labelled(
@@ -87,7 +87,7 @@ impl Metrics {
                 .iter()
                 .map(|&reason| {
                     let name = "profcol_ebpf_cpu_stacks";
-                    let help = "User stacks, by the reason why they end where they end.";
+                    let help = "User stacks, by the reason why unwinding stopped.";
                     (reason, labelled(name, help, "end_reason", reason.name()))
                 })
                 .collect(),
@@ -95,19 +95,19 @@ impl Metrics {
                 .iter()
                 .map(|&outcome| {
                     let name = "profcol_ebpf_cpu_executables";
-                    let help = "Executables that were met, by what became of their unwind tables.";
+                    let help = "Executables, by the outcome of building their unwind tables.";
                     (outcome, labelled(name, help, "outcome", outcome))
                 })
                 .collect(),
             table_bytes: context.meter.gauge(
                 "profcol_ebpf_cpu_table_bytes",
-                "Memory that unwind tables use.",
+                "Memory used by unwind tables, in bytes.",
                 &[("receiver", &id)],
             ),
         }
     }
 
-    /// What became of the samples up to the last [update](Self::update).
+    /// Counts of samples by outcome, as of the last [update](Self::update).
     pub fn source_counts(&self) -> SourceCounts {
         let excluded_ticks = self.excluded_ticks.get();
         SourceCounts {
@@ -155,7 +155,7 @@ impl Metrics {
     }
 }
 
-/// Brings a counter to what was counted elsewhere.
+/// Raises a counter to an absolute value.
 fn raise(counter: &IntCounter, count: u64) {
     counter.inc_by(count.saturating_sub(counter.get()));
 }

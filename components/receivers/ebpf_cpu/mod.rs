@@ -10,13 +10,13 @@ mod attributes;
 mod budget;
 mod config;
 mod delivery;
+mod drop_feedback;
 mod executables;
 mod filter;
 mod interval;
 mod metrics;
 mod processes;
 mod render;
-mod unwanted;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -26,21 +26,21 @@ use profcol_component::{
     Stability, StartError, Stop,
 };
 use profcol_ebpf_loader::{
-    Executables as KnownExecutables, Loaded, Process, ProcessKey, Profiler, Record,
-    give_back_memory, next_bpf_program, number, since_boot, turn,
+    Executables as KnownExecutables, Loaded, Process, ProcessKey, Profiler, Record, count_buffer,
+    file_number, next_bpf_program, since_boot, trim_heap,
 };
 use profcol_processes::{JitProcesses, KernelNames};
 
 use self::budget::{Budget, Meter};
 pub use self::config::EbpfCpuConfig;
 use self::config::{Aggregation, Mode};
-use self::delivery::Waiting;
-use self::filter::{Facts, Filter};
+use self::delivery::BatchQueue;
+use self::drop_feedback::DropFeedback;
+use self::filter::{Filter, ProcessFacts};
 use self::interval::Interval;
 use self::metrics::Metrics;
 use self::processes::Processes;
-use self::render::Names;
-use self::unwanted::Unwanted;
+use self::render::NameSources;
 
 /// How often the ring is emptied; a file that was never seen is worth doing it at once.
 const POLL: Duration = Duration::from_millis(100);
@@ -51,7 +51,7 @@ const GENERATED_NAMES: usize = 256 << 20;
 pub struct EbpfCpu {
     config: EbpfCpuConfig,
     metrics: Metrics,
-    unwanted: Unwanted,
+    drop_feedback: DropFeedback,
     executables: Executables,
     running: Option<Running>,
 }
@@ -67,8 +67,8 @@ struct Running {
     budget: Budget,
     meter: Meter,
     interval: Interval,
-    /// Samples of this turn are of the interval, others of the next one.
-    turn: u32,
+    /// Samples of this buffer belong to `interval`, others to `next`.
+    count_buffer: u32,
     next: Interval,
 }
 
@@ -96,7 +96,7 @@ impl Factory for EbpfCpu {
         Ok(Box::new(Self {
             config,
             metrics: Metrics::new(context),
-            unwanted: Unwanted::new(context.unwanted.follow()),
+            drop_feedback: DropFeedback::new(context.unwanted.follow()),
             executables: context.executables.clone(),
             running: None,
         }))
@@ -108,13 +108,13 @@ impl Receiver for EbpfCpu {
     async fn start(&mut self) -> Result<(), StartError> {
         let settings = self.config.settings();
         let filter = Filter::new(&self.config).map_err(|error| StartError(error.to_string()))?;
-        let on_opened = executables::teller(&self.executables);
+        let on_opened = executables::open_handler(&self.executables);
         let started = tokio::task::spawn_blocking(move || {
             let loaded = Loaded::new(&settings, on_opened)?;
             // Before the first sample, so that what the start costs is not what is sampled.
             let kernel = kernel_names();
             // What reading took stands beside what the loader took for the kernel's types.
-            give_back_memory();
+            trim_heap();
             Ok((loaded.start()?, kernel))
         });
         let (profiler, kernel) = started
@@ -130,7 +130,7 @@ impl Receiver for EbpfCpu {
         }
         let now = now();
         let run_time = profiler.counts().run_time;
-        let turn = profiler.turn();
+        let count_buffer = profiler.count_buffer();
         self.running = Some(Running {
             profiler,
             kernel,
@@ -141,7 +141,7 @@ impl Receiver for EbpfCpu {
             budget: Budget::new(self.config.cpu_budget, frequency),
             meter: Meter::start(Duration::from_nanos(now.since_boot), run_time),
             interval: Interval::starting_at(now),
-            turn,
+            count_buffer,
             next: Interval::starting_at(now),
         });
         Ok(())
@@ -154,12 +154,12 @@ impl Receiver for EbpfCpu {
         let Self {
             config,
             metrics,
-            mut unwanted,
+            mut drop_feedback,
             ..
         } = *self;
         let counted = metrics.clone();
         output.count_source(move || counted.source_counts());
-        let (waiting, delivery) = delivery::queue(
+        let (queue, delivery) = delivery::queue(
             output,
             config.max_waiting_batches,
             metrics.clone(),
@@ -167,7 +167,7 @@ impl Receiver for EbpfCpu {
         );
         // On a thread of its own: it waits in the kernel, and must not wait for anything else.
         let sampling = tokio::task::spawn_blocking(move || {
-            running.sample(&config, &metrics, &mut unwanted, &waiting, &stop);
+            running.sample(&config, &metrics, &mut drop_feedback, &queue, &stop);
         });
         let (sampled, ()) = tokio::join!(sampling, delivery.run());
         sampled.map_err(|error| RunError(format!("sampling failed: {error}")))
@@ -178,13 +178,13 @@ fn kernel_names() -> KernelNames {
     let names = match KernelNames::read(next_bpf_program) {
         Ok(names) => names,
         Err(error) => {
-            tracing::warn!(%error, "The kernel's symbols cannot be read: its frames have no names.");
+            tracing::warn!(%error, "Failed to read the kernel symbols; kernel frames have no names.");
             return KernelNames::none();
         }
     };
     if names.are_hidden() {
         tracing::warn!(
-            "The kernel hides its addresses: its frames have no names. \
+            "The kernel hides its addresses; kernel frames have no names. \
              Add CAP_SYSLOG, or set kernel.kptr_restrict to 0 or 1."
         );
     }
@@ -197,8 +197,8 @@ impl Running {
         &mut self,
         config: &EbpfCpuConfig,
         metrics: &Metrics,
-        unwanted: &mut Unwanted,
-        waiting: &Waiting,
+        drop_feedback: &mut DropFeedback,
+        queue: &BatchQueue,
         stop: &Stop,
     ) {
         let length: Duration = config.interval.into();
@@ -218,19 +218,19 @@ impl Running {
                     self.profiler.set_frequency(changed);
                     self.drain(config, metrics);
                 }
-                self.end_turn(config, metrics);
-                unwanted.remember(&self.interval);
-                waiting.add(self.render(config, frequency));
+                self.end_count_buffer(config, metrics);
+                drop_feedback.remember(&self.interval);
+                queue.add(self.render(config, frequency));
                 let unix = now().unix;
-                for process in unwanted.rested(unix) {
+                for process in drop_feedback.expired(unix) {
                     self.profiler.forget(&process);
                 }
-                for process in unwanted.take(unix) {
+                for process in drop_feedback.take(unix) {
                     self.profiler.exclude(&process);
-                    metrics.unwanted.inc();
+                    metrics.excluded_by_pipelines.inc();
                     tracing::debug!(
                         pid = process.pid,
-                        "A process is no longer sampled: all pipelines drop it."
+                        "Process excluded: all pipelines drop its samples."
                     );
                 }
                 metrics.update(&self.profiler, self.budget.frequency());
@@ -238,8 +238,8 @@ impl Running {
         }
         self.profiler.stop();
         self.drain(config, metrics);
-        self.end_turn(config, metrics);
-        waiting.add(self.render(config, self.budget.frequency()));
+        self.end_count_buffer(config, metrics);
+        queue.add(self.render(config, self.budget.frequency()));
         metrics.update(&self.profiler, self.budget.frequency());
         let counts = metrics.source_counts();
         tracing::info!(
@@ -251,12 +251,12 @@ impl Running {
     }
 
     /// Completes the interval with what the kernel counted for it.
-    fn end_turn(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
-        if self.turn == turn::NONE {
+    fn end_count_buffer(&mut self, config: &EbpfCpuConfig, metrics: &Metrics) {
+        if self.count_buffer == count_buffer::NONE {
             return;
         }
         self.next = Interval::starting_at(now());
-        self.profiler.next_turn();
+        self.profiler.swap_count_buffers();
         self.drain(config, metrics);
         let Self {
             profiler,
@@ -264,11 +264,11 @@ impl Running {
             filter,
             ..
         } = self;
-        profiler.take_repeats(|repeat, count| {
-            if interval.repeat(&repeat, count) {
+        profiler.take_sample_counts(|key, count| {
+            if interval.add_count(&key, count) {
                 return;
             }
-            if filter.decision(&repeat.process) == Some(false) {
+            if filter.decision(&key.process) == Some(false) {
                 metrics.excluded.inc_by(count);
             } else {
                 metrics.dropped.inc_by(count);
@@ -285,33 +285,37 @@ impl Running {
             filter,
             interval,
             is_sidecar,
-            turn,
+            count_buffer,
             next,
             ..
         } = self;
         let executables = profiler.executables().clone();
-        let mut unwanted = Vec::new();
+        let mut drop_feedback = Vec::new();
         profiler.drain(|record| match record {
             Record::Sample {
                 mut sample,
                 kernel,
                 user,
             } => {
-                if !filter.takes_all() && !wants(filter, &sample.process) {
+                if !filter.matches_all() && !is_included(filter, &sample.process) {
                     metrics.excluded.inc();
                     return;
                 }
-                if user.frames().any(|frame| frame.file() == number::ANONYMOUS) {
+                if user
+                    .frames()
+                    .any(|frame| frame.file() == file_number::ANONYMOUS)
+                {
                     jit.meet(sample.process, sample.process.pid);
                 }
-                let repeat = (sample.turn != turn::NONE).then(|| sample.repeat());
+                let sample_key =
+                    (sample.count_buffer != count_buffer::NONE).then(|| sample.sample_key());
                 config.attributes.strip(&mut sample);
-                let interval = if sample.turn == *turn {
+                let interval = if sample.count_buffer == *count_buffer {
                     &mut *interval
                 } else {
                     &mut *next
                 };
-                interval.add(&sample, repeat, kernel, user);
+                interval.add(&sample, sample_key, kernel, user);
             }
             Record::Process {
                 mut process,
@@ -324,34 +328,34 @@ impl Running {
                 }
                 let created = interval.unix_time(process.process.started);
                 processes.add(&process, cgroup, arguments, created);
-                if !filter.takes_all()
+                if !filter.matches_all()
                     && !decide(filter, &process, processes, &executables)
-                    && process.executable != number::REPLACED
+                    && process.executable != file_number::IN_EXEC
                 {
-                    unwanted.push(process.process);
+                    drop_feedback.push(process.process);
                 }
             }
             Record::File { .. } => {}
         });
-        for process in unwanted {
+        for process in drop_feedback {
             profiler.exclude(&process);
         }
     }
 
     /// A batch of what was seen since the last one.
     fn render(&mut self, config: &EbpfCpuConfig, frequency: u64) -> profcol_profile::Profiles {
-        let next = match self.turn {
-            turn::NONE => Interval::starting_at(now()),
+        let next = match self.count_buffer {
+            count_buffer::NONE => Interval::starting_at(now()),
             _ => std::mem::take(&mut self.next),
         };
         let seen = std::mem::replace(&mut self.interval, next);
-        self.turn = self.profiler.turn();
+        self.count_buffer = self.profiler.count_buffer();
         self.jit.refresh();
         self.kernel.keep_up();
         let clock = self.profiler.clock();
         let model = render::render(
             &seen,
-            &Names {
+            &NameSources {
                 executables: self.profiler.executables(),
                 kernel: &self.kernel,
                 processes: &self.processes,
@@ -362,12 +366,12 @@ impl Running {
             frequency,
         );
         let profiler = &mut self.profiler;
-        profiler.named();
+        profiler.release_file_numbers();
         self.processes
             .keep_seen(&seen, |process| profiler.forget(process));
         drop(seen);
         // An interval takes megabytes, and the next one is seconds away.
-        give_back_memory();
+        trim_heap();
         profcol_profile::Profiles::from_model(model)
     }
 }
@@ -383,11 +387,11 @@ fn decide(
     let executable = executables.get(process.executable);
     let path = match &executable {
         Some(executable) if !executable.path.is_empty() => Some(executable.path.clone()),
-        _ if process.executable == number::REPLACED => None,
+        _ if process.executable == file_number::IN_EXEC => None,
         // It is not opened yet.
         _ => profcol_processes::executable_path(process.process.pid),
     };
-    let facts = Facts {
+    let facts = ProcessFacts {
         comm: known.map_or("", |known| known.name.as_str()),
         executable: path.as_deref(),
         cgroup: known.map(|known| known.cgroup.as_str()),
@@ -399,16 +403,16 @@ fn decide(
 
 /// Whether samples of the process are wanted. Of one whose announcement was lost, or that was
 /// forgotten, /proc may still tell enough; else it is not known to be wanted.
-fn wants(filter: &mut Filter, process: &ProcessKey) -> bool {
+fn is_included(filter: &mut Filter, process: &ProcessKey) -> bool {
     if let Some(decision) = filter.decision(process) {
         return decision;
     }
-    let Some(found) = processes::Found::read(process.pid) else {
+    let Some(found) = processes::ProcfsInfo::read(process.pid) else {
         return false;
     };
     filter.decide(
         *process,
-        Facts {
+        ProcessFacts {
             comm: &found.name,
             executable: found.path.as_deref(),
             cgroup: found.cgroup.as_deref(),
@@ -420,14 +424,14 @@ fn wants(filter: &mut Filter, process: &ProcessKey) -> bool {
 
 /// The time, by the clock of samples and by that of the world.
 #[derive(Clone, Copy, Debug, Default)]
-struct Now {
+struct Timestamps {
     since_boot: u64,
     unix: u64,
 }
 
-fn now() -> Now {
+fn now() -> Timestamps {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH);
-    Now {
+    Timestamps {
         since_boot: since_boot(),
         unix: unix.map_or(0, |since| {
             u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

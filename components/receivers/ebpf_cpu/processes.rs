@@ -1,10 +1,10 @@
-//! What is known of processes: what the kernel told at the first sample, for a process that lives for
-//! milliseconds is gone before anybody could ask /proc.
+//! Information about processes, reported by the BPF program at the first sample: short-lived processes
+//! exit before /proc could be read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use profcol_ebpf_loader::{Names, Process, ProcessKey, number};
+use profcol_ebpf_loader::{Names, Process, ProcessKey, file_number};
 use profcol_processes::{Host, Users, cgroup_in, container, executable_path, timestamp};
 
 use super::interval::Interval;
@@ -12,14 +12,14 @@ use super::interval::Interval;
 pub struct Processes {
     /// The name of the host that they are on.
     pub host: String,
-    known: HashMap<ProcessKey, Known>,
+    known: HashMap<ProcessKey, ProcessInfo>,
     limit: usize,
     users: Users,
     intervals: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct ProcessInfo {
     pub name: String,
     pub parent: u32,
     /// The name of its user, or the number where there is no name.
@@ -50,11 +50,11 @@ impl Processes {
 
     /// `created` is the time of the world.
     pub fn add(&mut self, process: &Process, cgroup: Names<'_>, arguments: &[u8], created: u64) {
-        if process.executable == number::REPLACED && self.known.contains_key(&process.process) {
+        if process.executable == file_number::IN_EXEC && self.known.contains_key(&process.process) {
             return;
         }
         let cgroup = cgroup.path().to_string_lossy().into_owned();
-        let known = Known {
+        let known = ProcessInfo {
             name: text(&process.name),
             parent: process.parent,
             owner: self.users.name(process.user),
@@ -69,7 +69,7 @@ impl Processes {
         self.known.insert(process.process, known);
     }
 
-    pub fn get(&self, key: &ProcessKey) -> Option<&Known> {
+    pub fn get(&self, key: &ProcessKey) -> Option<&ProcessInfo> {
         self.known.get(key)
     }
 
@@ -101,8 +101,8 @@ impl Processes {
     }
 }
 
-/// What /proc tells of a process.
-pub struct Found {
+/// Information about a process from /proc.
+pub struct ProcfsInfo {
     pub name: String,
     pub path: Option<String>,
     pub cgroup: Option<String>,
@@ -116,7 +116,7 @@ pub fn parent(pid: u32) -> Option<u32> {
     parent.trim().parse().ok()
 }
 
-impl Found {
+impl ProcfsInfo {
     pub fn read(pid: u32) -> Option<Self> {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

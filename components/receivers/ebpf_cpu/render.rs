@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profcol_ebpf_loader::{Clock, EndReason, Executable, Executables, Frame, ProcessKey, number};
+use profcol_ebpf_loader::{
+    Clock, EndReason, Executable, Executables, Frame, ProcessKey, file_number,
+};
 use profcol_processes::{GeneratedCode, JitNames, JitProcesses, KernelNames};
 use profcol_profile::{
     AttributeIdx, AttributeRef, Function, Idx, Interner, KeyValue, Line, Location, LocationIdx,
@@ -18,7 +20,7 @@ use super::processes::{Processes, text};
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// Where names come from.
-pub struct Names<'a> {
+pub struct NameSources<'a> {
     pub executables: &'a Executables,
     pub kernel: &'a KernelNames,
     pub processes: &'a Processes,
@@ -26,7 +28,7 @@ pub struct Names<'a> {
     pub jit: &'a JitProcesses<ProcessKey>,
 }
 
-pub fn render(seen: &Interval, names: &Names<'_>, clock: Clock, frequency: u64) -> Model {
+pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency: u64) -> Model {
     let mut rendering = Rendering {
         names,
         rows: Interner::new(),
@@ -104,7 +106,7 @@ pub fn render(seen: &Interval, names: &Names<'_>, clock: Clock, frequency: u64) 
 }
 
 struct Rendering<'a> {
-    names: &'a Names<'a>,
+    names: &'a NameSources<'a>,
     rows: Interner,
     files: HashMap<u32, Option<Arc<Executable>>>,
     frames: HashMap<u64, LocationIdx>,
@@ -122,7 +124,7 @@ impl<'a> Rendering<'a> {
         if self.jit.is_some() || names.is_some() {
             // The same address is other code in another process.
             self.stacks.clear();
-            let is_shared = |&frame: &u64| Frame(frame).file() != number::ANONYMOUS;
+            let is_shared = |&frame: &u64| Frame(frame).file() != file_number::ANONYMOUS;
             self.frames.retain(|frame, _| is_shared(frame));
         }
         self.jit = names;
@@ -368,15 +370,17 @@ impl<'a> Rendering<'a> {
 
     /// The name that the process's runtime gave to this code.
     fn generated_code(&self, frame: Frame) -> Option<GeneratedCode<'a>> {
-        let names = self.jit.filter(|_| frame.file() == number::ANONYMOUS)?;
+        let names = self
+            .jit
+            .filter(|_| frame.file() == file_number::ANONYMOUS)?;
         names.find(frame.offset())
     }
 
     fn place_without_file(&mut self, frame: Frame, has_name: bool) -> (MappingIdx, u64) {
         let filename = match frame.file() {
-            number::NOWHERE => return (Idx::UNSET, frame.offset()),
-            number::ANONYMOUS if has_name => self.rows.string("[jit]"),
-            number::ANONYMOUS => self.rows.string("[anon]"),
+            file_number::UNMAPPED => return (Idx::UNSET, frame.offset()),
+            file_number::ANONYMOUS if has_name => self.rows.string("[jit]"),
+            file_number::ANONYMOUS => self.rows.string("[anon]"),
             _ => self.rows.string("[unknown]"),
         };
         let mapping = self.rows.mapping(MappingRef {

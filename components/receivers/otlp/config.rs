@@ -5,15 +5,15 @@ use profcol_net::{GrpcServerSettings, HttpServerSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Takes profiles over OTLP, by gRPC and HTTP.
+/// Receives profiles over OTLP, by gRPC and HTTP.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct OtlpConfig {
     /// What to listen on; at least one.
     pub protocols: Protocols,
-    /// What to do with requests that break the rules of the format.
+    /// What to do with invalid requests.
     pub validation: Validation,
-    /// What a client's request waits for.
+    /// When to answer a request.
     pub answer_when: AnswerWhen,
 }
 
@@ -27,26 +27,26 @@ pub struct Protocols {
     pub http: Present<HttpServerSettings>,
 }
 
-/// What to do with requests that break the rules of the format.
+/// What to do with invalid requests.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Validation {
-    /// Refuse the request and say what is wrong with it.
+    /// Reject the request with an error.
     #[default]
     Reject,
-    /// Drop just the bad samples, count them, and tell the client.
+    /// Drop and count the invalid samples, and report them to the client.
     Repair,
 }
 
-/// What a client's request waits for.
+/// When to answer a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnswerWhen {
-    /// The answer comes when every exporter's queue has taken the batch.
+    /// Answer when the queues of all exporters accepted the batch.
     #[default]
     Queued,
-    /// The answer comes when every exporter has delivered the batch or given it up: nothing is lost
-    /// when profcol dies in between, as long as the client sends again.
+    /// Answer when all exporters delivered the batch or gave up: nothing is lost if profcol crashes in between, as
+    /// long as the client retries.
     Delivered,
 }
 

@@ -90,7 +90,7 @@ impl Export {
 }
 
 /// The body in the form in which the profiles keep it.
-pub(super) fn as_it_came(body: profcol_net::Compressed) -> Compressed {
+pub(super) fn keep_compressed(body: profcol_net::Compressed) -> Compressed {
     Compressed {
         encoding: body.encoding.name(),
         bytes: body.bytes,

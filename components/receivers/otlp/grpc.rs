@@ -7,7 +7,7 @@ use profcol_net::{GrpcRequest, GrpcService, unknown_method};
 use profcol_profile::Profiles;
 use profcol_profile::service::GRPC_PATH;
 
-use super::export::{Export, as_it_came, metadata};
+use super::export::{Export, keep_compressed, metadata};
 
 pub(super) struct Service(pub(super) Export);
 
@@ -27,7 +27,9 @@ impl GrpcService for Service {
         if received.repaired.is_empty()
             && let Some(compressed) = message.compressed
         {
-            received.profiles = received.profiles.with_compressed(as_it_came(compressed));
+            received.profiles = received
+                .profiles
+                .with_compressed(keep_compressed(compressed));
         }
         let taken = self
             .0

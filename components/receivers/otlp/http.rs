@@ -12,7 +12,7 @@ use profcol_net::{HttpRequest, HttpService, Message};
 use profcol_profile::service::{HTTP_PATH, PartialSuccess};
 use profcol_profile::{Profiles, Received, json};
 
-use super::export::{Export, as_it_came, metadata};
+use super::export::{Export, keep_compressed, metadata};
 
 pub(super) struct Service(pub(super) Export);
 
@@ -88,7 +88,9 @@ impl Service {
                 if received.repaired.is_empty()
                     && let Some(compressed) = body.compressed
                 {
-                    received.profiles = received.profiles.with_compressed(as_it_came(compressed));
+                    received.profiles = received
+                        .profiles
+                        .with_compressed(keep_compressed(compressed));
                 }
                 Ok(received)
             }

@@ -5,25 +5,24 @@ use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Reads profiles back from files.
+/// Reads profiles from files.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct OtlpFileConfig {
-    /// Which files to read: paths in which `*`, `?`, `[...]` and `**` stand for any text.
+    /// The files to read: glob patterns with `*`, `?`, `[...]` and `**`.
     pub include: Vec<String>,
-    /// Which of those not to read.
+    /// Glob patterns of files to exclude.
     pub exclude: Vec<String>,
-    /// Where to begin in files that are there at start: at the `beginning`, or at the `end` to read
-    /// only what is added. Files that appear later are read from the beginning.
+    /// Where to start in files that exist at startup: at the `beginning`, or at the `end` to read only what is
+    /// appended. Files created later are read from the beginning.
     pub start_at: StartAt,
-    /// Go on with what is added to the files and with new files; `false` reads what is there
-    /// once and ends.
+    /// Continue with appended records and new files; `false` reads the existing files once and ends.
     pub follow: bool,
-    /// How often to look for something new.
+    /// How often to check for new files and records.
     pub poll_interval: Duration,
-    /// What the records hold: `auto` finds out, `json` or `proto` take nothing else.
+    /// The encoding of the records: `auto` detects it, `json` and `proto` accept only that.
     pub format: Format,
-    /// Longer records are skipped, in bytes; also the bound for what they decompress to.
+    /// The maximum size of a record, in bytes, compressed or not. Larger ones are skipped.
     pub max_record_size: usize,
 }
 

@@ -11,7 +11,7 @@ use glob::Pattern;
 use profcol_profile::Received;
 
 use super::config::{OtlpFileConfig, StartAt};
-use super::record::{Damage, decode};
+use super::record::{RecordError, decode};
 use super::tail::{End, FileId, Tail};
 
 /// Files beyond this are closed whenever they are read to their end.
@@ -19,10 +19,10 @@ const MAX_OPEN: usize = 128;
 
 /// So long a file that matches no longer, because it was renamed or deleted, is still watched: its
 /// writer may not have noticed yet.
-const FAREWELL: Duration = Duration::from_secs(10);
+const ROTATION_GRACE: Duration = Duration::from_secs(10);
 
 /// Records are handed over in portions of about this size.
-const PORTION: usize = 1 << 20;
+const READ_BATCH_BYTES: usize = 1 << 20;
 
 pub(super) struct Files {
     config: OtlpFileConfig,
@@ -40,7 +40,7 @@ pub(super) struct Files {
 pub(super) struct Record {
     pub(super) path: PathBuf,
     pub(super) offset: u64,
-    pub(super) content: Result<Received, Damage>,
+    pub(super) content: Result<Received, RecordError>,
 }
 
 struct Candidate {
@@ -86,18 +86,18 @@ impl Files {
     pub(super) fn begin(&mut self) {
         let at_end = self.config.start_at == StartAt::End;
         let format = self.config.format;
-        self.look();
+        self.scan();
         if at_end {
             for tail in self.tails.values_mut() {
                 if let Err(error) = tail.skip_to_end(format) {
-                    complain(&mut self.unreadable, &tail.path, &error);
+                    warn_once(&mut self.unreadable, &tail.path, &error);
                 }
             }
         }
     }
 
     /// Looks for new, grown, renamed and vanished files.
-    pub(super) fn look(&mut self) {
+    pub(super) fn scan(&mut self) {
         let mut candidates = self.candidates();
         // Files that were rotated are older than those that took their place.
         candidates.sort_by(|a, b| (b.modified, &b.path).cmp(&(a.modified, &a.path)));
@@ -124,7 +124,7 @@ impl Files {
                         self.due.push(tail.id);
                         self.tails.insert(tail.id, tail);
                     }
-                    Err(error) => complain(&mut self.unreadable, &found.path, &error),
+                    Err(error) => warn_once(&mut self.unreadable, &found.path, &error),
                 },
             }
         }
@@ -143,14 +143,14 @@ impl Files {
                 Ok(Some((record, bytes))) => {
                     records.push(record);
                     size += bytes;
-                    if size >= PORTION {
+                    if size >= READ_BATCH_BYTES {
                         break;
                     }
                 }
                 Ok(None) => self.leave(id),
                 Err(error) => {
                     if let Some(tail) = self.tails.get(&id) {
-                        complain(&mut self.unreadable, &tail.path, &error);
+                        warn_once(&mut self.unreadable, &tail.path, &error);
                     }
                     self.due.pop();
                 }
@@ -189,7 +189,7 @@ impl Files {
 
     fn is_gone(&self, tail: &Tail) -> bool {
         let at_its_path = fs::metadata(&tail.path).is_ok_and(|found| FileId::of(&found) == tail.id);
-        !at_its_path && tail.grew.elapsed() >= FAREWELL
+        !at_its_path && tail.grew.elapsed() >= ROTATION_GRACE
     }
 
     /// The file was read to its end.
@@ -225,7 +225,7 @@ impl Files {
                     Ok(metadata) => metadata,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => {
-                        complain(&mut self.unreadable, &path, &error);
+                        warn_once(&mut self.unreadable, &path, &error);
                         continue;
                     }
                 };
@@ -245,8 +245,8 @@ impl Files {
 }
 
 /// Says once what is wrong with a file.
-fn complain(unreadable: &mut HashSet<PathBuf>, path: &Path, error: &io::Error) {
+fn warn_once(unreadable: &mut HashSet<PathBuf>, path: &Path, error: &io::Error) {
     if unreadable.insert(path.to_owned()) {
-        tracing::warn!(path = %path.display(), %error, "Failed to read the file. Trying again.");
+        tracing::warn!(path = %path.display(), %error, "Failed to read a file; retrying.");
     }
 }

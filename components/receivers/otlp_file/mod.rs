@@ -27,7 +27,7 @@ use self::files::{Files, Record};
 use crate::shared::offer;
 
 /// No wait before a refused record is offered again is longer, unless the refusal says so.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 pub struct OtlpFile {
     config: OtlpFileConfig,
@@ -65,7 +65,7 @@ struct Totals {
 
 /// Where a record stands, for messages.
 #[derive(Clone)]
-struct Place {
+struct RecordPosition {
     path: PathBuf,
     offset: u64,
 }
@@ -95,11 +95,11 @@ impl OtlpFile {
             counters: Counters {
                 damaged: counter(
                     "otelcol_receiver_otlp_file_damaged_records",
-                    "Records that could not be read and were skipped.",
+                    "Unreadable records that were skipped.",
                 ),
                 undelivered: counter(
                     "otelcol_receiver_otlp_file_undelivered_profile_samples",
-                    "Samples that were read and did not reach all destinations.",
+                    "Samples not delivered to all destinations.",
                 ),
             },
         }
@@ -111,7 +111,7 @@ impl Receiver for OtlpFile {
     async fn start(&mut self) -> Result<(), StartError> {
         self.files.begin();
         if self.files.is_empty() {
-            tracing::warn!(include = %self.config.include.join(", "), "No file matches.");
+            tracing::warn!(include = %self.config.include.join(", "), "No files match.");
         }
         Ok(())
     }
@@ -130,10 +130,10 @@ impl Receiver for OtlpFile {
         };
         while !stop.is_cancelled() {
             let records;
-            (files, records) = in_background(files, Files::read).await?;
+            (files, records) = run_blocking(files, Files::read).await?;
             let at_end = records.is_empty();
             for record in records {
-                delivery.hand_on(record).await;
+                delivery.process(record).await;
             }
             if at_end && !config.follow {
                 break;
@@ -143,7 +143,7 @@ impl Receiver for OtlpFile {
                     () = tokio::time::sleep(config.poll_interval.into()) => {}
                     () = stop.cancelled() => break,
                 }
-                (files, ()) = in_background(files, Files::look).await?;
+                (files, ()) = run_blocking(files, Files::scan).await?;
             }
         }
         delivery.finish().await;
@@ -155,11 +155,11 @@ impl Receiver for OtlpFile {
         if stop.is_cancelled() {
             return Ok(());
         }
-        totals.verdict(&files)
+        totals.into_result(&files)
     }
 }
 
-async fn in_background<R: Send + 'static>(
+async fn run_blocking<R: Send + 'static>(
     mut files: Files,
     act: impl FnOnce(&mut Files) -> R + Send + 'static,
 ) -> Result<(Files, R), RunError> {
@@ -175,8 +175,8 @@ async fn in_background<R: Send + 'static>(
 // === impl Delivery ===
 
 impl Delivery {
-    async fn hand_on(&self, record: Record) {
-        let place = Place {
+    async fn process(&self, record: Record) {
+        let place = RecordPosition {
             path: record.path,
             offset: record.offset,
         };
@@ -190,7 +190,7 @@ impl Delivery {
                 if dropped > 0 {
                     self.output.count_failed(dropped as u64);
                     let offset = place.offset;
-                    tracing::warn!(path = %place.path.display(), offset, dropped, "Dropping samples that break the rules.");
+                    tracing::warn!(path = %place.path.display(), offset, dropped, "Dropping invalid samples.");
                 }
                 if !received.profiles.is_empty() {
                     self.deliver(received.profiles, &place).await;
@@ -206,7 +206,7 @@ impl Delivery {
         }
     }
 
-    async fn deliver(&self, profiles: Profiles, place: &Place) {
+    async fn deliver(&self, profiles: Profiles, place: &RecordPosition) {
         let samples = profiles.sample_count() as u64;
         let waiting = self.watch(place.clone(), samples);
         let offered = offer(
@@ -215,16 +215,16 @@ impl Delivery {
             &profiles,
             Source::Replayable,
             waiting,
-            LONGEST_WAIT,
+            MAX_RETRY_DELAY,
         )
         .await;
         if let Err(refusal) = offered {
             let offset = place.offset;
-            tracing::error!(path = %place.path.display(), offset, error = %refusal, "A record was refused for ever.");
+            tracing::error!(path = %place.path.display(), offset, error = %refusal, "Record permanently refused.");
         }
     }
 
-    fn watch(&self, place: Place, samples: u64) -> Finalizers {
+    fn watch(&self, place: RecordPosition, samples: u64) -> Finalizers {
         self.totals.send_modify(|totals| {
             totals.samples += samples;
             totals.in_flight += 1;
@@ -235,8 +235,8 @@ impl Delivery {
         finalizers.add(Finalizer::new(move |outcome| {
             if outcome != Outcome::Delivered {
                 undelivered.inc_by(samples);
-                let Place { path, offset } = &place;
-                tracing::warn!(path = %path.display(), offset, samples, outcome = outcome.name(), "A record did not reach all destinations.");
+                let RecordPosition { path, offset } = &place;
+                tracing::warn!(path = %path.display(), offset, samples, outcome = outcome.name(), "Record not delivered to all destinations.");
             }
             totals.send_modify(|totals| totals.settle(samples, outcome));
         }));
@@ -285,7 +285,7 @@ impl Totals {
         );
     }
 
-    fn verdict(&self, files: &Files) -> Result<(), RunError> {
+    fn into_result(&self, files: &Files) -> Result<(), RunError> {
         let failures = [
             ("unreadable files", files.unreadable_files() as u64),
             ("damaged records", self.damaged_records),

@@ -11,14 +11,14 @@ const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
 /// Why a record cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Damage {
+pub(super) enum RecordError {
     #[error("longer than `max_record_size`, which is {0} bytes")]
     TooLong(usize),
     #[error("cut short: the file ends within it")]
     Torn,
     #[error("failed to decompress: {0}")]
     Compressed(io::Error),
-    #[error("not JSON, which `format` asks for")]
+    #[error("not JSON, as `format` requires")]
     NotJson,
     #[error(transparent)]
     Json(#[from] json::JsonError),
@@ -27,7 +27,7 @@ pub(super) enum Damage {
 }
 
 /// Reads one record; samples that break the rules are dropped from it and counted.
-pub(super) fn decode(record: Bytes, format: Format, limit: usize) -> Result<Received, Damage> {
+pub(super) fn decode(record: Bytes, format: Format, limit: usize) -> Result<Received, RecordError> {
     let body = if record.starts_with(ZSTD_MAGIC) {
         decompress(&record, limit)?
     } else {
@@ -35,7 +35,7 @@ pub(super) fn decode(record: Bytes, format: Format, limit: usize) -> Result<Rece
     };
     let looks_like_json = first_word(&body) == Some(b'{');
     match format {
-        Format::Json if !looks_like_json => Err(Damage::NotJson),
+        Format::Json if !looks_like_json => Err(RecordError::NotJson),
         Format::Json => Ok(json::receive(&body, Validation::Repair)?),
         Format::Auto if looks_like_json => Ok(json::receive(&body, Validation::Repair)?),
         Format::Auto | Format::Proto => Ok(Profiles::from_wire(body, Validation::Repair)?),
@@ -50,15 +50,15 @@ pub(super) fn first_word(bytes: &[u8]) -> Option<u8> {
         .find(|byte| !byte.is_ascii_whitespace())
 }
 
-fn decompress(record: &[u8], limit: usize) -> Result<Bytes, Damage> {
+fn decompress(record: &[u8], limit: usize) -> Result<Bytes, RecordError> {
     let mut plain = Vec::new();
-    let decoder = zstd::Decoder::with_buffer(record).map_err(Damage::Compressed)?;
+    let decoder = zstd::Decoder::with_buffer(record).map_err(RecordError::Compressed)?;
     let mut bounded = decoder.take(limit as u64 + 1);
     bounded
         .read_to_end(&mut plain)
-        .map_err(Damage::Compressed)?;
+        .map_err(RecordError::Compressed)?;
     if plain.len() > limit {
-        return Err(Damage::TooLong(limit));
+        return Err(RecordError::TooLong(limit));
     }
     Ok(plain.into())
 }

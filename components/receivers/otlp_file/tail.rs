@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 use memchr::{memchr, memrchr};
 
 use super::config::Format;
-use super::record::Damage;
+use super::record::RecordError;
 
 const BLOCK: usize = 64 << 10;
 /// So much of the beginning tells whether a file is still the one that was read.
@@ -58,9 +58,9 @@ enum Framing {
 }
 
 /// Where a record stands, and its bytes.
-pub(super) struct Found {
+pub(super) struct RawRecord {
     pub(super) offset: u64,
-    pub(super) record: Result<Bytes, Damage>,
+    pub(super) record: Result<Bytes, RecordError>,
 }
 
 /// Whether a record that is cut short may still be completed.
@@ -131,7 +131,7 @@ impl Tail {
         format: Format,
         limit: usize,
         end: End,
-    ) -> io::Result<Option<Found>> {
+    ) -> io::Result<Option<RawRecord>> {
         self.notice_truncation()?;
         let found = match self.framing(format)? {
             None => None,
@@ -154,7 +154,7 @@ impl Tail {
         if self.buffer.is_empty()
             && (self.length()? < self.offset || !self.read_head()?.starts_with(&self.head))
         {
-            tracing::info!(path = %self.path.display(), "The file was emptied. Reading it from the beginning.");
+            tracing::info!(path = %self.path.display(), "File truncated; reading it from the beginning.");
             self.offset = 0;
             self.head.clear();
             self.framing = None;
@@ -186,7 +186,7 @@ impl Tail {
         Ok(self.framing)
     }
 
-    fn next_line(&mut self, limit: usize, end: End) -> io::Result<Option<Found>> {
+    fn next_line(&mut self, limit: usize, end: End) -> io::Result<Option<RawRecord>> {
         let mut searched = 0;
         loop {
             let rest = self.buffer.get(searched..).unwrap_or_default();
@@ -204,8 +204,8 @@ impl Tail {
                 let part = self.take(searched);
                 searched = 0;
                 if !std::mem::replace(&mut self.skipping, true) {
-                    let record = Err(Damage::TooLong(limit));
-                    return Ok(Some(Found { record, ..part }));
+                    let record = Err(RecordError::TooLong(limit));
+                    return Ok(Some(RawRecord { record, ..part }));
                 }
             }
             if self.fill(BLOCK)? == 0 {
@@ -215,7 +215,7 @@ impl Tail {
         }
     }
 
-    fn next_length(&mut self, limit: usize, end: End) -> io::Result<Option<Found>> {
+    fn next_length(&mut self, limit: usize, end: End) -> io::Result<Option<RawRecord>> {
         if !self.fill_to(LENGTH)? {
             return self.torn(end);
         }
@@ -236,7 +236,7 @@ impl Tail {
 
     /// A length that is too large is passed over when so much is there. Until then it may also be
     /// no length at all, and there is no telling where the next record begins.
-    fn too_long(&mut self, length: usize, limit: usize, end: End) -> io::Result<Option<Found>> {
+    fn too_long(&mut self, length: usize, limit: usize, end: End) -> io::Result<Option<RawRecord>> {
         let next = self.offset + (LENGTH + length) as u64;
         if self.length()? < next {
             if !std::mem::replace(&mut self.told_to_wait, true) {
@@ -250,9 +250,9 @@ impl Tail {
             }
             return self.torn(end);
         }
-        let found = Found {
+        let found = RawRecord {
             offset: self.offset,
-            record: Err(Damage::TooLong(limit)),
+            record: Err(RecordError::TooLong(limit)),
         };
         self.offset = next;
         self.buffer.clear();
@@ -260,13 +260,13 @@ impl Tail {
     }
 
     /// What is left at the end of a file.
-    fn torn(&mut self, end: End) -> io::Result<Option<Found>> {
+    fn torn(&mut self, end: End) -> io::Result<Option<RawRecord>> {
         if end == End::Open || self.buffer.is_empty() {
             return Ok(None);
         }
-        let found = Found {
+        let found = RawRecord {
             offset: self.offset,
-            record: Err(Damage::Torn),
+            record: Err(RecordError::Torn),
         };
         // Also what was not read: nothing after it can be understood.
         self.offset = self.length()?;
@@ -274,8 +274,8 @@ impl Tail {
         Ok(Some(found))
     }
 
-    fn take(&mut self, bytes: usize) -> Found {
-        let found = Found {
+    fn take(&mut self, bytes: usize) -> RawRecord {
+        let found = RawRecord {
             offset: self.offset,
             record: Ok(self.buffer.split_to(bytes).freeze()),
         };
@@ -359,13 +359,13 @@ impl Tail {
     }
 }
 
-impl Found {
+impl RawRecord {
     /// The same, or the news that it is longer than `limit`.
     fn bounded(self, limit: usize) -> Self {
         let bounded = |line: Bytes| {
             let content = line.len() - usize::from(line.ends_with(b"\n"));
             if content > limit {
-                return Err(Damage::TooLong(limit));
+                return Err(RecordError::TooLong(limit));
             }
             Ok(line)
         };

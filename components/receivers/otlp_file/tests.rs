@@ -308,7 +308,7 @@ fn reads_a_file_from_its_beginning_that_was_emptied_and_has_grown_since() {
         ([line(30), line(4), line(5)].concat(), &[5]),
     ] {
         fs::write(&path, text).unwrap();
-        files.look();
+        files.scan();
         assert_eq!(read(&mut files), expected);
     }
 }
@@ -435,7 +435,7 @@ fn closes_files_that_were_read_when_there_are_many() {
     for number in 0..200 {
         append(&directory.path().join(number.to_string()), &line(2));
     }
-    files.look();
+    files.scan();
     assert_eq!(read(&mut files), 200);
 }
 

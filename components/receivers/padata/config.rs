@@ -8,26 +8,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct PadataConfig {
-    /// The folder with the files.
+    /// The directory with the files.
     pub storage_path: String,
-    /// Go on with files that appear later; `false` reads what is there and ends.
+    /// Continue with new files; `false` reads the existing files and ends.
     pub follow: bool,
     /// How often to look for new files.
     pub poll_interval: Duration,
-    /// What becomes of a file when everything in it has been delivered: `delete`, `keep`, or `move`
-    /// to `move_to`.
+    /// What to do with a fully delivered file: `delete`, `keep`, or `move` it to `move_to`.
     pub after: After,
-    /// A folder of the same file system, for `after: move`.
+    /// A directory on the same file system, for `after: move`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub move_to: String,
-    /// What to do when the exporters gave a batch up, or a destination refused one for ever: `retry`
-    /// tries the first again, without end, and puts files with the second aside; `leave`, for
-    /// `follow: false`, leaves such a file as it is and ends with an error, at once where the
-    /// exporters gave up.
+    /// What to do if exporters gave up on a batch, or a destination permanently refused one: `retry` retries the
+    /// former without limit, and sets files with the latter aside; `leave`, for `follow: false`, leaves the file
+    /// unchanged and ends with an error, immediately if exporters gave up.
     pub when_undelivered: WhenUndelivered,
-    /// How many batches may be on their way at once. After a crash as many come twice at most.
+    /// The maximum number of batches in flight. After a crash, at most as many are delivered twice.
     pub max_in_flight: usize,
-    /// Longer records are refused, in MiB; also the bound for what they decompress to.
+    /// The maximum size of a record, in MiB, compressed or not. Larger ones are refused.
     pub max_record_mib: u32,
 }
 
@@ -66,16 +64,16 @@ impl Default for PadataConfig {
 impl Config for PadataConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.storage_path.is_empty() {
-            problems.add("storage_path", "must be set: the folder with the files");
+            problems.add("storage_path", "must be set to the folder with the files");
         }
         if self.poll_interval.is_zero() || self.poll_interval.is_negative() {
             problems.add("poll_interval", "must be positive");
         }
         if (self.after == After::Move) == self.move_to.is_empty() {
-            problems.add("move_to", "goes with `after: move`, and only with that");
+            problems.add("move_to", "must be set if and only if `after` is `move`");
         }
         if self.follow && self.when_undelivered == WhenUndelivered::Leave {
-            problems.add("when_undelivered", "`leave` goes with `follow: false`");
+            problems.add("when_undelivered", "`leave` requires `follow: false`");
         }
         if self.max_in_flight == 0 {
             problems.add("max_in_flight", "must be positive");

@@ -15,7 +15,7 @@ use super::folder::Delivered;
 use crate::shared::offer;
 
 /// No wait before a refused batch is offered again is longer, unless the refusal says so.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// The way from a file into the pipelines.
 pub struct Delivery {
@@ -230,11 +230,11 @@ impl Delivery {
             &profiles,
             Source::Recorded,
             waiting,
-            LONGEST_WAIT,
+            MAX_RETRY_DELAY,
         )
         .await;
         if let Err(refusal) = offered {
-            tracing::error!(batch = number, error = %refusal, "A batch was refused for ever.");
+            tracing::error!(batch = number, error = %refusal, "Batch permanently refused.");
         }
     }
 

@@ -16,7 +16,7 @@ const DAMAGED: &str = "damaged";
 const REFUSED: &str = "refused";
 
 /// Behind the name of a file, with a dot before it: how far it was delivered.
-const NOTE: &str = ".progress";
+const PROGRESS_FILE: &str = ".progress";
 /// Behind it instead while the note is written.
 const UNFINISHED: &str = ".unfinished";
 
@@ -32,13 +32,16 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Removes notes of files that are gone, as a crash may leave them.
 pub fn remove_orphans(folder: &Path) -> io::Result<()> {
-    for note in entries(folder, &[NOTE, UNFINISHED])? {
+    for note in entries(folder, &[PROGRESS_FILE, UNFINISHED])? {
         let name = note.file_name().unwrap_or_default().to_string_lossy();
         // What has no dot before it is a recorder's.
         let Some(file) = name.strip_prefix('.') else {
             continue;
         };
-        let file = folder.join(file.trim_end_matches(NOTE).trim_end_matches(UNFINISHED));
+        let file = folder.join(
+            file.trim_end_matches(PROGRESS_FILE)
+                .trim_end_matches(UNFINISHED),
+        );
         // In this order, which is that of compressing: it is there under one of its names.
         if !file.exists() && !with_ending(&file, "zst").exists() {
             gone_is_fine(fs::remove_file(&note))?;

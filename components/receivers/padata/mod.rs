@@ -35,15 +35,15 @@ use self::folder::{Delivered, End, Progress};
 pub use self::survey::{Extent, Recording, State, survey};
 
 /// How long after a stop it is waited for what is on its way.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 /// How long to wait before what was not delivered is tried again.
-const PAUSE: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 pub struct Padata {
     config: PadataConfig,
     counters: Counters,
     /// Files that were delivered, and could not be put away.
-    not_put_away: HashMap<PathBuf, End>,
+    not_finalized: HashMap<PathBuf, End>,
     totals: Totals,
 }
 
@@ -56,7 +56,7 @@ struct Files {
 }
 
 /// What became of a file.
-enum Fate {
+enum FileOutcome {
     /// All of it was delivered, and it was put away.
     Delivered,
     Left,
@@ -95,21 +95,18 @@ impl Factory for Padata {
         };
         Ok(Box::new(Self {
             config: config.clone(),
-            not_put_away: HashMap::new(),
+            not_finalized: HashMap::new(),
             totals: Totals::default(),
             counters: Counters {
-                delivered_batches: counter("delivered_batches", "Batches that were delivered."),
-                delivered_files: counter(
-                    "delivered_files",
-                    "Files that were delivered as a whole.",
-                ),
+                delivered_batches: counter("delivered_batches", "Delivered batches."),
+                delivered_files: counter("delivered_files", "Fully delivered files."),
                 damaged: counter(
                     "damaged_batches",
-                    "Batches that could not be read, and files whose beginning could not.",
+                    "Unreadable batches, and files with an unreadable header.",
                 ),
                 refused: counter(
                     "refused_profile_samples",
-                    "Samples that a destination refused for ever.",
+                    "Samples permanently refused by a destination.",
                 ),
             },
         }))
@@ -166,7 +163,7 @@ impl Padata {
             let folder = folder.clone();
             move || {
                 if let Err(error) = folder::remove_orphans(&folder) {
-                    tracing::debug!(folder = %folder.display(), %error, "Notes of files that are gone cannot be removed.");
+                    tracing::debug!(folder = %folder.display(), %error, "Failed to remove the progress of deleted files.");
                 }
                 folder::files(&folder)
             }
@@ -174,7 +171,7 @@ impl Padata {
         let paths = match listing.await? {
             Ok(paths) => paths,
             Err(error) if self.config.follow => {
-                tracing::error!(folder = %folder.display(), %error, "The folder cannot be read.");
+                tracing::error!(folder = %folder.display(), %error, "Failed to read the folder.");
                 return Ok(());
             }
             Err(error) => {
@@ -182,16 +179,16 @@ impl Padata {
                 return Err(RunError(format!("{folder} cannot be read: {error}")));
             }
         };
-        self.not_put_away.retain(|path, _| paths.contains(path));
+        self.not_finalized.retain(|path, _| paths.contains(path));
         files.found = paths.len();
         for path in paths {
             if delivery.is_stopped() {
                 break;
             }
             match self.deliver(delivery, &path).await? {
-                Fate::Delivered => files.delivered += 1,
-                Fate::Skipped => files.skipped += 1,
-                Fate::Left => {}
+                FileOutcome::Delivered => files.delivered += 1,
+                FileOutcome::Skipped => files.skipped += 1,
+                FileOutcome::Left => {}
             }
         }
         Ok(())
@@ -221,22 +218,22 @@ impl Padata {
     }
 
     /// Delivers one file, however often that has to be tried.
-    async fn deliver(&mut self, delivery: &Delivery, path: &Path) -> Result<Fate, RunError> {
-        if let Some(&end) = self.not_put_away.get(path) {
+    async fn deliver(&mut self, delivery: &Delivery, path: &Path) -> Result<FileOutcome, RunError> {
+        if let Some(&end) = self.not_finalized.get(path) {
             return self.put_away(path, end).await;
         }
         let progress = Progress::of(path);
         let mut ledger = match progress.read() {
-            Delivered::Everything => return Ok(Fate::Skipped),
+            Delivered::Everything => return Ok(FileOutcome::Skipped),
             Delivered::Batches { settled, refused } => Ledger::new(settled, refused, self.leaves()),
         };
         let taking = path.to_owned();
         let file = match in_background(move || Owned::take(&taking)).await? {
             Ok(Some(file)) => Arc::new(file),
-            Ok(None) => return Ok(Fate::Skipped),
+            Ok(None) => return Ok(FileOutcome::Skipped),
             Err(error) => {
-                tracing::error!(path = %path.display(), %error, "A file cannot be opened.");
-                return Ok(Fate::Left);
+                tracing::error!(path = %path.display(), %error, "Failed to open a file.");
+                return Ok(FileOutcome::Left);
             }
         };
         let mut is_first = true;
@@ -245,11 +242,11 @@ impl Padata {
             if std::mem::take(&mut is_first) {
                 self.counters.damaged.inc_by(read.damaged);
             }
-            delivery.settle(GRACE).await;
+            delivery.settle(SHUTDOWN_GRACE).await;
             self.update(&mut ledger, &progress, path);
             let undelivered = ledger.take_undelivered();
             if delivery.is_stopped() || read.is_disk_failing {
-                return Ok(Fate::Left);
+                return Ok(FileOutcome::Left);
             }
             if undelivered == 0 {
                 if self.has_grown(&file, &read).await? {
@@ -264,8 +261,8 @@ impl Padata {
                 )));
             }
             tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
-                () = delivery.stopped() => return Ok(Fate::Left),
+                () = tokio::time::sleep(RETRY_DELAY) => {}
+                () = delivery.stopped() => return Ok(FileOutcome::Left),
             }
         }
     }
@@ -319,7 +316,7 @@ impl Padata {
                         delivery.count_failed(samples);
                     }
                     ledger.settle(number);
-                    tracing::error!(path = %path.display(), offset = at, samples, %reason, "Skipping a batch that cannot be read.");
+                    tracing::error!(path = %path.display(), offset = at, samples, %reason, "Skipping an unreadable batch.");
                 }
                 Ok(Next::End) => break,
                 Err(error) => {
@@ -344,7 +341,7 @@ impl Padata {
             return;
         }
         if let Err(error) = progress.write(&ledger.progress()) {
-            tracing::warn!(path = %path.display(), %error, "How far a file was delivered cannot be noted: after a crash all of it comes again.");
+            tracing::warn!(path = %path.display(), %error, "Failed to store the progress of a file; after a crash all of it is delivered again.");
         }
     }
 
@@ -357,10 +354,15 @@ impl Padata {
         Ok(read.damaged == 0 && u64::from(count) > read.batches)
     }
 
-    async fn end(&mut self, path: &Path, read: &Pass, ledger: &Ledger) -> Result<Fate, RunError> {
+    async fn end(
+        &mut self,
+        path: &Path,
+        read: &Pass,
+        ledger: &Ledger,
+    ) -> Result<FileOutcome, RunError> {
         if ledger.refused() > 0 && self.leaves() {
-            tracing::error!(path = %path.display(), batches = ledger.refused(), "A destination refused something of a file for ever: it is left as it is.");
-            return Ok(Fate::Left);
+            tracing::error!(path = %path.display(), batches = ledger.refused(), "A destination permanently refused batches of a file; leaving the file.");
+            return Ok(FileOutcome::Left);
         }
         let end = match (read.damaged, ledger.refused()) {
             (0, 0) => End::Delivered,
@@ -373,22 +375,22 @@ impl Padata {
         self.put_away(path, end).await
     }
 
-    async fn put_away(&mut self, path: &Path, end: End) -> Result<Fate, RunError> {
+    async fn put_away(&mut self, path: &Path, end: End) -> Result<FileOutcome, RunError> {
         let (file, after) = (path.to_owned(), self.config.after);
         let move_to = PathBuf::from(&self.config.move_to);
         let putting = in_background(move || folder::put_away(&file, end, after, &move_to));
         if let Err(error) = putting.await? {
-            if self.not_put_away.insert(path.to_owned(), end).is_none() {
-                tracing::error!(path = %path.display(), %error, "A file that was delivered cannot be put away: after a restart it may be delivered again.");
+            if self.not_finalized.insert(path.to_owned(), end).is_none() {
+                tracing::error!(path = %path.display(), %error, "Failed to delete or move a delivered file; it may be delivered again after a restart.");
             }
-            return Ok(Fate::Left);
+            return Ok(FileOutcome::Left);
         }
-        self.not_put_away.remove(path);
+        self.not_finalized.remove(path);
         if end != End::Delivered {
-            tracing::warn!(path = %path.display(), reason = end.name(), "Not everything in a file was delivered: it is kept under another name.");
-            return Ok(Fate::Left);
+            tracing::warn!(path = %path.display(), reason = end.name(), "File not fully delivered; renaming it.");
+            return Ok(FileOutcome::Left);
         }
-        Ok(Fate::Delivered)
+        Ok(FileOutcome::Delivered)
     }
 }
 
@@ -418,10 +420,10 @@ impl Pass {
     fn failed(&mut self, path: &Path, error: &BadFile, batches: u64) {
         if error.is_of_disk() {
             self.is_disk_failing = true;
-            tracing::error!(path = %path.display(), %error, "Reading a file failed; it stays as it is.");
+            tracing::error!(path = %path.display(), %error, "Failed to read a file; leaving it.");
         } else {
             self.damaged += batches;
-            tracing::error!(path = %path.display(), batches, %error, "The rest of a file cannot be read.");
+            tracing::error!(path = %path.display(), batches, %error, "Failed to read the rest of a file.");
         }
     }
 }

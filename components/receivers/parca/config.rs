@@ -5,18 +5,18 @@ use profcol_net::{GrpcClientSettings, GrpcServerSettings};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Takes what Parca Agents send, as a Parca server does.
+/// Receives profiles and debuginfo from Parca Agents, like a Parca server.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ParcaConfig {
     #[serde(flatten, deserialize_with = "server")]
     pub server: GrpcServerSettings,
-    /// How long a client may take for all messages of a call.
+    /// How long a client may take to send all messages of a call.
     pub write_timeout: profcol_config::Duration,
-    /// The server to which agents' debuginfo is passed on. Without this section agents are told that
-    /// none is wanted.
+    /// The server that the agents' debuginfo is forwarded to. Without this section, agents are answered that no
+    /// debuginfo is needed.
     pub debuginfo_upstream: Present<GrpcClientSettings>,
-    /// How long an upload of debuginfo may stand still, whoever holds it up.
+    /// How long a debuginfo upload may make no progress before it is cancelled.
     pub debuginfo_idle_timeout: profcol_config::Duration,
 }
 

@@ -22,26 +22,26 @@ const UNARY: [&str; 3] = [
 ];
 
 /// Uploads that go on at once; others wait.
-const MOST_UPLOADS: usize = 4;
+const MAX_UPLOADS: usize = 4;
 /// A server may ask others whether they have a file before it answers.
-const CALL_LIMIT: Duration = Duration::from_secs(300);
+const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub struct Debuginfo {
     upstream: Option<GrpcClient>,
     uploads: Semaphore,
-    patience: Patience,
+    patience: CallTimeout,
 }
 
 /// How long an upload may stand still.
 #[derive(Clone, Copy)]
-struct Patience(Duration);
+struct CallTimeout(Duration);
 
 impl Debuginfo {
     pub fn new(upstream: Option<GrpcClient>, idle_timeout: Duration) -> Self {
         Self {
             upstream,
-            uploads: Semaphore::new(MOST_UPLOADS),
-            patience: Patience(idle_timeout),
+            uploads: Semaphore::new(MAX_UPLOADS),
+            patience: CallTimeout(idle_timeout),
         }
     }
 
@@ -73,7 +73,7 @@ impl Debuginfo {
             path,
             message,
             headers: HeaderMap::new(),
-            timeout: Some(left.unwrap_or(CALL_LIMIT).min(CALL_LIMIT)),
+            timeout: Some(left.unwrap_or(CALL_TIMEOUT).min(CALL_TIMEOUT)),
         };
         Ok(upstream.unary(call).await?.message)
     }
@@ -113,7 +113,7 @@ async fn pass(stream: &mut GrpcStream, message: Bytes, is_last: bool) -> Result<
     stream.send(message, is_last).await
 }
 
-impl Patience {
+impl CallTimeout {
     async fn wait<T>(self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
         let done = timeout(self.0, work).await;
         done.unwrap_or_else(|_| {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use profcol_component::{Batch, BatchId, Finalizers, Outcome, Output, Refusal, Source, Stop};
 use profcol_profile::Profiles;
 
-/// How long to wait before a refused batch is offered again, unless the refusal says so.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// Delay before the first retry, unless the refusal has one.
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Offers the profiles until they are taken, refused for ever, or a stop is asked for; `waiting` is
 /// told what became of them. The answer is the refusal for ever.
@@ -16,10 +16,10 @@ pub async fn offer(
     profiles: &Profiles,
     source: Source,
     mut waiting: Finalizers,
-    longest_wait: Duration,
+    max_retry_delay: Duration,
 ) -> Result<(), Refusal> {
     let id = BatchId::unique();
-    let mut wait = FIRST_WAIT;
+    let mut wait = INITIAL_RETRY_DELAY;
     loop {
         let (handed, attempt) = waiting.attempt();
         let mut batch = Batch::new(profiles.clone()).with_id(id);
@@ -37,7 +37,7 @@ pub async fn offer(
             waiting.settle(refusal.outcome());
             return Err(refusal);
         };
-        tracing::debug!(error = %refusal, "A batch was refused. Offering it again.");
+        tracing::debug!(error = %refusal, "Batch refused; retrying.");
         tokio::select! {
             () = tokio::time::sleep(after.unwrap_or(wait)) => {}
             () = stop.cancelled() => {
@@ -45,6 +45,6 @@ pub async fn offer(
                 return Ok(());
             }
         }
-        wait = (wait * 2).min(longest_wait);
+        wait = (wait * 2).min(max_retry_delay);
     }
 }

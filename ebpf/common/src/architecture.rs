@@ -1,18 +1,18 @@
-//! What differs between the machines whose stacks are walked. All of them are compiled natively too:
-//! the walk on one is tested on the other.
+//! Architecture-specific parts of the unwinder. All architectures are compiled natively, so that each
+//! is tested on any host.
 
-/// Who was interrupted.
+/// The mode of the CPU at the sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Kernel,
     User,
-    /// A program of the older, narrower instruction set.
+    /// A 32-bit program.
     User32,
 }
 
-/// Where the kernel keeps the registers that a walk needs.
+/// Offsets of the registers that unwinding needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Places<T> {
+pub struct RegisterOffsets<T> {
     pub ip: T,
     pub sp: T,
     pub fp: T,
@@ -20,60 +20,59 @@ pub struct Places<T> {
 }
 
 pub trait Architecture {
-    /// Words of the kernel's `pt_regs` that are read.
-    const WORDS: usize;
-    /// Places in `pt_regs`, in words.
-    const INTERRUPTED: Places<usize>;
+    /// Words of `pt_regs` to read.
+    const PT_REGS_WORDS: usize;
+    /// Offsets in `pt_regs`, in words.
+    const PT_REGS: RegisterOffsets<usize>;
     /// The word of `pt_regs` that [`mode`](Self::mode) reads.
-    const MODE: usize;
-    /// The word of `pt_regs` whose lower half is the number of the system call, -1 outside of one.
-    const SYSTEM_CALL: usize;
-    /// How far below the end of a thread's stack in the kernel its `pt_regs` may begin, in bytes. It
-    /// depends on how the kernel was built.
-    const BELOW_STACK_END: &[u64];
-    /// Places in what a signal's handler finds at the stack pointer when it has returned, in bytes.
-    const SIGNAL_FRAME: Places<u64>;
-    /// A call leaves the return address on the stack, and not in the link register. What a function
-    /// saves of its caller is then the end of its frame.
+    const PT_REGS_MODE: usize;
+    /// The word of `pt_regs` whose lower half is the system call number, -1 outside of system calls.
+    const PT_REGS_SYSCALL: usize;
+    /// Possible distances of `pt_regs` from the end of the kernel stack, in bytes, depending on the
+    /// kernel's configuration.
+    const PT_REGS_BELOW_STACK_END: &[u64];
+    /// Offsets from the stack pointer in the signal trampoline, in bytes.
+    const SIGNAL_FRAME: RegisterOffsets<u64>;
+    /// Calls push the return address instead of setting a link register. The saved caller registers
+    /// then end the frame.
     const CALLS_PUSH: bool;
 
     fn mode(word: u64) -> Mode;
 
-    /// Whether the thread is inside a system call, by its `pt_regs`; `before` reads the instruction of
-    /// four bytes before the instruction pointer.
-    fn is_in_system_call(registers: &[u64], before: impl FnOnce() -> u32) -> bool;
+    /// Whether the thread is inside a system call, by its `pt_regs`; `before` reads the four bytes
+    /// before the instruction pointer.
+    fn is_in_syscall(registers: &[u64], before: impl FnOnce() -> u32) -> bool;
 
-    /// Whether code of which nothing else is known has no frame yet, or not any more. `code` is what
-    /// stands at the instruction pointer.
+    /// Whether the instruction is in a prologue before the frame is set up, or in an epilogue after
+    /// it is torn down. `code` is the memory at the instruction pointer.
     fn is_frameless(code: u64) -> bool;
-    /// Whether it saved the frame pointer and the return address as the last words of the stack, and
-    /// is about to set the frame pointer.
-    fn has_saved(code: u64) -> bool;
-    /// Whether it moved the stack pointer, and is about to save the return address.
-    fn is_about_to_save(code: u64) -> bool;
+    /// Whether the frame pointer and the return address are on top of the stack, and the next
+    /// instruction sets the frame pointer.
+    fn has_pushed_fp(code: u64) -> bool;
+    /// Whether the stack pointer was moved, and the next instruction saves the return address.
+    fn is_about_to_save_pair(code: u64) -> bool;
 
-    /// The address in a word that a return address was found in; `address_bits` are those that an
-    /// address may have.
+    /// Strips pointer authentication from a return address; `address_bits` masks valid user addresses.
     fn return_address(word: u64, address_bits: u64) -> u64;
 }
 
 pub enum X86_64 {}
 
 impl X86_64 {
-    /// Where the instruction `syscall` keeps the address behind it.
+    /// `syscall` saves the return address here.
     const CX: usize = 11;
     const IP: usize = 16;
-    /// The code segments of user code: the lowest two bits are set, and the rest tells 64 from 32 bits.
-    const USER: u64 = 3;
-    const USER_32: u64 = 0x23;
+    /// Requested privilege level of user code segments.
+    const USER_RPL: u64 = 3;
+    const USER32_CS: u64 = 0x23;
 
-    /// With these begin and end functions that keep a frame pointer: `push rbp`, also behind an
-    /// `endbr64`, `mov rbp, rsp` in either encoding, and `ret`.
+    /// Prologue and epilogue of functions with a frame pointer: `push rbp`, also after `endbr64`,
+    /// `mov rbp, rsp` in either encoding, and `ret`.
     pub const PUSH_FP: [u8; 1] = [0x55];
-    pub const MARKED_PUSH_FP: [u8; 5] = [0xf3, 0x0f, 0x1e, 0xfa, 0x55];
+    pub const ENDBR_PUSH_FP: [u8; 5] = [0xf3, 0x0f, 0x1e, 0xfa, 0x55];
     pub const SET_FP: [u8; 3] = [0x48, 0x89, 0xe5];
-    pub const SET_FP_OTHERWISE: [u8; 3] = [0x48, 0x8b, 0xec];
-    pub const RETURN: [u8; 1] = [0xc3];
+    pub const SET_FP_ALT: [u8; 3] = [0x48, 0x8b, 0xec];
+    pub const RET: [u8; 1] = [0xc3];
 
     #[inline(always)]
     fn begins_with(code: u64, instruction: &[u8]) -> bool {
@@ -85,19 +84,19 @@ impl X86_64 {
 }
 
 impl Architecture for X86_64 {
-    const WORDS: usize = 21;
-    /// In the place of a link register: vfork keeps its return address in `rdi`.
-    const INTERRUPTED: Places<usize> = Places {
+    const PT_REGS_WORDS: usize = 21;
+    /// `link` is `rdi`, where vfork keeps its return address.
+    const PT_REGS: RegisterOffsets<usize> = RegisterOffsets {
         ip: Self::IP,
         sp: 19,
         fp: 4,
         link: 14,
     };
-    const MODE: usize = 17;
-    const SYSTEM_CALL: usize = 15;
-    const BELOW_STACK_END: &[u64] = &[168, 168 + 16, 168 + 8];
+    const PT_REGS_MODE: usize = 17;
+    const PT_REGS_SYSCALL: usize = 15;
+    const PT_REGS_BELOW_STACK_END: &[u64] = &[168, 168 + 16, 168 + 8];
     /// A `ucontext`: flags, link and stack, then the registers.
-    const SIGNAL_FRAME: Places<u64> = Places {
+    const SIGNAL_FRAME: RegisterOffsets<u64> = RegisterOffsets {
         ip: 40 + 16 * 8,
         sp: 40 + 15 * 8,
         fp: 40 + 10 * 8,
@@ -107,9 +106,9 @@ impl Architecture for X86_64 {
 
     #[inline(always)]
     fn mode(code_segment: u64) -> Mode {
-        if code_segment & Self::USER != Self::USER {
+        if code_segment & Self::USER_RPL != Self::USER_RPL {
             Mode::Kernel
-        } else if code_segment & 0xffff == Self::USER_32 {
+        } else if code_segment & 0xffff == Self::USER32_CS {
             Mode::User32
         } else {
             Mode::User
@@ -117,24 +116,24 @@ impl Architecture for X86_64 {
     }
 
     #[inline(always)]
-    fn is_in_system_call(registers: &[u64], _: impl FnOnce() -> u32) -> bool {
+    fn is_in_syscall(registers: &[u64], _: impl FnOnce() -> u32) -> bool {
         registers[Self::CX] == registers[Self::IP]
     }
 
     #[inline(always)]
     fn is_frameless(code: u64) -> bool {
         Self::begins_with(code, &Self::PUSH_FP)
-            || Self::begins_with(code, &Self::MARKED_PUSH_FP)
-            || Self::begins_with(code, &Self::RETURN)
+            || Self::begins_with(code, &Self::ENDBR_PUSH_FP)
+            || Self::begins_with(code, &Self::RET)
     }
 
     #[inline(always)]
-    fn has_saved(code: u64) -> bool {
-        Self::begins_with(code, &Self::SET_FP) || Self::begins_with(code, &Self::SET_FP_OTHERWISE)
+    fn has_pushed_fp(code: u64) -> bool {
+        Self::begins_with(code, &Self::SET_FP) || Self::begins_with(code, &Self::SET_FP_ALT)
     }
 
     #[inline(always)]
-    fn is_about_to_save(_: u64) -> bool {
+    fn is_about_to_save_pair(_: u64) -> bool {
         false
     }
 
@@ -147,16 +146,14 @@ impl Architecture for X86_64 {
 pub enum Aarch64 {}
 
 impl Aarch64 {
-    /// Of the processor's state: the exception level and its stack, and whether the code is 32 bits.
-    const LEVEL: u64 = 0xf;
-    const NARROW: u64 = 0x10;
+    /// In `pstate`: the exception level, and whether the code is 32-bit.
+    const PSR_EL_MASK: u64 = 0xf;
+    const PSR_MODE32_BIT: u64 = 0x10;
     /// `svc #0`
-    const CALL_SYSTEM: u32 = 0xd400_0001;
+    const SVC_0: u32 = 0xd400_0001;
 
-    /// With these begin and end functions that keep a frame pointer: a landing pad, the return
-    /// address signed and checked by either key, and `ret`, which may check too. Between them stands
-    /// `mov x29, sp`.
-    const EDGES: [u32; 8] = [
+    /// `bti c`, `paciasp`, `pacibsp`, `autiasp`, `autibsp`, `ret`, `retaa` and `retab`.
+    const PROLOGUE_OR_EPILOGUE: [u32; 8] = [
         0xd503_245f,
         0xd503_233f,
         0xd503_237f,
@@ -167,26 +164,26 @@ impl Aarch64 {
         0xd65f_0fff,
     ];
     const SET_FP: u32 = 0x9100_03fd;
-    /// `stp x29, x30, [sp, #n]!` and `stp x29, x30, [sp, #n]`: what is under the mask.
-    const PUSH: u32 = 0xa980_7bfd;
-    const SAVE: u32 = 0xa900_7bfd;
-    const SAVE_MASK: u32 = 0xffc0_7fff;
+    /// `stp x29, x30, [sp, #n]!` and `stp x29, x30, [sp, #n]`, masked.
+    const STP_FP_LR_PRE_INDEX: u32 = 0xa980_7bfd;
+    const STP_FP_LR: u32 = 0xa900_7bfd;
+    const STP_MASK: u32 = 0xffc0_7fff;
 }
 
 impl Architecture for Aarch64 {
-    const WORDS: usize = 36;
-    const INTERRUPTED: Places<usize> = Places {
+    const PT_REGS_WORDS: usize = 36;
+    const PT_REGS: RegisterOffsets<usize> = RegisterOffsets {
         ip: 32,
         sp: 31,
         fp: 29,
         link: 30,
     };
-    const MODE: usize = 33;
-    const SYSTEM_CALL: usize = 35;
-    const BELOW_STACK_END: &[u64] = &[336, 320, 304, 352];
+    const PT_REGS_MODE: usize = 33;
+    const PT_REGS_SYSCALL: usize = 35;
+    const PT_REGS_BELOW_STACK_END: &[u64] = &[336, 320, 304, 352];
     /// A `siginfo` of 128 bytes and a `ucontext`, in which the registers follow 176 bytes of flags,
     /// stack and mask, and the address of the fault.
-    const SIGNAL_FRAME: Places<u64> = Places {
+    const SIGNAL_FRAME: RegisterOffsets<u64> = RegisterOffsets {
         ip: 312 + 32 * 8,
         sp: 312 + 31 * 8,
         fp: 312 + 29 * 8,
@@ -196,9 +193,9 @@ impl Architecture for Aarch64 {
 
     #[inline(always)]
     fn mode(state: u64) -> Mode {
-        if state & Self::LEVEL != 0 {
+        if state & Self::PSR_EL_MASK != 0 {
             Mode::Kernel
-        } else if state & Self::NARROW != 0 {
+        } else if state & Self::PSR_MODE32_BIT != 0 {
             Mode::User32
         } else {
             Mode::User
@@ -206,28 +203,29 @@ impl Architecture for Aarch64 {
     }
 
     #[inline(always)]
-    fn is_in_system_call(registers: &[u64], before: impl FnOnce() -> u32) -> bool {
-        // Interrupts that wait for the kernel to be entered come before it notes the number.
-        registers[Self::SYSTEM_CALL] as i32 >= 0 || before() == Self::CALL_SYSTEM
+    fn is_in_syscall(registers: &[u64], before: impl FnOnce() -> u32) -> bool {
+        // An interrupt pending at kernel entry comes before the kernel saves the number.
+        registers[Self::PT_REGS_SYSCALL] as i32 >= 0 || before() == Self::SVC_0
     }
 
     #[inline(always)]
     fn is_frameless(code: u64) -> bool {
         let instruction = code as u32;
-        Self::EDGES.contains(&instruction) || instruction & Self::SAVE_MASK == Self::PUSH
+        Self::PROLOGUE_OR_EPILOGUE.contains(&instruction)
+            || instruction & Self::STP_MASK == Self::STP_FP_LR_PRE_INDEX
     }
 
     #[inline(always)]
-    fn has_saved(code: u64) -> bool {
+    fn has_pushed_fp(code: u64) -> bool {
         code as u32 == Self::SET_FP
     }
 
     #[inline(always)]
-    fn is_about_to_save(code: u64) -> bool {
-        code as u32 & Self::SAVE_MASK == Self::SAVE
+    fn is_about_to_save_pair(code: u64) -> bool {
+        code as u32 & Self::STP_MASK == Self::STP_FP_LR
     }
 
-    /// The bits above an address may sign it.
+    /// Pointer authentication uses the upper bits.
     #[inline(always)]
     fn return_address(word: u64, address_bits: u64) -> u64 {
         word & address_bits

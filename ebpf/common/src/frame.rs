@@ -1,6 +1,6 @@
-//! One frame of a user stack in eight bytes: the file's number and the offset in the file.
+//! A user frame in eight bytes: file number and offset in the file.
 
-use crate::file::number;
+use crate::file::file_number;
 
 const NUMBER_SHIFT: u32 = 48;
 
@@ -9,7 +9,7 @@ const NUMBER_SHIFT: u32 = 48;
 pub struct Frame(pub u64);
 
 impl Frame {
-    /// `offset` is in the file, or an address where there is no file.
+    /// `offset` is the offset in the file, or the address if there is no file.
     #[inline(always)]
     pub fn new(file: u32, offset: u64) -> Self {
         Self(u64::from(file) << NUMBER_SHIFT | offset & ((1 << NUMBER_SHIFT) - 1))
@@ -23,8 +23,8 @@ impl Frame {
         self.0 & ((1 << NUMBER_SHIFT) - 1)
     }
 
-    /// Whether the frame lies in a file that was given a number.
+    /// Whether the frame is in a numbered file.
     pub fn has_file(self) -> bool {
-        self.file() >= number::FIRST_FILE
+        self.file() >= file_number::FIRST_FILE
     }
 }

@@ -1,13 +1,13 @@
 //! What the BPF programs and their loader share.
 //!
 //! The crate is compiled three times: into the BPF programs, into the loader, and into native tests
-//! and fuzzers. What the kernel's verifier accepts is then what the tests have tested.
+//! and fuzzers, so that the tests cover the code that the verifier accepts.
 //!
-//! * [`rule`] and [`table`]: how to get from a frame to its caller, and where that is written;
-//! * [`walk`]: the step that does it on each [`architecture`], and [`reason`]: why it ends;
-//! * [`mappings`]: which file is behind an address, by the kernel's own tree, its members found by
-//!   [`layout`], or by what the loader [`published`];
-//! * [`file`](mod@file) and [`frame`]: how files and frames are told apart; [`record`]: what is sent.
+//! * [`rule`] and [`table`]: unwind rules and the tables that hold them;
+//! * [`walk`]: one unwind step on each [`architecture`], and [`reason`]: why it stopped;
+//! * [`mappings`]: VMA lookup in the kernel's tree, whose members [`layout`] has, or in what the loader
+//!   [`published`];
+//! * [`file`](mod@file) and [`frame`]: file IDs and frames; [`record`]: the records that are sent.
 
 #![no_std]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
@@ -25,18 +25,18 @@ pub mod mappings;
 pub mod published;
 pub mod reason;
 pub mod record;
-pub mod repeat;
 pub mod rule;
+pub mod sample_counts;
 pub mod settings;
 pub mod table;
 pub mod walk;
 
-/// Makes the compiler forget what it knows of a number.
+/// Hides the value from the optimizer, like `barrier_var` of libbpf.
 ///
-/// It would otherwise drop a bound that it can prove and the verifier cannot, or turn a choice made
-/// by arithmetic back into a branch.
+/// The compiler would otherwise drop a bound check that it can prove and the verifier cannot, or turn
+/// branchless arithmetic back into a branch.
 #[inline(always)]
-pub fn hide(value: u64) -> u64 {
+pub fn barrier_var(value: u64) -> u64 {
     #[cfg(target_arch = "bpf")]
     {
         let mut value = value;
@@ -52,15 +52,15 @@ pub fn hide(value: u64) -> u64 {
 }
 
 #[inline(always)]
-pub fn hide_u32(value: u32) -> u32 {
-    hide(u64::from(value)) as u32
+pub fn barrier_var_u32(value: u32) -> u32 {
+    barrier_var(u64::from(value)) as u32
 }
 
-// The loader's library asks for this of what it puts into maps and takes out of them.
+// aya requires it of map keys and values.
 #[cfg(feature = "host")]
 #[allow(unsafe_code, reason = "each is plain data, as its derives prove")]
 mod host {
-    use crate::{file, identify, published, record, repeat, settings};
+    use crate::{file, identify, published, record, sample_counts, settings};
 
     // SAFETY: plain data of fixed layout, valid for any bytes.
     unsafe impl aya::Pod for file::FileId {}
@@ -69,15 +69,15 @@ mod host {
     // SAFETY: as above.
     unsafe impl aya::Pod for settings::Settings {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for identify::Answer {}
+    unsafe impl aya::Pod for identify::Identified {}
     // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for repeat::Repeat {}
+    unsafe impl aya::Pod for sample_counts::SampleKey {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for published::Image {}
+    unsafe impl aya::Pod for published::ProcessImage {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for published::Stretch {}
+    unsafe impl aya::Pod for published::ImageAreas {}
     // SAFETY: as above.
     unsafe impl aya::Pod for published::Area {}
 }

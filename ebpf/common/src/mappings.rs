@@ -1,25 +1,24 @@
-//! Finds the mapping behind a user address in the kernel's own tree, without a lock.
+//! Looks up the VMA for a user address in the kernel's tree, without a lock.
 //!
-//! Processes need no registration: at the sample the task's tree is walked to the mapping of the
-//! address: a maple tree since Linux 6.1, a red-black tree before. The tree may change meanwhile, so
-//! what is read is checked: a node that is dead, a mapping of another process or range, or a file
-//! that changed is a miss with its reason, never an answer. How nodes encode themselves is not in
-//! BTF; the loader proves it at start on its own mappings. Where it cannot, [`crate::published`] has
-//! the mappings.
+//! Each sample walks the task's tree: a maple tree since Linux 6.1, a red-black tree before. The tree
+//! may change during the walk, so every read is checked: a dead node, a VMA of another process or
+//! range, or a changed file gives an error, never a wrong mapping. BTF does not describe the node
+//! encoding; the loader verifies it at start with its own mappings. If that fails, the programs use
+//! the mappings of [`crate::published`].
 
 use crate::file::FileId;
 use crate::layout::Layout;
 use crate::settings::Settings;
-use crate::{hide, reason::EndReason};
+use crate::{barrier_var, reason::EndReason};
 
 /// Reads the kernel's memory.
 pub trait KernelMemory {
-    /// Whether the kernel may be older than its maple trees.
-    const BEFORE_MAPLE_TREES: bool;
+    /// Whether to support kernels before 6.1, which have no maple tree.
+    const SUPPORTS_RED_BLACK_TREE: bool;
 
-    /// Loads 256 bytes, as much as a node has; false where they cannot be read.
+    /// Loads 256 bytes, the size of a node; false if they cannot be read.
     fn load_node(&mut self, address: u64) -> bool;
-    /// A word of what was loaded last; `index` is below 32.
+    /// A word of the last loaded node; `index` is below 32.
     fn node_word(&self, index: u64) -> u64;
     fn word(&mut self, address: u64) -> Option<u64>;
 }
@@ -29,45 +28,45 @@ pub trait KernelMemory {
 pub struct Mapping {
     pub start: u64,
     pub end: u64,
-    /// Added to an address gives the offset in the file.
-    pub to_offset: u64,
+    /// Offset in the file = address + this.
+    pub offset_delta: u64,
     /// The kernel's `struct file`; 0 is none.
     pub file: u64,
     pub id: FileId,
     pub has_code: bool,
 }
 
-/// Why there is no mapping.
+/// Why the lookup found no mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
-    /// The address belongs to no mapping.
-    None,
-    /// The tree changed while it was read.
+pub enum MappingError {
+    /// The address is not mapped.
+    NotMapped,
+    /// The tree changed during the walk.
     Changing,
-    /// The tree is not as it should be, or its memory cannot be read.
+    /// The tree is malformed, or its memory cannot be read.
     Unreadable,
 }
 
-impl Miss {
+impl MappingError {
     pub fn reason(self) -> EndReason {
         match self {
-            Self::None | Self::Unreadable => EndReason::NoMapping,
+            Self::NotMapped | Self::Unreadable => EndReason::NoMapping,
             Self::Changing => EndReason::MappingsChanging,
         }
     }
 }
 
-const EXECUTABLE: u64 = 4;
+const VM_EXEC: u64 = 4;
 
-/// Levels of a tree; five hold more mappings than a process may have.
-const MAX_DEPTH: u32 = 6;
-/// The same of a red-black tree: twice the logarithm of what it holds.
-const MOST_LEVELS: u32 = 34;
-const MOST_PIVOTS: u64 = 15;
-const NODE_MASK: u64 = 255;
-const LEAF: u64 = 1;
-const RANGE: u64 = 2;
-const ALLOCATING_RANGE: u64 = 3;
+/// Five levels hold more mappings than a process may have.
+const MAX_MAPLE_DEPTH: u32 = 6;
+/// A red-black tree is at most twice as deep as the logarithm of its size.
+const MAX_RED_BLACK_DEPTH: u32 = 34;
+const MAX_PIVOTS: u64 = 15;
+const MAPLE_NODE_MASK: u64 = 255;
+const MAPLE_LEAF_64: u64 = 1;
+const MAPLE_RANGE_64: u64 = 2;
+const MAPLE_ARANGE_64: u64 = 3;
 
 /// The mapping that holds `address`.
 #[inline(always)]
@@ -76,26 +75,26 @@ pub fn find<K: KernelMemory>(
     settings: &Settings,
     mm: u64,
     address: u64,
-) -> Result<Mapping, Miss> {
+) -> Result<Mapping, MappingError> {
     let layout = &settings.layout;
-    let area = if K::BEFORE_MAPLE_TREES && !layout.has_maple_tree() {
+    let area = if K::SUPPORTS_RED_BLACK_TREE && !layout.has_maple_tree() {
         find_in_red_black_tree(kernel, layout, mm, address)?
     } else {
         find_in_maple_tree(kernel, layout, mm, address)?
     };
-    // All that is asked for stands in its first 256 bytes.
+    // The members needed are in its first 256 bytes.
     if !kernel.load_node(area) {
-        return Err(Miss::Unreadable);
+        return Err(MappingError::Unreadable);
     }
-    let member = |offset: u64| kernel.node_word(hide(offset >> 3) & 31);
+    let member = |offset: u64| kernel.node_word(barrier_var(offset >> 3) & 31);
     let start = member(layout.vma_start);
     let end = member(layout.vma_end);
     // Freed and used again, perhaps by another process.
     if member(layout.vma_mm) != mm || address < start || address >= end {
-        return Err(Miss::Changing);
+        return Err(MappingError::Changing);
     }
-    let has_code = member(layout.vma_flags) & EXECUTABLE != 0;
-    let page = member(layout.vma_page);
+    let has_code = member(layout.vma_flags) & VM_EXEC != 0;
+    let page = member(layout.vma_pgoff);
     let file = member(layout.vma_file);
     let id = if file == 0 {
         FileId::default()
@@ -104,37 +103,36 @@ pub fn find<K: KernelMemory>(
         if kernel.word(area + layout.vma_file) != Some(file)
             || kernel.word(area + layout.vma_start) != Some(start)
         {
-            return Err(Miss::Changing);
+            return Err(MappingError::Changing);
         }
         id
     };
     Ok(Mapping {
         start,
         end,
-        to_offset: (page << (settings.page_shift & 63)).wrapping_sub(start),
+        offset_delta: (page << (settings.page_shift & 63)).wrapping_sub(start),
         file,
         id,
         has_code,
     })
 }
 
-/// The mapping that an anonymous one with code took a part of.
+/// The file mapping that an anonymous executable mapping replaced a part of.
 ///
-/// Programs copy their code to huge pages and put these in its place. What lies between two mappings
-/// of one file, where that file's code would be, is taken for it; the rules for its frames are the
-/// file's.
+/// Programs remap their code to huge pages. An anonymous mapping between two mappings of one file, at
+/// the place of that file's code, is treated as that file and uses its unwind table.
 #[inline(always)]
-pub fn replaced(gap: &Mapping, below: &Mapping, above: &Mapping) -> Option<Mapping> {
+pub fn file_behind_anonymous(gap: &Mapping, below: &Mapping, above: &Mapping) -> Option<Mapping> {
     let is_between = below.end == gap.start && above.start == gap.end;
     if !is_between || below.file == 0 || below.id != above.id {
         return None;
     }
-    // Where nothing is left of the code, what lies around it has to agree about its place.
-    if below.has_code == above.has_code && below.to_offset != above.to_offset {
+    // If no code mapping is left, both neighbours have to agree on the offset.
+    if below.has_code == above.has_code && below.offset_delta != above.offset_delta {
         return None;
     }
     let rest = if below.has_code { below } else { above };
-    let offset = gap.start.wrapping_add(rest.to_offset);
+    let offset = gap.start.wrapping_add(rest.offset_delta);
     (offset >> 63 == 0).then_some(*rest)
 }
 
@@ -144,19 +142,19 @@ pub fn identity(
     kernel: &mut impl KernelMemory,
     layout: &Layout,
     file: u64,
-) -> Result<FileId, Miss> {
-    let mut read = |at: u64| kernel.word(at).ok_or(Miss::Unreadable);
+) -> Result<FileId, MappingError> {
+    let mut read = |at: u64| kernel.word(at).ok_or(MappingError::Unreadable);
     let inode = read(file + layout.file_inode)?;
     if inode == 0 {
-        return Err(Miss::Unreadable);
+        return Err(MappingError::Unreadable);
     }
     let superblock = read(inode + layout.inode_super)?;
-    let seconds = read(inode + layout.inode_seconds)?;
+    let seconds = read(inode + layout.inode_mtime_sec)?;
     // The field has 32 or 64 bits.
-    let nanoseconds = u64::from(read(inode + layout.inode_nanoseconds)? as u32);
+    let nanoseconds = u64::from(read(inode + layout.inode_mtime_nsec)? as u32);
     Ok(FileId::new(
         read(inode + layout.inode_number)?,
-        read(superblock + layout.super_device)? as u32,
+        read(superblock + layout.super_dev)? as u32,
         read(inode + layout.inode_generation)? as u32,
         seconds
             .wrapping_mul(1_000_000_000)
@@ -166,31 +164,30 @@ pub fn identity(
 
 /// The address of the `vm_area_struct` that the tree has for `address`.
 ///
-/// Nothing tells whether the tree was turned while it was walked; then the address may seem to
-/// belong to no mapping.
+/// A concurrent rotation of the tree goes unnoticed; the address may then look unmapped.
 #[inline(always)]
 fn find_in_red_black_tree(
     kernel: &mut impl KernelMemory,
     layout: &Layout,
     mm: u64,
     address: u64,
-) -> Result<u64, Miss> {
-    let word_at = |offset: u64| hide(offset >> 3) & 31;
+) -> Result<u64, MappingError> {
+    let word_at = |offset: u64| barrier_var(offset >> 3) & 31;
     let (start, end) = (word_at(layout.vma_start), word_at(layout.vma_end));
     // A node has its parent, right and left.
-    let right = word_at(layout.vma_node + 8);
-    let left = word_at(layout.vma_node + 16);
+    let right = word_at(layout.vma_rb + 8);
+    let left = word_at(layout.vma_rb + 16);
     let mut node = kernel
-        .word(mm.wrapping_add(layout.mm_areas))
-        .ok_or(Miss::Unreadable)?;
-    for _ in 0..MOST_LEVELS {
+        .word(mm.wrapping_add(layout.mm_rb_root))
+        .ok_or(MappingError::Unreadable)?;
+    for _ in 0..MAX_RED_BLACK_DEPTH {
         if node == 0 {
-            return Err(Miss::None);
+            return Err(MappingError::NotMapped);
         }
-        // Nodes are part of what they stand for.
-        let area = node.wrapping_sub(layout.vma_node);
+        // The node is embedded in its VMA.
+        let area = node.wrapping_sub(layout.vma_rb);
         if !kernel.load_node(area) {
-            return Err(Miss::Unreadable);
+            return Err(MappingError::Unreadable);
         }
         let is_below = address < kernel.node_word(start);
         if !is_below && address < kernel.node_word(end) {
@@ -198,7 +195,7 @@ fn find_in_red_black_tree(
         }
         node = kernel.node_word(if is_below { left } else { right });
     }
-    Err(Miss::Changing)
+    Err(MappingError::Changing)
 }
 
 /// The address of the `vm_area_struct` that the tree has for `address`.
@@ -208,61 +205,62 @@ fn find_in_maple_tree(
     layout: &Layout,
     mm: u64,
     address: u64,
-) -> Result<u64, Miss> {
-    let mut entry = kernel.word(mm + layout.mm_tree).ok_or(Miss::Unreadable)?;
-    // A root that is no node holds a single entry at index 0.
+) -> Result<u64, MappingError> {
+    let mut entry = kernel
+        .word(mm + layout.mm_maple_root)
+        .ok_or(MappingError::Unreadable)?;
+    // A root that is not a node holds a single entry at index 0.
     if entry & 3 != 2 || entry < 4096 {
-        return Err(Miss::None);
+        return Err(MappingError::NotMapped);
     }
     let mut kind = 0;
-    for _ in 0..MAX_DEPTH {
+    for _ in 0..MAX_MAPLE_DEPTH {
         kind = entry >> 3 & 15;
-        let node = entry & !NODE_MASK;
+        let node = entry & !MAPLE_NODE_MASK;
         if !kernel.load_node(node) {
-            return Err(Miss::Unreadable);
+            return Err(MappingError::Unreadable);
         }
         // A dead node is its own parent.
-        if kernel.node_word(0) & !NODE_MASK == node {
-            return Err(Miss::Changing);
+        if kernel.node_word(0) & !MAPLE_NODE_MASK == node {
+            return Err(MappingError::Changing);
         }
         let slots = match kind {
             // Parent, nine pivots, ten slots.
-            ALLOCATING_RANGE => 10,
+            MAPLE_ARANGE_64 => 10,
             // Parent, fifteen pivots, sixteen slots.
-            LEAF | RANGE => 16,
-            _ => return Err(Miss::Unreadable),
+            MAPLE_LEAF_64 | MAPLE_RANGE_64 => 16,
+            _ => return Err(MappingError::Unreadable),
         };
-        let slot = hide(slots) + (first_not_below(kernel, address) & 15);
-        entry = kernel.node_word(hide(slot) & 31);
-        if kind == LEAF {
+        let slot = barrier_var(slots) + (first_pivot_at_or_above(kernel, address) & 15);
+        entry = kernel.node_word(barrier_var(slot) & 31);
+        if kind == MAPLE_LEAF_64 {
             break;
         }
         if entry < 4096 {
-            return Err(Miss::Changing);
+            return Err(MappingError::Changing);
         }
     }
-    if kind != LEAF {
-        return Err(Miss::Unreadable);
+    if kind != MAPLE_LEAF_64 {
+        return Err(MappingError::Unreadable);
     }
     match entry {
-        0 => Err(Miss::None),
+        0 => Err(MappingError::NotMapped),
         // An entry that a fork is still copying.
-        _ if entry < 4096 || entry & 3 != 0 => Err(Miss::Changing),
+        _ if entry < 4096 || entry & 3 != 0 => Err(MappingError::Changing),
         _ => Ok(entry),
     }
 }
 
-/// The first of the node's pivots that is not below `address`, counted without a branch.
+/// Index of the node's first pivot at or above `address`, without a branch.
 ///
-/// Where a node has less than fifteen, its first slot stands behind them: the address of a node,
-/// which has the top bit set.
-/// Pivots behind the node's last one are stale, hence the end at the first that is not below. The
+/// A node with fewer than fifteen pivots has its first slot after them: a kernel address, with the
+/// top bit set. Unused pivots are stale, so counting stops at the first one not below `address`. The
 /// tree's last pivot has the top bit set and is never below a user address.
 #[inline(always)]
-fn first_not_below(kernel: &impl KernelMemory, address: u64) -> u64 {
+fn first_pivot_at_or_above(kernel: &impl KernelMemory, address: u64) -> u64 {
     let (mut below, mut index) = (1, 0);
     let mut next = 0;
-    while next < MOST_PIVOTS {
+    while next < MAX_PIVOTS {
         next += 1;
         let pivot = kernel.node_word(next);
         below &= (pivot.wrapping_sub(address) >> 63) & !(pivot >> 63);
@@ -282,7 +280,7 @@ mod tests {
         Mapping {
             start,
             end,
-            to_offset: offset.wrapping_sub(start),
+            offset_delta: offset.wrapping_sub(start),
             file: inode,
             id: FileId::new(inode, 1, 1, 1),
             has_code,
@@ -293,8 +291,8 @@ mod tests {
     fn code_that_was_moved_to_huge_pages_is_still_the_files() {
         let gap = mapping(0x20_0000, 0x60_0000, 0, 0, true);
         let check = |below: Mapping, above: Mapping, offset: Option<u64>| {
-            let found = replaced(&gap, &below, &above);
-            let place = found.map(|rest| gap.start.wrapping_add(rest.to_offset));
+            let found = file_behind_anonymous(&gap, &below, &above);
+            let place = found.map(|rest| gap.start.wrapping_add(rest.offset_delta));
             assert_eq!(place, offset, "{below:x?} {above:x?}");
         };
         let below =

@@ -1,8 +1,8 @@
-//! Why a stack ends where it ends. Nothing is dropped in silence: each sample carries its reason.
+//! Why unwinding stopped. Every sample carries its reason.
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $name:ident = $code:literal, $text:literal;)*) => {
-        /// Why a user stack ends where it ends.
+        /// Why unwinding a user stack stopped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum EndReason {
@@ -69,11 +69,11 @@ reasons! {
     MappingsPending = 18, "mappings_pending";
 }
 
-/// Reasons fit counters of this many places.
+/// Counters reserved for end reasons.
 pub const REASONS: usize = 32;
 
 impl EndReason {
-    /// Whether the sample has every frame that there was to find.
+    /// Whether the user stack is complete.
     pub fn is_whole(self) -> bool {
         matches!(self, Self::Complete | Self::KernelThread)
     }

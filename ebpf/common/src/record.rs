@@ -1,9 +1,9 @@
-//! What the programs send through the ring buffer.
+//! The records that the programs send through the ring buffer.
 
 use crate::file::FileId;
-use crate::repeat::{Repeat, StackHash};
+use crate::sample_counts::{SampleKey, StackHash};
 
-/// Frames of the kernel's stack, as many as it gives.
+/// Maximum number of kernel frames; `bpf_get_stack` returns no more.
 pub const MAX_KERNEL_FRAMES: usize = 127;
 /// The largest `max_frames`.
 pub const MAX_USER_FRAMES: usize = 1024;
@@ -15,7 +15,7 @@ pub mod kind {
     pub const FILE: u32 = 3;
 }
 
-/// One image of one process: a process id may be used again, and exec makes another image of it.
+/// One process image: PIDs are reused, and exec replaces the image.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -27,15 +27,15 @@ pub struct ProcessKey {
     pub started: u64,
 }
 
-/// What the map of processes says of one.
-pub mod known {
-    /// The loader was told of it.
+/// Values of the `processes` map.
+pub mod process_state {
+    /// The process was announced to the loader.
     pub const ANNOUNCED: u32 = 1;
-    /// The loader does not want its samples.
+    /// The process is not sampled.
     pub const EXCLUDED: u32 = 2;
 }
 
-/// A sample. Behind it stand its frames of eight bytes: the kernel's addresses, then the user's
+/// A sample, followed by its frames of eight bytes: the kernel addresses, then the user
 /// [`Frame`](crate::frame::Frame)s, innermost first.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,18 +52,18 @@ pub struct Sample {
     pub kernel_frames: u32,
     pub user_frames: u32,
     pub thread_name: [u8; 16],
-    /// Stands for the frames, where equal samples are counted.
+    /// Hash of the frames, set if equal samples are counted.
     pub stack: StackHash,
-    /// One of [`turn`](crate::repeat::turn).
-    pub turn: u32,
+    /// One of [`count_buffer`](crate::sample_counts::count_buffer).
+    pub count_buffer: u32,
     pub unused: u32,
 }
 
 impl Sample {
-    /// What it has in common with samples that are equal.
+    /// The key under which equal samples are counted.
     #[inline(always)]
-    pub fn repeat(&self) -> Repeat {
-        Repeat {
+    pub fn sample_key(&self) -> SampleKey {
+        SampleKey {
             process: self.process,
             thread: self.thread,
             end: self.end,
@@ -72,9 +72,8 @@ impl Sample {
     }
 }
 
-/// A process at its first sample; it may be gone by the time that this is read. Behind it stand the
-/// names on the way to its cgroup: in the unified hierarchy, or where it is at the root of that, in
-/// that of the first controller where it is not.
+/// A process at its first sample; it may have exited when this is read. Followed by the path components
+/// of its cgroup, in the hierarchy in which the cgroup is deepest.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -83,21 +82,21 @@ pub struct Process {
     pub parent: u32,
     pub process: ProcessKey,
     pub user: u32,
-    /// The number of the executable's file, or why it has none.
+    /// The [`file_number`](crate::file::file_number) of the executable.
     pub executable: u32,
     pub name: [u8; 16],
-    /// Its number in its own namespace, and which one that is.
+    /// Its PID in its own PID namespace, and the inode of that namespace.
     pub own_pid: u32,
     pub pid_namespace: u32,
-    /// 0 where it has none any more.
+    /// 0 if it already left its namespaces.
     pub mount_namespace: u32,
     pub names_bytes: u16,
-    /// Behind the names stand its arguments, each ended by a zero byte, where they are asked for.
+    /// The arguments follow the names, NUL-terminated, if they are requested.
     pub arguments_bytes: u16,
 }
 
-/// A file at the first sample that meets it, and a mapping through which it can be opened. Behind it
-/// stand the names on its path in the mount namespace.
+/// A file at the first sample in it, and a mapping to open it by. Followed by its path components in
+/// the mount namespace.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -107,7 +106,7 @@ pub struct File {
     pub id: FileId,
     pub pid: u32,
     pub parent: u32,
-    /// Both 0 where it was met as the process's executable and not by a mapping.
+    /// Both 0 if it was found as the process's executable and not by a mapping.
     pub start: u64,
     pub end: u64,
     /// Nanoseconds since boot.
@@ -116,13 +115,12 @@ pub struct File {
     pub names_bytes: u32,
 }
 
-/// Names on the way up to a root, innermost first, each ended by a zero byte. The root's own name is
-/// empty, so joined by slashes in reverse they are an absolute path; where the way is longer than can
-/// be told they are a relative one.
+/// Path components up to the root, innermost first, NUL-terminated. The root's name is empty, so
+/// reversed and joined by slashes they are an absolute path; a truncated one is relative.
 pub const MAX_NAMES_BYTES: usize = 2048;
-/// Of one name, with its end.
+/// Maximum length of a component, with its NUL.
 pub const MAX_NAME_BYTES: usize = 256;
-/// Arguments that are longer are cut off.
+/// Longer arguments are truncated.
 pub const MAX_ARGUMENTS_BYTES: usize = 4096;
 
 const _: () = assert!(size_of::<Process>() == size_of::<File>());

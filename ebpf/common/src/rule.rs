@@ -1,7 +1,7 @@
-//! How to get from one frame to its caller: the meaning of a row of an unwind table.
+//! Unwind rules: how to get from one frame to its caller.
 //!
-//! A rule is eight bytes. Tables hold indices of rules, since a whole distribution needs only a few
-//! thousand different ones.
+//! A rule has eight bytes. Tables hold indices of rules, since a whole distribution needs only a few
+//! thousand distinct ones.
 //!
 //! ```text
 //!  63            40 39          24 23           8 7    6 5    4 3    0
@@ -13,27 +13,27 @@
 //! Offsets of saved registers are from the CFA, the stack pointer's value in the caller, and count
 //! words of eight bytes: aarch64 saves them at the other end of a frame, which may be a large one.
 
-/// How a frame is left.
+/// How to unwind one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Nothing is known of the code here.
+    /// No unwind information.
     Gap,
     /// The thread's first frame: there is no caller.
     End,
-    /// The code says how, in a way that is not supported.
+    /// The unwind information is not supported.
     Unsupported,
-    /// The code of a signal's return; what was interrupted stands in the kernel's signal frame.
+    /// The signal trampoline; the interrupted registers are in the kernel's signal frame.
     SignalFrame,
-    /// Entries of a procedure linkage table on x86-64, sixteen bytes each: from this byte of an
-    /// entry on, its push has moved the stack by eight bytes.
+    /// PLT entries on x86-64, sixteen bytes each: from this byte of an entry on, its push has moved
+    /// the stack pointer by eight bytes.
     Plt { pushed: u8 },
-    /// The frame pointer leads to the caller, as far as anyone knows.
+    /// The frame pointer probably leads to the caller.
     FramePointer,
-    /// The frame pointer leads to the caller, which may be on another stack and so anywhere.
+    /// The frame pointer leads to the caller, which may be on another stack.
     OtherStack,
     Frame {
         cfa: Cfa,
-        fp: Saved,
+        fp: SavedFp,
         ra: ReturnAddress,
     },
 }
@@ -43,7 +43,7 @@ pub enum Rule {
 pub enum Cfa {
     Sp(i32),
     Fp(i32),
-    /// `*(sp + slot) + plus`: the stack was moved and its old place is kept in a slot.
+    /// `*(sp + slot) + plus`: the stack was realigned and the old stack pointer saved in a slot.
     SpSlot {
         slot: i32,
         plus: i32,
@@ -56,12 +56,12 @@ pub enum Cfa {
 
 /// The caller's frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Saved {
+pub enum SavedFp {
     Same,
     /// On the stack, this far from the CFA.
     At(i32),
-    /// On the stack, this far from this frame's own frame pointer: the stack was realigned, so that
-    /// the distance to the CFA is not known beforehand.
+    /// On the stack, this far from this frame's own frame pointer: the stack was realigned, so the
+    /// distance to the CFA is dynamic.
     AtFp(i32),
 }
 
@@ -75,10 +75,10 @@ pub enum ReturnAddress {
     LinkRegister,
 }
 
-/// Where x86-64's call instruction leaves the return address.
+/// Where the call instruction of x86-64 puts the return address.
 pub const PUSHED: ReturnAddress = ReturnAddress::At(-8);
 
-/// The bit that says that the return address is on the stack.
+/// Set if the return address is on the stack.
 const RA_SAVED: u64 = 1 << 6;
 
 /// CFA offsets are 24 bits wide.
@@ -109,25 +109,25 @@ pub mod fp {
     pub const AT_FP: u64 = 2;
 }
 
-/// A rule in its eight bytes.
+/// A rule, encoded in eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
-pub struct Encoded(pub u64);
+pub struct EncodedRule(pub u64);
 
 impl Rule {
-    /// A frame of x86-64, or [`Rule::Unsupported`] where a number is too large for a rule.
-    pub fn x86_64(cfa: Cfa, fp: Saved) -> Self {
+    /// A frame of x86-64, or [`Rule::Unsupported`] if an offset does not fit.
+    pub fn x86_64(cfa: Cfa, fp: SavedFp) -> Self {
         Self::frame(cfa, fp, PUSHED)
     }
 
-    pub fn frame(cfa: Cfa, fp: Saved, ra: ReturnAddress) -> Self {
+    pub fn frame(cfa: Cfa, fp: SavedFp, ra: ReturnAddress) -> Self {
         let (offset, slot) = match cfa {
             Cfa::Sp(offset) | Cfa::Fp(offset) => (offset, None),
             Cfa::SpSlot { slot, plus } | Cfa::FpSlot { slot, plus } => (plus, Some(slot)),
         };
         let fp_offset = match fp {
-            Saved::Same => 0,
-            Saved::At(offset) | Saved::AtFp(offset) => offset,
+            SavedFp::Same => 0,
+            SavedFp::At(offset) | SavedFp::AtFp(offset) => offset,
         };
         let ra_offset = match ra {
             ReturnAddress::At(offset) => offset,
@@ -145,8 +145,8 @@ impl Rule {
         Self::Frame { cfa, fp, ra }
     }
 
-    pub fn encode(self) -> Encoded {
-        Encoded(match self {
+    pub fn encode(self) -> EncodedRule {
+        EncodedRule(match self {
             Self::Gap => kind::GAP,
             Self::End => kind::END,
             Self::Unsupported => kind::UNSUPPORTED,
@@ -161,17 +161,17 @@ impl Rule {
                     Cfa::SpSlot { slot, plus } => (kind::SP_SLOT, plus, Some(slot)),
                     Cfa::FpSlot { slot, plus } => (kind::FP_SLOT, plus, Some(slot)),
                 };
-                let (fp_place, fp_offset) = match fp {
-                    Saved::Same => (fp::SAME, 0),
-                    Saved::At(offset) => (fp::AT, offset),
-                    Saved::AtFp(offset) => (fp::AT_FP, offset),
+                let (fp_location, fp_offset) = match fp {
+                    SavedFp::Same => (fp::SAME, 0),
+                    SavedFp::At(offset) => (fp::AT, offset),
+                    SavedFp::AtFp(offset) => (fp::AT_FP, offset),
                 };
                 let (ra_saved, ra_offset) = match ra {
                     ReturnAddress::At(offset) => (RA_SAVED, offset),
                     ReturnAddress::LinkRegister => (0, 0),
                 };
                 let words = |offset: i32| u64::from((offset / WORD) as u16);
-                kind | fp_place << 4
+                kind | fp_location << 4
                     | ra_saved
                     | words(fp_offset) << 8
                     | words(slot.unwrap_or(ra_offset)) << 24
@@ -181,13 +181,13 @@ impl Rule {
     }
 }
 
-impl Encoded {
+impl EncodedRule {
     pub fn kind(self) -> u64 {
         self.0 & 0xf
     }
 
     /// One of [`fp`].
-    pub fn fp_place(self) -> u64 {
+    pub fn fp_location(self) -> u64 {
         self.0 >> 4 & 3
     }
 
@@ -210,12 +210,12 @@ impl Encoded {
         self.0 as i64 >> 40
     }
 
-    /// The rule that these bytes say; what no rule encodes to is [`Rule::Unsupported`].
+    /// Invalid bytes decode to [`Rule::Unsupported`].
     pub fn decode(self) -> Rule {
-        let fp = match self.fp_place() {
-            fp::SAME => Saved::Same,
-            fp::AT => Saved::At(self.fp_offset() as i32),
-            fp::AT_FP => Saved::AtFp(self.fp_offset() as i32),
+        let fp = match self.fp_location() {
+            fp::SAME => SavedFp::Same,
+            fp::AT => SavedFp::At(self.fp_offset() as i32),
+            fp::AT_FP => SavedFp::AtFp(self.fp_offset() as i32),
             _ => return Rule::Unsupported,
         };
         let place = self.ra_or_slot() as i32;
@@ -272,9 +272,9 @@ mod tests {
         let offset = -CFA_LIMIT..CFA_LIMIT;
         let words = || any::<i16>().prop_map(|words| i32::from(words) * WORD);
         let fp = prop_oneof![
-            Just(Saved::Same),
-            words().prop_map(Saved::At),
-            words().prop_map(Saved::AtFp)
+            Just(SavedFp::Same),
+            words().prop_map(SavedFp::At),
+            words().prop_map(SavedFp::AtFp)
         ];
         let cfa = (offset, words(), 0..4).prop_map(|(plus, slot, which)| match which {
             0 => Cfa::Sp(plus),
@@ -307,7 +307,7 @@ mod tests {
 
         #[test]
         fn any_eight_bytes_are_some_rule(bytes in any::<u64>()) {
-            let rule = Encoded(bytes).decode();
+            let rule = EncodedRule(bytes).decode();
             prop_assert_eq!(rule.encode().decode(), rule);
         }
     }
@@ -317,15 +317,15 @@ mod tests {
         let saved = |offset| {
             let ra = ReturnAddress::At(offset);
             let rules = [
-                Rule::frame(Cfa::Sp(1 << 20), Saved::At(-8), ra),
-                Rule::x86_64(Cfa::Sp(16), Saved::At(offset)),
-                Rule::x86_64(Cfa::Sp(16), Saved::AtFp(offset)),
+                Rule::frame(Cfa::Sp(1 << 20), SavedFp::At(-8), ra),
+                Rule::x86_64(Cfa::Sp(16), SavedFp::At(offset)),
+                Rule::x86_64(Cfa::Sp(16), SavedFp::AtFp(offset)),
                 Rule::x86_64(
                     Cfa::FpSlot {
                         slot: offset,
                         plus: 0,
                     },
-                    Saved::Same,
+                    SavedFp::Same,
                 ),
             ];
             rules.map(|rule| rule != Rule::Unsupported)
@@ -335,11 +335,11 @@ mod tests {
         assert_eq!(saved(LIMIT), [false; 4]);
         assert_eq!(saved(-12), [false; 4]);
         assert_eq!(
-            Rule::x86_64(Cfa::Sp(CFA_LIMIT), Saved::Same),
+            Rule::x86_64(Cfa::Sp(CFA_LIMIT), SavedFp::Same),
             Rule::Unsupported
         );
         assert_ne!(
-            Rule::x86_64(Cfa::Sp(CFA_LIMIT - 1), Saved::Same),
+            Rule::x86_64(Cfa::Sp(CFA_LIMIT - 1), SavedFp::Same),
             Rule::Unsupported
         );
     }

@@ -1,4 +1,4 @@
-//! What the loader tells the programs.
+//! Settings of the programs, written by the loader.
 
 use crate::layout::Layout;
 
@@ -7,39 +7,38 @@ use crate::layout::Layout;
 #[repr(C)]
 pub struct Settings {
     pub layout: Layout,
-    /// Where the loader mapped the table memory, and how far in it the rules begin.
+    /// Where the loader mapped the table memory, and the offset of the rules in it.
     pub arena: u64,
-    pub rules_at: u64,
-    /// Frames of a user stack at most.
+    pub rules_offset: u64,
+    /// Maximum number of user frames.
     pub max_frames: u32,
-    /// Whether processes are told with their arguments; 0 is no.
+    /// Whether to announce processes with their arguments; 0 is no.
     pub with_arguments: u32,
-    /// The only PID namespace that is sampled, by its file in /proc; zero is every one.
+    /// The PID namespace to sample, by its file in /proc; 0 samples all.
     pub namespace_inode: u64,
     pub namespace_device: u64,
-    /// The bits that a user's address may have.
+    /// Mask of valid user addresses.
     pub address_bits: u64,
-    /// How large the kernel's pages are, as a power of two.
+    /// `PAGE_SHIFT` of the kernel.
     pub page_shift: u64,
-    /// One of [`turn`](crate::repeat::turn): how equal samples are counted.
-    pub turn: u32,
-    /// One of [`mappings`]: where the mappings of a process are found.
+    /// One of [`count_buffer`](crate::sample_counts::count_buffer): where equal samples are counted.
+    pub count_buffer: u32,
+    /// One of [`mappings`]: where to look up mappings.
     pub mappings: u32,
-    /// How far above the lowest address of a thread's stack in the kernel its user's registers are;
-    /// 0 where that is not known.
-    pub registers_at: u64,
+    /// Offset of the user's `pt_regs` in the kernel stack; 0 if unknown.
+    pub user_regs_offset: u64,
 }
 
 pub mod mappings {
-    /// In the kernel's own tree.
+    /// The kernel's VMA tree.
     pub const TREE: u32 = 0;
-    /// Among those that the loader published.
+    /// The mappings published by the loader.
     pub const PUBLISHED: u32 = 1;
 }
 
-/// Places for what samples remember on each CPU, as a power of two.
-pub const REMEMBERED_SHIFT: u32 = 11;
+/// Entries of the frame cache per CPU, as a power of two.
+pub const FRAME_CACHE_SHIFT: u32 = 11;
 
-/// How long samples remember something at most, in nanoseconds as a power of two: nine seconds. The
-/// number of a file, and the memory of a table, rest for longer before they are used again.
-pub const REMEMBERED_FOR_SHIFT: u32 = 33;
+/// Lifetime of frame cache entries, in nanoseconds as a power of two: nine seconds. File numbers and
+/// table memory are not reused for longer than that.
+pub const FRAME_CACHE_TTL_SHIFT: u32 = 33;

@@ -1,29 +1,29 @@
-//! The shape of an unwind table.
+//! The format of unwind tables.
 //!
-//! A table says for each byte of an executable file's code which rule holds there. It is keyed by
-//! the offset in the file, so it serves every process that maps the file, wherever each maps it.
+//! A table maps each offset of an executable file's code to a rule. It is keyed by file offset, so all
+//! processes that map the file share it.
 //!
 //! ```text
-//! pages   one entry per 4 KiB of the file: where its rows begin and how many there are
+//! pages   one entry per 4 KiB of the file: index of its first row and number of rows
 //! rows    four bytes each: offset in the page (12 bits), index of the rule (20 bits)
 //! rules   eight bytes each, shared by all tables
 //! ```
 //!
-//! A row holds up to the next one. The first row of each page stands at the page's first byte or
-//! repeats what holds there, so that a search never leaves its page; before a first row lies a gap.
+//! A row is valid up to the next one. The first row of each page is at the page's first byte or repeats
+//! the rule that is valid there, so a search never leaves its page; before the first row is a gap.
 
 /// Bytes of the file that share an entry of the page index, as a power of two.
 pub const PAGE_SHIFT: u32 = 12;
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
 const OFFSET_MASK: u32 = (1 << PAGE_SHIFT) - 1;
 
-/// Rules that can be told apart by a row.
+/// Rows have 20 bits for the rule.
 pub const MAX_RULES: u32 = 1 << 20;
 
-/// More rows than this cannot begin in one page.
+/// At most one row per byte.
 pub const MAX_ROWS_OF_PAGE: u32 = PAGE_SIZE as u32;
 
-/// One row: from this offset in the page on, this rule holds.
+/// One row: the rule that is valid from this offset in the page on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Row(pub u32);
@@ -46,14 +46,14 @@ impl Row {
 /// An entry of the page index: two words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The word at which the page's rows begin.
+    /// The first word of the page's rows.
     pub rows: u32,
     pub count: u32,
 }
 
 impl Page {
     pub const EMPTY: Self = Self { rows: 0, count: 0 };
-    /// The file is too large to be read in one piece and nobody needed this page yet.
+    /// The page of a large file was not needed yet.
     pub const NOT_BUILT: Self = Self {
         rows: 0,
         count: u32::MAX,
@@ -76,16 +76,16 @@ impl Page {
 pub const BLOCK_SHIFT: u32 = 16;
 pub const BLOCK_WORDS: usize = 1 << BLOCK_SHIFT;
 
-/// Where tables live: words of four bytes, numbered from the start of the table memory.
+/// The table memory: words of four bytes.
 pub trait Words {
     fn word(&self, index: u32) -> u32;
 }
 
-/// The last row of `count` from `first` that begins at or before `offset`; none where the first
-/// begins behind it.
+/// The last row of `count` from `first` that is at or before `offset`; none if the first one is after
+/// it.
 ///
-/// Without a branch on the rows' content: the verifier then sees one path and not two for each of
-/// the twelve halvings.
+/// Branchless on the rows' content, so the verifier explores one path instead of two for each of the
+/// twelve iterations.
 #[inline(always)]
 pub fn search(words: &impl Words, first: u32, count: u32, offset: u64) -> Option<Row> {
     let wanted = offset as u32 & OFFSET_MASK;
@@ -96,7 +96,7 @@ pub fn search(words: &impl Words, first: u32, count: u32, offset: u64) -> Option
         }
         let half = length >> 1;
         let begins = words.word(low.wrapping_add(half)) & OFFSET_MASK;
-        let before = crate::hide_u32(wanted.wrapping_sub(begins) >> 31);
+        let before = crate::barrier_var_u32(wanted.wrapping_sub(begins) >> 31);
         low = low.wrapping_add(half & before.wrapping_sub(1));
         length -= half;
     }

@@ -1,75 +1,74 @@
-//! The step from one frame to its caller.
+//! One unwind step, from a frame to its caller.
 
 use crate::architecture::Architecture;
-use crate::file::{TableRef, number};
+use crate::file::{TableRef, file_number};
 use crate::reason::EndReason;
-use crate::rule::{Encoded, fp, kind};
+use crate::rule::{EncodedRule, fp, kind};
 use crate::table::{self, Page, Words};
 
-/// The registers that a walk needs.
+/// The registers that unwinding needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Registers {
     pub ip: u64,
     pub sp: u64,
     pub fp: u64,
-    /// What may hold the return address before it is on the stack; known of the innermost frame alone,
-    /// and else 0.
+    /// The register that may hold the return address; known for the innermost frame only, else 0.
     pub link: u64,
 }
 
-/// A stretch of a process's memory that has code, and the table for it.
+/// An executable mapping of a process, and its unwind table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Code {
+pub struct CodeMapping {
     pub start: u64,
     pub end: u64,
-    /// Added to an address gives the offset in the file.
-    pub to_offset: u64,
+    /// Offset in the file = address + this.
+    pub offset_delta: u64,
     pub number: u32,
     pub table: TableRef,
 }
 
-/// A walk under way.
+/// The state of the unwinder.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Walk {
     pub registers: Registers,
-    /// Whether `ip` is the next instruction, and not where a call returns to: a call may be the last
-    /// instruction of its function, and what follows belongs to another.
+    /// Whether `ip` is an exact instruction pointer and not a return address: a call may be the last
+    /// instruction of its function.
     pub exact: u32,
-    /// Whether the frame's stack pointer is not known, only that it is not lower than `sp`.
+    /// Whether `sp` is only a lower bound of the frame's stack pointer.
     pub sp_is_bound: u32,
 }
 
-/// Tables and the rules that their rows name.
+/// Unwind tables and their rules.
 pub trait Tables: Words {
-    fn rule(&self, index: u32) -> Encoded;
+    fn rule(&self, index: u32) -> EncodedRule;
 }
 
-/// What a walk reads.
-pub trait World {
+/// Memory of the sampled process.
+pub trait UserMemory {
     fn user_word(&mut self, address: u64) -> Option<u64>;
-    /// The bits that a user's address may have.
+    /// Mask of valid user addresses.
     fn address_bits(&self) -> u64;
 }
 
-/// A chain of frame pointers that jumps further than this is none.
-const LARGEST_GUESSED_FRAME: u64 = 1 << 20;
+/// A frame pointer that points further up than this is not followed.
+const MAX_GUESSED_FRAME: u64 = 1 << 20;
 
-impl Code {
+impl CodeMapping {
     pub fn holds(&self, address: u64) -> bool {
         address >= self.start && address < self.end
     }
 
     pub fn offset_of(&self, address: u64) -> u64 {
-        address.wrapping_add(self.to_offset)
+        address.wrapping_add(self.offset_delta)
     }
 
-    /// What the table has for the page of this address.
+    /// The page index entry for this address.
     #[inline(always)]
     pub fn page(&self, tables: &impl Words, address: u64) -> Result<Page, EndReason> {
-        if self.number == number::ANONYMOUS {
+        if self.number == file_number::ANONYMOUS {
             return Ok(Page::EMPTY);
         }
         let table = &self.table;
@@ -98,10 +97,10 @@ impl Code {
     }
 }
 
-/// The rule that a page has for an offset.
+/// The rule for an offset in a page.
 #[inline(always)]
-pub fn rule_at(tables: &impl Tables, page: Page, offset: u64) -> Encoded {
-    let gap = Encoded(kind::GAP);
+pub fn rule_at(tables: &impl Tables, page: Page, offset: u64) -> EncodedRule {
+    let gap = EncodedRule(kind::GAP);
     if page.count == 0 {
         return gap;
     }
@@ -110,19 +109,19 @@ pub fn rule_at(tables: &impl Tables, page: Page, offset: u64) -> Encoded {
 }
 
 impl Walk {
-    /// The address that stands for this frame: in the call instruction, not behind it.
+    /// The address to look up: inside the call instruction, not after it.
     #[inline(always)]
     pub fn address(&self) -> u64 {
         let behind = u64::from(self.exact == 0);
         self.registers.ip.wrapping_sub(behind)
     }
 
-    /// Goes on to the caller by the rule that holds at this frame's address.
+    /// Unwinds to the caller by the rule for this frame's address.
     #[inline(always)]
     pub fn step<A: Architecture>(
         &mut self,
-        rule: Encoded,
-        world: &mut impl World,
+        rule: EncodedRule,
+        memory: &mut impl UserMemory,
     ) -> Result<(), EndReason> {
         let Registers { ip, sp, fp, link } = self.registers;
         let is_bound = !A::CALLS_PUSH && self.sp_is_bound != 0;
@@ -130,8 +129,8 @@ impl Walk {
             kind::SP | kind::SIGNAL_FRAME if is_bound => self.frame_of_pair(rule)?,
             kind::SP => sp.wrapping_add_signed(rule.cfa_offset()),
             kind::FP => fp.wrapping_add_signed(rule.cfa_offset()),
-            kind::GAP if self.exact != 0 => return self.leave_unknown_code::<A>(world),
-            kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer::<A>(world),
+            kind::GAP if self.exact != 0 => return self.leave_unknown_code::<A>(memory),
+            kind::GAP | kind::FRAME_POINTER => return self.follow_frame_pointer::<A>(memory),
             kind::PLT => {
                 let pushed = (ip & 15) as i64 >= rule.cfa_offset();
                 sp.wrapping_add(8 + (u64::from(pushed) << 3))
@@ -139,92 +138,92 @@ impl Walk {
             kind::SP_SLOT | kind::FP_SLOT => {
                 let base = if rule.kind() == kind::SP_SLOT { sp } else { fp };
                 let slot = base.wrapping_add_signed(rule.ra_or_slot());
-                read(world, slot)?.wrapping_add_signed(rule.cfa_offset())
+                read(memory, slot)?.wrapping_add_signed(rule.cfa_offset())
             }
             kind::END => return Err(EndReason::Complete),
-            kind::SIGNAL_FRAME => return self.leave_signal::<A>(world),
-            kind::OTHER_STACK => return self.follow_pair::<A>(world, fp),
+            kind::SIGNAL_FRAME => return self.leave_signal::<A>(memory),
+            kind::OTHER_STACK => return self.follow_pair::<A>(memory, fp),
             _ => return Err(EndReason::Unsupported),
         };
         let is_saved = rule.ra_saved();
-        // Without a frame of its own, a function leaves the stack as it is.
+        // A function without a frame does not move the stack pointer.
         if cfa < sp || cfa == sp && is_saved {
             return Err(EndReason::NotAdvancing);
         }
         let ra_offset = if A::CALLS_PUSH { -8 } else { rule.ra_or_slot() };
         let ip = match (is_saved, link) {
-            (true, _) => read(world, cfa.wrapping_add_signed(ra_offset))?,
+            (true, _) => read(memory, cfa.wrapping_add_signed(ra_offset))?,
             (false, 0) => return Err(EndReason::Unsupported),
             (false, link) => link,
         };
-        let fp = match rule.fp_place() {
+        let fp = match rule.fp_location() {
             fp::SAME => fp,
-            fp::AT => read(world, cfa.wrapping_add_signed(rule.fp_offset()))?,
-            _ => read(world, fp.wrapping_add_signed(rule.fp_offset()))?,
+            fp::AT => read(memory, cfa.wrapping_add_signed(rule.fp_offset()))?,
+            _ => read(memory, fp.wrapping_add_signed(rule.fp_offset()))?,
         };
-        self.enter_caller::<A>(world, ip, cfa, fp)
+        self.enter_caller::<A>(memory, ip, cfa, fp)
     }
 
-    /// Code of which nothing is known, at any of its instructions: where it just begins or ends, the
-    /// frame pointer is still or again the caller's, and would lead past it.
+    /// Code without unwind information, at any instruction: in its prologue and epilogue the frame
+    /// pointer is the caller's, and following it would skip the caller.
     #[inline(always)]
     fn leave_unknown_code<A: Architecture>(
         &mut self,
-        world: &mut impl World,
+        memory: &mut impl UserMemory,
     ) -> Result<(), EndReason> {
         let Registers { ip, sp, fp, link } = self.registers;
-        let code = world.user_word(ip).unwrap_or(0);
+        let code = memory.user_word(ip).unwrap_or(0);
         if A::is_frameless(code) {
             let (ip, sp) = if A::CALLS_PUSH {
-                (read(world, sp)?, sp.wrapping_add(8))
+                (read(memory, sp)?, sp.wrapping_add(8))
             } else {
                 (link, sp)
             };
-            return self.enter_caller::<A>(world, ip, sp, fp);
+            return self.enter_caller::<A>(memory, ip, sp, fp);
         }
-        if A::has_saved(code) {
-            return self.follow_pair::<A>(world, sp);
+        if A::has_pushed_fp(code) {
+            return self.follow_pair::<A>(memory, sp);
         }
-        if A::is_about_to_save(code) {
-            self.enter_caller::<A>(world, link, sp, fp)?;
+        if A::is_about_to_save_pair(code) {
+            self.enter_caller::<A>(memory, link, sp, fp)?;
             self.set_bound::<A>(true);
             return Ok(());
         }
-        self.follow_frame_pointer::<A>(world)
+        self.follow_frame_pointer::<A>(memory)
     }
 
-    /// Where nothing is known of the code, its frame pointer may still be one. It is believed where
-    /// it leads up the stack, by no more than a frame may measure.
+    /// Without unwind information, the frame pointer is followed if it points up the stack, by no more
+    /// than [`MAX_GUESSED_FRAME`].
     #[inline(always)]
     fn follow_frame_pointer<A: Architecture>(
         &mut self,
-        world: &mut impl World,
+        memory: &mut impl UserMemory,
     ) -> Result<(), EndReason> {
         let Registers { sp, fp, .. } = self.registers;
         if fp == 0 {
             return Err(EndReason::FramePointerEnd);
         }
-        if fp < sp || fp - sp > LARGEST_GUESSED_FRAME || fp & 7 != 0 {
+        if fp < sp || fp - sp > MAX_GUESSED_FRAME || fp & 7 != 0 {
             return Err(EndReason::NoUnwindInfo);
         }
-        self.follow_pair::<A>(world, fp)
+        self.follow_pair::<A>(memory, fp)
     }
 
-    /// On to the caller by the frame pointer and the return address that were saved side by side.
+    /// Unwinds by a saved pair of frame pointer and return address.
     #[inline(always)]
     fn follow_pair<A: Architecture>(
         &mut self,
-        world: &mut impl World,
+        memory: &mut impl UserMemory,
         pair: u64,
     ) -> Result<(), EndReason> {
-        let ip = read(world, pair.wrapping_add(8))?;
-        let fp = read(world, pair)?;
-        self.enter_caller::<A>(world, ip, pair.wrapping_add(16), fp)?;
+        let ip = read(memory, pair.wrapping_add(8))?;
+        let fp = read(memory, pair)?;
+        self.enter_caller::<A>(memory, ip, pair.wrapping_add(16), fp)?;
         self.set_bound::<A>(true);
         Ok(())
     }
 
-    /// Where calls push, what is saved is the end of the frame, and the stack pointer always known.
+    /// If calls push, the saved registers end the frame and the stack pointer is always known.
     #[inline(always)]
     fn set_bound<A: Architecture>(&mut self, sp_is_bound: bool) {
         if !A::CALLS_PUSH {
@@ -232,12 +231,11 @@ impl Walk {
         }
     }
 
-    /// The CFA of a frame whose stack pointer is not known: where it saved a frame pointer, its own
-    /// one points there, if it is one.
+    /// The CFA of a frame with unknown stack pointer: its frame pointer points to the saved one.
     #[inline(always)]
-    fn frame_of_pair(&self, rule: Encoded) -> Result<u64, EndReason> {
+    fn frame_of_pair(&self, rule: EncodedRule) -> Result<u64, EndReason> {
         let Registers { sp, fp, .. } = self.registers;
-        if rule.fp_place() != fp::AT || fp < sp || fp - sp > LARGEST_GUESSED_FRAME {
+        if rule.fp_location() != fp::AT || fp < sp || fp - sp > MAX_GUESSED_FRAME {
             return Err(EndReason::FramePointerEnd);
         }
         Ok(fp.wrapping_add_signed(-rule.fp_offset()))
@@ -246,12 +244,12 @@ impl Walk {
     #[inline(always)]
     fn enter_caller<A: Architecture>(
         &mut self,
-        world: &impl World,
+        memory: &impl UserMemory,
         return_address: u64,
         sp: u64,
         fp: u64,
     ) -> Result<(), EndReason> {
-        let ip = A::return_address(return_address, world.address_bits());
+        let ip = A::return_address(return_address, memory.address_bits());
         if ip == 0 {
             return Err(EndReason::Complete);
         }
@@ -266,12 +264,15 @@ impl Walk {
         Ok(())
     }
 
-    /// On to what the signal interrupted, by the registers that the kernel saved on the stack. That
-    /// may be another stack, so it need not lie above.
+    /// Unwinds to the interrupted code, by the registers that the kernel saved in the signal frame. It
+    /// may be on another stack, so the stack pointer need not increase.
     #[inline(always)]
-    fn leave_signal<A: Architecture>(&mut self, world: &mut impl World) -> Result<(), EndReason> {
+    fn leave_signal<A: Architecture>(
+        &mut self,
+        memory: &mut impl UserMemory,
+    ) -> Result<(), EndReason> {
         let frame = self.registers.sp;
-        let mut at = |place: u64| read(world, frame.wrapping_add(place));
+        let mut at = |place: u64| read(memory, frame.wrapping_add(place));
         self.registers = Registers {
             ip: at(A::SIGNAL_FRAME.ip)?,
             sp: at(A::SIGNAL_FRAME.sp)?,
@@ -285,8 +286,8 @@ impl Walk {
 }
 
 #[inline(always)]
-fn read(world: &mut impl World, address: u64) -> Result<u64, EndReason> {
-    world.user_word(address).ok_or(EndReason::StackUnreadable)
+fn read(memory: &mut impl UserMemory, address: u64) -> Result<u64, EndReason> {
+    memory.user_word(address).ok_or(EndReason::StackUnreadable)
 }
 
 #[cfg(test)]

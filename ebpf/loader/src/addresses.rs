@@ -22,8 +22,8 @@ pub fn bits() -> io::Result<u64> {
     })
 }
 
-fn of_top(told: &[u8]) -> Option<u64> {
-    let (pairs, _) = told.as_chunks::<PAIR>();
+fn of_top(auxv: &[u8]) -> Option<u64> {
+    let (pairs, _) = auxv.as_chunks::<PAIR>();
     let top = pairs.iter().find_map(|pair| {
         let (words, _) = pair.as_chunks();
         match words {
@@ -43,13 +43,13 @@ mod tests {
     #[test]
     fn finds_the_end_of_addresses() {
         let check = |pairs: &[(u64, u64)], expected: Option<u32>| {
-            let told: Vec<u8> = pairs
+            let auxv: Vec<u8> = pairs
                 .iter()
                 .flat_map(|&(which, what)| [which, what])
                 .flat_map(u64::to_ne_bytes)
                 .collect();
             let expected = expected.map(|bits| (1 << bits) - 1);
-            assert_eq!(of_top(&told), expected, "{pairs:?}");
+            assert_eq!(of_top(&auxv), expected, "{pairs:?}");
         };
         let page = (6, 4096);
         check(&[page, (31, 0xffff_e1d3_2fe8), (0, 0)], Some(48));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::rule::Rule;
-use profcol_ebpf_common::settings::REMEMBERED_FOR_SHIFT;
+use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
 use profcol_ebpf_common::table::{MAX_RULES, Page, Row};
 use profcol_ebpf_unwind::Table;
 
@@ -24,31 +24,31 @@ const _: () = assert!(RULES <= MAX_RULES);
 const WORDS_OF_RULES: u32 = RULES * 2;
 
 /// Longer than programs remember where a page's rows are, which is nine seconds.
-const REST: Duration = Duration::from_secs(10);
-const _: () = assert!(REST.as_nanos() > 1 << REMEMBERED_FOR_SHIFT);
+const REUSE_DELAY: Duration = Duration::from_secs(10);
+const _: () = assert!(REUSE_DELAY.as_nanos() > 1 << FRAME_CACHE_TTL_SHIFT);
 
 pub struct Arena {
     memory: Memory,
     rules: HashMap<Rule, u32>,
     free: FreeList,
-    resting: VecDeque<(Instant, Piece)>,
+    quarantined: VecDeque<(Instant, Allocation)>,
     used_words: u64,
 }
 
 /// A stretch of words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Allocation {
     pub start: u32,
     pub words: u32,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum NoRoom {
+pub enum AllocError {
     #[error("the memory for unwind tables is full")]
     Full,
-    #[error("the kernel gives no more memory for unwind tables: {0}")]
+    #[error("failed to allocate memory for unwind tables: {0}")]
     Refused(String),
-    #[error("there are more than {RULES} different unwind rules")]
+    #[error("more than {RULES} distinct unwind rules")]
     TooManyRules,
 }
 
@@ -59,7 +59,7 @@ impl Arena {
             memory,
             rules: HashMap::new(),
             free: FreeList::new(WORDS_OF_RULES, words.saturating_sub(WORDS_OF_RULES)),
-            resting: VecDeque::new(),
+            quarantined: VecDeque::new(),
             used_words: 0,
         }
     }
@@ -70,7 +70,7 @@ impl Arena {
     }
 
     /// How far from the start the rules are, in bytes.
-    pub const RULES_AT: u64 = 0;
+    pub const RULES_OFFSET: u64 = 0;
 
     /// All of it, used or not.
     pub fn bytes(&self) -> u64 {
@@ -82,23 +82,23 @@ impl Arena {
     }
 
     /// Puts a table in. What is returned is its place; its page index comes first.
-    pub fn insert(&mut self, table: &Table) -> Result<Piece, NoRoom> {
+    pub fn insert(&mut self, table: &Table) -> Result<Allocation, AllocError> {
         let rules = self.intern(&table.rules)?;
         let index_words = table.pages.len() * Page::WORDS as usize;
-        let words = u32::try_from(index_words + table.rows.len()).map_err(|_| NoRoom::Full)?;
-        let piece = self.take(words)?;
-        let rows_at = piece.start + index_words as u32;
+        let words = u32::try_from(index_words + table.rows.len()).map_err(|_| AllocError::Full)?;
+        let allocation = self.take(words)?;
+        let rows_at = allocation.start + index_words as u32;
         for (number, page) in table.pages.iter().enumerate() {
-            let entry = piece.start + number as u32 * Page::WORDS;
+            let entry = allocation.start + number as u32 * Page::WORDS;
             self.store(entry, rows_at + page.rows);
             self.store(entry + 1, page.count);
         }
         self.store_rows(rows_at, &table.rows, &rules);
-        Ok(piece)
+        Ok(allocation)
     }
 
     /// Puts in a table that knows nothing of any code, to be shared by files that nothing describes.
-    pub fn insert_empty(&mut self) -> Result<TableRef, NoRoom> {
+    pub fn insert_empty(&mut self) -> Result<TableRef, AllocError> {
         let page = self.take(Page::WORDS)?;
         self.set_page(page, 0, Page::EMPTY);
         // Of pages behind the last one nothing is known either.
@@ -110,8 +110,8 @@ impl Arena {
     }
 
     /// Makes room for the index of a table none of whose pages is built.
-    pub fn reserve_pages(&mut self, count: u32) -> Result<Piece, NoRoom> {
-        let words = count.checked_mul(Page::WORDS).ok_or(NoRoom::Full)?;
+    pub fn reserve_pages(&mut self, count: u32) -> Result<Allocation, AllocError> {
+        let words = count.checked_mul(Page::WORDS).ok_or(AllocError::Full)?;
         let pages = self.take(words)?;
         for page in 0..count {
             self.set_page(pages, page, Page::NOT_BUILT);
@@ -119,12 +119,17 @@ impl Arena {
         Ok(pages)
     }
 
-    pub fn has_page(&self, pages: Piece, page: u32) -> bool {
+    pub fn has_page(&self, pages: Allocation, page: u32) -> bool {
         self.load(pages.start + page * Page::WORDS + 1) != Page::NOT_BUILT.count
     }
 
     /// Puts the pages of a table in that are not there, the first of them at this place of the index.
-    pub fn insert_pages(&mut self, index: Piece, first: u32, table: &Table) -> Result<(), NoRoom> {
+    pub fn insert_pages(
+        &mut self,
+        index: Allocation,
+        first: u32,
+        table: &Table,
+    ) -> Result<(), AllocError> {
         let rules = self.intern(&table.rules)?;
         for (place, page) in (first..).zip(&table.pages) {
             if self.has_page(index, place) {
@@ -146,12 +151,12 @@ impl Arena {
     }
 
     /// From now on nothing is known of this page.
-    pub fn give_page_up(&mut self, pages: Piece, page: u32) {
+    pub fn abandon_page(&mut self, pages: Allocation, page: u32) {
         self.set_page(pages, page, Page::EMPTY);
     }
 
     /// A program reads the count first: once that is there, so are the rows.
-    fn set_page(&mut self, pages: Piece, page: u32, entry: Page) {
+    fn set_page(&mut self, pages: Allocation, page: u32, entry: Page) {
         let at = pages.start + page * Page::WORDS;
         self.store(at, entry.rows);
         self.store(at + 1, entry.count);
@@ -166,57 +171,57 @@ impl Arena {
     }
 
     /// Gives a table's memory back.
-    pub fn remove(&mut self, piece: Piece) {
-        self.used_words -= u64::from(piece.words);
-        self.resting.push_back((Instant::now(), piece));
+    pub fn remove(&mut self, allocation: Allocation) {
+        self.used_words -= u64::from(allocation.words);
+        self.quarantined.push_back((Instant::now(), allocation));
     }
 
     /// What will be free soon.
-    pub fn resting_bytes(&self) -> u64 {
+    pub fn quarantined_bytes(&self) -> u64 {
         let words: u64 = self
-            .resting
+            .quarantined
             .iter()
-            .map(|(_, piece)| u64::from(piece.words))
+            .map(|(_, allocation)| u64::from(allocation.words))
             .sum();
         words * 4
     }
 
     /// Gives back the memory of a table that was built page by page.
-    pub fn remove_pages(&mut self, pages: Piece) {
+    pub fn remove_pages(&mut self, pages: Allocation) {
         for page in 0..pages.words / Page::WORDS {
             let at = pages.start + page * Page::WORDS;
             let (start, words) = (self.load(at), self.load(at + 1));
             if words > 0 && words != Page::NOT_BUILT.count {
-                self.remove(Piece { start, words });
+                self.remove(Allocation { start, words });
             }
         }
         self.remove(pages);
     }
 
-    fn take(&mut self, words: u32) -> Result<Piece, NoRoom> {
-        while let Some((since, piece)) = self.resting.front()
-            && since.elapsed() >= REST
+    fn take(&mut self, words: u32) -> Result<Allocation, AllocError> {
+        while let Some((since, allocation)) = self.quarantined.front()
+            && since.elapsed() >= REUSE_DELAY
         {
-            self.free.give(*piece);
-            self.resting.pop_front();
+            self.free.give(*allocation);
+            self.quarantined.pop_front();
         }
-        let start = self.free.take(words).ok_or(NoRoom::Full)?;
-        let piece = Piece { start, words };
-        if let Err(refused) = self.reach(piece) {
-            self.free.give(piece);
+        let start = self.free.take(words).ok_or(AllocError::Full)?;
+        let allocation = Allocation { start, words };
+        if let Err(refused) = self.ensure_mapped(allocation) {
+            self.free.give(allocation);
             return Err(refused);
         }
         self.used_words += u64::from(words);
-        Ok(piece)
+        Ok(allocation)
     }
 
-    fn reach(&mut self, piece: Piece) -> Result<(), NoRoom> {
+    fn ensure_mapped(&mut self, allocation: Allocation) -> Result<(), AllocError> {
         self.memory
-            .reach(piece.start, piece.words)
-            .map_err(|error| NoRoom::Refused(error.to_string()))
+            .ensure_mapped(allocation.start, allocation.words)
+            .map_err(|error| AllocError::Refused(error.to_string()))
     }
 
-    fn intern(&mut self, rules: &[Rule]) -> Result<Vec<u32>, NoRoom> {
+    fn intern(&mut self, rules: &[Rule]) -> Result<Vec<u32>, AllocError> {
         rules
             .iter()
             .map(|&rule| {
@@ -225,9 +230,9 @@ impl Arena {
                 }
                 let index = self.rules.len() as u32;
                 if index >= RULES {
-                    return Err(NoRoom::TooManyRules);
+                    return Err(AllocError::TooManyRules);
                 }
-                self.reach(Piece {
+                self.ensure_mapped(Allocation {
                     start: index * 2,
                     words: 2,
                 })?;
@@ -272,11 +277,11 @@ impl FreeList {
         Some(start)
     }
 
-    pub fn give(&mut self, piece: Piece) {
-        let Piece {
+    pub fn give(&mut self, allocation: Allocation) {
+        let Allocation {
             mut start,
             mut words,
-        } = piece;
+        } = allocation;
         if let Some((&before, &length)) = self.by_start.range(..start).next_back()
             && before + length == start
         {
@@ -300,15 +305,15 @@ mod tests {
     #[test]
     fn joins_what_is_given_back() {
         let mut list = FreeList::new(10, 100);
-        let pieces: Vec<Piece> = (0..10)
-            .map(|_| Piece {
+        let allocations: Vec<Allocation> = (0..10)
+            .map(|_| Allocation {
                 start: list.take(10).expect("has room"),
                 words: 10,
             })
             .collect();
         assert_eq!(list.take(1), None);
         for index in [3, 1, 2, 9, 0, 8, 4, 6, 5, 7] {
-            list.give(pieces[index]);
+            list.give(allocations[index]);
         }
         assert_eq!(list.by_start, BTreeMap::from([(10, 100)]));
         assert_eq!(list.take(100), Some(10));

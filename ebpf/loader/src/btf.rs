@@ -5,21 +5,19 @@
 
 use std::path::Path;
 
-use profcol_ebpf_common::layout::{ABSENT, Layout, MAY_LACK};
+use profcol_ebpf_common::layout::{ABSENT, Layout, OPTIONAL};
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 
 #[derive(Debug, thiserror::Error)]
 pub enum BtfError {
     #[error(
-        "cannot read the kernel's type information at {PATH}: {0}; it needs a kernel built with CONFIG_DEBUG_INFO_BTF and /sys mounted"
+        "failed to read the kernel's BTF at {PATH}: {0}; requires a kernel built with CONFIG_DEBUG_INFO_BTF, and /sys mounted"
     )]
     Unreadable(#[from] std::io::Error),
-    #[error("the kernel's type information at {PATH} is damaged: {0}")]
+    #[error("invalid BTF at {PATH}: {0}")]
     Damaged(&'static str),
-    #[error(
-        "this kernel has no `{0}`; it is older than Linux 6.1 or differs from all that are known"
-    )]
+    #[error("this kernel has no `{0}`: unsupported kernel version")]
     NoMember(String),
 }
 
@@ -35,7 +33,7 @@ fn layout(bytes: &[u8]) -> Result<Layout, BtfError> {
         let found = types
             .structure(structure)
             .and_then(|at| members.iter().find_map(|member| types.member(at, member)));
-        let may_lack = members.contains(&MAY_LACK);
+        let may_lack = members.contains(&OPTIONAL);
         offsets.push(match found {
             Some(offset) => offset,
             None if may_lack => ABSENT,
@@ -233,8 +231,8 @@ mod tests {
                 assert_ne!(layout.vma_file, 0);
                 assert_eq!(layout.vma_start, 0);
                 assert_eq!(layout.vma_end, 8);
-                assert_ne!(layout.node_parent, ABSENT);
-                assert_ne!(layout.node_name, layout.node_parent);
+                assert_ne!(layout.kernfs_parent, ABSENT);
+                assert_ne!(layout.kernfs_name, layout.kernfs_parent);
             }
             Err(BtfError::Unreadable(error)) => {
                 assert!(std::env::var_os("CI").is_none(), "no BTF: {error}");

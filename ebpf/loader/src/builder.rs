@@ -1,8 +1,8 @@
 //! Builds unwind tables and publishes them.
 //!
-//! A table is built in one go, but that of a giant page by page, as its pages are met: a library of a
-//! hundred megabytes is mostly never run through. Of one that is, and again and again asks for pages,
-//! the rest is built when nothing else waits: stack by stack it would take minutes.
+//! A table is built at once, that of a large file lazily, by pages: most code of a library of a hundred
+//! megabytes is never executed. If pages of it are requested often, the remaining pages are built in the
+//! background.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -14,9 +14,9 @@ use profcol_ebpf_common::file::TableRef;
 use profcol_ebpf_common::table::PAGE_SHIFT;
 use profcol_ebpf_unwind as unwind;
 
-use crate::arena::{Arena, NoRoom, Piece};
+use crate::arena::{AllocError, Allocation, Arena};
 use crate::files::Files;
-use crate::jobs::{Job, Jobs, Next};
+use crate::jobs::{Job, JobQueue, Task};
 use crate::sys;
 use crate::tables::Stats;
 
@@ -24,61 +24,61 @@ use crate::tables::Stats;
 const LOW_NICE: i32 = 5;
 
 /// Bytes of code from which on a table is built page by page.
-const GIANT: u64 = 16 << 20;
+const LAZY_CODE_BYTES: u64 = 16 << 20;
 
 /// Bytes of code after which building has taken megabytes that are not needed afterwards.
-const MUCH: u64 = 1 << 20;
+const TRIM_AFTER_BYTES: u64 = 1 << 20;
 
 /// Pages of a giant that are built at once: what is next to code that runs is likely to run too.
-const NEIGHBOURS: u64 = 64;
+const PAGES_PER_BUILD: u64 = 64;
 
 /// So often a giant is asked for pages before its rest is built too.
-const ASKED_OFTEN: u32 = 4;
+const REQUESTS_BEFORE_FULL_BUILD: u32 = 4;
 
 /// Pages of the rest that are built before it is looked what is wanted.
-const REST_AT_ONCE: u64 = 256;
+const BACKGROUND_PAGES: u64 = 256;
 
 /// Memory that is made free for the pages of a giant.
-const PAGES_ROOM: u64 = 1 << 20;
+const PAGE_EVICTION_BYTES: u64 = 1 << 20;
 
 /// Giants whose files are held open.
-const MOST_GIANTS: usize = 256;
+const MAX_LAZY_TABLES: usize = 256;
 
 /// A table that was used within this time is not taken away for another one: that would be needed
 /// again at once.
-const IN_USE: Duration = Duration::from_secs(10);
+const RECENT_USE: Duration = Duration::from_secs(10);
 
 pub struct Builder {
     pub arena: Arena,
     pub files: Arc<Files>,
-    pub jobs: Arc<Jobs>,
+    pub jobs: Arc<JobQueue>,
     pub stats: Arc<Stats>,
-    pub giants: HashMap<u32, Giant>,
+    pub lazy_tables: HashMap<u32, LazyTable>,
     /// Giants whose rest is built when there is nothing else to do.
     pub unfinished: VecDeque<u32>,
     /// Where the whole tables are, by the numbers of their files.
-    pub pieces: HashMap<u32, Piece>,
+    pub allocations: HashMap<u32, Allocation>,
     pub low_priority: bool,
 }
 
 /// A file whose table is built page by page.
-pub struct Giant {
+pub struct LazyTable {
     job: Job,
     index: unwind::Index,
-    pages: Piece,
+    pages: Allocation,
     table: TableRef,
     /// How often it was asked for pages.
-    asked: u32,
+    requests: u32,
     /// The first page of what is left of the rest.
-    rest: u64,
+    next_remaining: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum NotBuilt {
+enum BuildError {
     #[error(transparent)]
     Refused(#[from] unwind::Refused),
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    AllocError(#[from] AllocError),
 }
 
 impl Builder {
@@ -90,33 +90,35 @@ impl Builder {
         let mut read = 0;
         while let Some(next) = jobs.next(!self.unfinished.is_empty()) {
             match next {
-                Next::Build(job) => {
+                Task::Build(job) => {
                     read += job.size();
                     self.build(*job);
                 }
-                Next::Page { number, page } => self.build_pages(number, page),
-                Next::Evict => self.evict_surplus(),
-                Next::Rest => self.build_rest(),
+                Task::Page { number, page } => self.build_pages(number, page),
+                Task::Evict => self.evict_surplus(),
+                Task::Remaining => self.build_remaining(),
             }
             self.stats
                 .table_bytes
                 .store(self.arena.used_bytes(), Ordering::Relaxed);
-            if read >= MUCH && jobs.is_idle() {
+            if read >= TRIM_AFTER_BYTES && jobs.is_idle() {
                 read = 0;
-                sys::give_back_memory();
+                sys::trim_heap();
             }
         }
     }
 
     fn build(&mut self, job: Job) {
-        let built = if job.size() >= GIANT && self.giants.len() < MOST_GIANTS {
-            self.begin_giant(job)
+        let built = if job.size() >= LAZY_CODE_BYTES && self.lazy_tables.len() < MAX_LAZY_TABLES {
+            self.begin_lazy(job)
         } else {
             self.build_whole(job)
         };
         if let Err(failed) = built {
             let (job, error) = *failed;
-            if matches!(error, NotBuilt::NoRoom(NoRoom::Full)) && self.make_room(job.size()) {
+            if matches!(error, BuildError::AllocError(AllocError::Full))
+                && self.evict_for(job.size())
+            {
                 // What was freed rests for a while.
                 self.files.retry_later(&job.announced.file);
             } else {
@@ -126,25 +128,26 @@ impl Builder {
         }
     }
 
-    fn build_whole(&mut self, job: Job) -> Result<(), Box<(Job, NotBuilt)>> {
+    fn build_whole(&mut self, job: Job) -> Result<(), Box<(Job, BuildError)>> {
         let table = match unwind::Table::build(&job.elf, &*job.source) {
             Ok(table) => table,
             Err(refused) => return Err(Box::new((job, refused.into()))),
         };
-        let piece = match self.arena.insert(&table) {
-            Ok(piece) => piece,
+        let allocation = match self.arena.insert(&table) {
+            Ok(allocation) => allocation,
             Err(full) => return Err(Box::new((job, full.into()))),
         };
         let place = TableRef {
-            pages: piece.start,
+            pages: allocation.start,
             first_page: table.first_page as u32,
             page_count: table.pages.len() as u32,
         };
         if !self.files.publish(&job.announced.file, place) {
-            self.arena.remove(piece);
+            self.arena.remove(allocation);
             return Ok(());
         }
-        self.pieces.insert(job.announced.file.number, piece);
+        self.allocations
+            .insert(job.announced.file.number, allocation);
         Stats::count(&self.stats.built);
         tracing::debug!(
             path = job.path,
@@ -156,7 +159,7 @@ impl Builder {
     }
 
     /// Publishes a table none of whose pages is built yet.
-    fn begin_giant(&mut self, job: Job) -> Result<(), Box<(Job, NotBuilt)>> {
+    fn begin_lazy(&mut self, job: Job) -> Result<(), Box<(Job, BuildError)>> {
         let Ok(index) = unwind::Index::open(&job.elf, &*job.source) else {
             // It has no search table, as Go's have not.
             return self.build_whole(job);
@@ -192,82 +195,89 @@ impl Builder {
             path = job.path,
             pages = count,
             milliseconds = job.announced.age().as_millis(),
-            "builds an unwind table page by page"
+            "building an unwind table by pages"
         );
         let number = job.announced.file.number;
-        let giant = Giant {
+        let lazy = LazyTable {
             job,
             index,
             pages,
             table,
-            asked: 0,
-            rest: first,
+            requests: 0,
+            next_remaining: first,
         };
-        self.giants.insert(number, giant);
+        self.lazy_tables.insert(number, lazy);
         Ok(())
     }
 
     /// Builds the page and those around it.
     fn build_pages(&mut self, number: u32, page: u64) {
-        let Some(giant) = self.giants.get_mut(&number) else {
+        let Some(lazy) = self.lazy_tables.get_mut(&number) else {
             return;
         };
-        giant.asked = giant.asked.saturating_add(1);
-        if giant.asked == ASKED_OFTEN {
+        lazy.requests = lazy.requests.saturating_add(1);
+        if lazy.requests == REQUESTS_BEFORE_FULL_BUILD {
             self.unfinished.push_back(number);
         }
-        let begin = page & !(NEIGHBOURS - 1);
-        if let Err(error) = self.build_missing(number, begin..begin + NEIGHBOURS) {
-            let is_full = matches!(error, NotBuilt::NoRoom(NoRoom::Full));
-            if is_full && self.make_room(PAGES_ROOM) {
+        let begin = page & !(PAGES_PER_BUILD - 1);
+        if let Err(error) = self.build_missing(number, begin..begin + PAGES_PER_BUILD) {
+            let is_full = matches!(error, BuildError::AllocError(AllocError::Full));
+            if is_full && self.evict_for(PAGE_EVICTION_BYTES) {
                 return;
             }
-            let Some(giant) = self.giants.get(&number) else {
+            let Some(lazy) = self.lazy_tables.get(&number) else {
                 return;
             };
-            let place = page.saturating_sub(giant.table.first_page.into());
-            if is_full && place < giant.table.page_count.into() {
+            let place = page.saturating_sub(lazy.table.first_page.into());
+            if is_full && place < lazy.table.page_count.into() {
                 // It is not wanted again and again.
-                self.arena.give_page_up(giant.pages, place as u32);
+                self.arena.abandon_page(lazy.pages, place as u32);
             }
-            self.report(&giant.job.path, &error);
+            self.report(&lazy.job.path, &error);
         }
     }
 
     /// Builds some more pages of a giant that asked often.
-    fn build_rest(&mut self) {
+    fn build_remaining(&mut self) {
         let Some(&number) = self.unfinished.front() else {
             return;
         };
-        let Some(giant) = self.giants.get_mut(&number) else {
+        let Some(lazy) = self.lazy_tables.get_mut(&number) else {
             self.unfinished.pop_front();
             return;
         };
-        let begin = giant.rest;
-        giant.rest += REST_AT_ONCE;
-        let (path, age) = (&giant.job.path, giant.job.announced.age());
-        if begin >= u64::from(giant.table.first_page) + u64::from(giant.table.page_count) {
+        let begin = lazy.next_remaining;
+        lazy.next_remaining += BACKGROUND_PAGES;
+        let (path, age) = (&lazy.job.path, lazy.job.announced.age());
+        if begin >= u64::from(lazy.table.first_page) + u64::from(lazy.table.page_count) {
             let milliseconds = age.as_millis();
-            tracing::debug!(path, milliseconds, "built the rest of an unwind table");
+            tracing::debug!(
+                path,
+                milliseconds,
+                "built the remaining pages of an unwind table"
+            );
             self.unfinished.pop_front();
         } else if self.arena.used_bytes() > self.arena.bytes() / 4 * 3 {
             // What is left is for what is met.
-            tracing::debug!(path, "leaves the rest of an unwind table until it is met");
+            tracing::debug!(
+                path,
+                "leaving the remaining pages of an unwind table unbuilt until they are needed"
+            );
             self.unfinished.pop_front();
-        } else if let Err(error) = self.build_missing(number, begin..begin + REST_AT_ONCE) {
-            tracing::debug!(number, %error, "pages of an unwind table cannot be built");
+        } else if let Err(error) = self.build_missing(number, begin..begin + BACKGROUND_PAGES) {
+            tracing::debug!(number, %error, "failed to build pages of an unwind table");
         }
     }
 
     /// Builds those of the pages that are not there. What cannot be built is given up, unless there is
     /// no room for it.
-    fn build_missing(&mut self, number: u32, pages: Range<u64>) -> Result<(), NotBuilt> {
-        let Some(giant) = self.giants.get(&number) else {
+    fn build_missing(&mut self, number: u32, pages: Range<u64>) -> Result<(), BuildError> {
+        let Some(lazy) = self.lazy_tables.get(&number) else {
             return Ok(());
         };
-        let first = u64::from(giant.table.first_page);
-        let end = pages.end.min(first + u64::from(giant.table.page_count));
-        let index = giant.pages;
+        let first = u64::from(lazy.table.first_page);
+        let end = pages.end.min(first + u64::from(lazy.table.page_count));
+        let index = lazy.pages;
         let is_missing = |arena: &Arena, page: &u64| !arena.has_page(index, (*page - first) as u32);
         let mut missing =
             (pages.start.max(first)..end).filter(|page| is_missing(&self.arena, page));
@@ -275,12 +285,12 @@ impl Builder {
             return Ok(());
         };
         let count = missing.next_back().map_or(1, |last| last - begin + 1);
-        let built = giant.index.pages(&*giant.job.source, begin, count);
+        let built = lazy.index.pages(&*lazy.job.source, begin, count);
         let place = (begin - first) as u32;
         let error = match built {
             Ok(table) => match self.arena.insert_pages(index, place, &table) {
                 Ok(()) => return Ok(()),
-                Err(NoRoom::Full) => return Err(NoRoom::Full.into()),
+                Err(AllocError::Full) => return Err(AllocError::Full.into()),
                 Err(error) => error.into(),
             },
             Err(_) if count > 1 => {
@@ -295,7 +305,7 @@ impl Builder {
         };
         for page in begin..begin + count {
             if is_missing(&self.arena, &page) {
-                self.arena.give_page_up(index, (page - first) as u32);
+                self.arena.abandon_page(index, (page - first) as u32);
             }
         }
         Err(error)
@@ -303,13 +313,13 @@ impl Builder {
 
     /// Frees about the memory that a table for this much code takes, of tables that nobody uses.
     /// False where there is none.
-    fn make_room(&mut self, code_bytes: u64) -> bool {
-        if self.arena.resting_bytes() >= code_bytes {
+    fn evict_for(&mut self, code_bytes: u64) -> bool {
+        if self.arena.quarantined_bytes() >= code_bytes {
             return true;
         }
         let before = self.arena.used_bytes();
         let files = Arc::clone(&self.files);
-        files.evict(IN_USE, |number| {
+        files.evict(RECENT_USE, |number| {
             self.remove(number);
             before - self.arena.used_bytes() >= code_bytes
         });
@@ -330,23 +340,23 @@ impl Builder {
 
     fn remove(&mut self, number: u32) {
         Stats::count(&self.stats.evicted);
-        if let Some(piece) = self.pieces.remove(&number) {
-            self.arena.remove(piece);
+        if let Some(allocation) = self.allocations.remove(&number) {
+            self.arena.remove(allocation);
         }
-        if let Some(giant) = self.giants.remove(&number) {
-            self.arena.remove_pages(giant.pages);
+        if let Some(lazy) = self.lazy_tables.remove(&number) {
+            self.arena.remove_pages(lazy.pages);
         }
     }
 
-    fn report(&self, path: &str, error: &NotBuilt) {
+    fn report(&self, path: &str, error: &BuildError) {
         match error {
-            NotBuilt::Refused(refused) => {
+            BuildError::Refused(refused) => {
                 Stats::count(&self.stats.refused);
-                tracing::debug!(path, error = %refused, "an executable has no unwind table");
+                tracing::debug!(path, error = %refused, "no unwind table for an executable");
             }
-            NotBuilt::NoRoom(full) => {
+            BuildError::AllocError(full) => {
                 Stats::count(&self.stats.no_room);
-                tracing::warn!(path, error = %full, "An executable gets no unwind table. Raise `max_table_memory_mib`.");
+                tracing::warn!(path, error = %full, "No memory for the unwind table of an executable. Raise `max_table_memory_mib`.");
             }
         }
     }

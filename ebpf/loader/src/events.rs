@@ -1,8 +1,7 @@
-//! The clocks whose ticks run the sampling program: one per CPU for the whole host.
+//! The perf events that run the sampling program: one per CPU for the whole host.
 //!
-//! A CPU that goes takes its clock with it, and one that comes has none, so the list of CPUs is
-//! looked at now and then. When the host sleeps, all CPUs but the first go and come back while
-//! nobody can look; that is seen by the clocks of the world.
+//! CPUs may go offline and come online, so the list of CPUs is polled. On suspend all CPUs but the first
+//! go offline and return unobserved; that is detected by comparing clocks.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,41 +14,41 @@ use crate::clock::{Clock, Event};
 use crate::sys;
 
 /// How often CPUs are looked for.
-const LOOK: Duration = Duration::from_secs(2);
+const CPU_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The two clocks are not read at once.
-const SLEPT: Duration = Duration::from_millis(100);
+const SUSPEND_THRESHOLD: Duration = Duration::from_millis(100);
 
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// The highest that any kernel knows, but for those that distributions add.
-const KNOWN_PARANOIA: i32 = 2;
+const MAX_PARANOID_LEVEL: i32 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
-    #[error("cannot tell which CPUs there are: {0}")]
+    #[error("failed to list the online CPUs: {0}")]
     Cpus(io::Error),
     #[error(
-        "the kernel does not let this process watch all CPUs, since `kernel.perf_event_paranoid` is {level}; \
-         set it to {KNOWN_PARANOIA} or lower, or add CAP_SYS_ADMIN"
+        "no permission to open perf events on all CPUs: `kernel.perf_event_paranoid` is {level}; \
+         set it to {MAX_PARANOID_LEVEL} or lower, or add CAP_SYS_ADMIN"
     )]
     Paranoid { level: i32 },
     #[error(
-        "the kernel does not let this process watch all CPUs ({0}), though it has CAP_PERFMON: \
-         a filter of system calls (seccomp) or a security module forbids `perf_event_open`"
+        "no permission to open perf events on all CPUs ({0}) despite CAP_PERFMON: \
+         seccomp or a security module blocks `perf_event_open`"
     )]
     Forbidden(io::Error),
     #[error(
-        "no more files can be opened ({error}): one is needed for each of {cpus} CPUs; \
+        "too many open files ({error}): profiling needs one for each of {cpus} CPUs; \
          raise the limit (`ulimit -n`, systemd: `LimitNOFILE=`)"
     )]
     TooManyFiles { error: io::Error, cpus: usize },
-    #[error("cannot open a clock on CPU {cpu}: {error}")]
+    #[error("failed to open a perf event on CPU {cpu}: {error}")]
     Cpu { cpu: u32, error: io::Error },
     #[error(
         "CPU {cpu} does not count its cycles, as in most virtual machines ({error}); \
-         set `event` to `cpu_clock`, or to `auto` to have them where they are"
+         set `event` to `cpu_clock`, or to `auto` to use cycles where available"
     )]
     NoCycles { cpu: u32, error: io::Error },
-    #[error("none of the {0} CPUs has a clock")]
+    #[error("failed to open perf events on any of {0} CPUs")]
     None(usize),
 }
 
@@ -59,9 +58,9 @@ pub struct Events {
     frequency: u64,
     by_cpu: BTreeMap<u32, OwnedFd>,
     /// CPUs that are there and gave no clock.
-    without: BTreeSet<u32>,
-    looked: Instant,
-    slept: Duration,
+    failed_cpus: BTreeSet<u32>,
+    last_poll: Instant,
+    suspended_time: Duration,
 }
 
 impl Events {
@@ -75,13 +74,13 @@ impl Events {
             },
             frequency,
             by_cpu: BTreeMap::new(),
-            without: BTreeSet::new(),
-            looked: Instant::now(),
-            slept: sys::slept(),
+            failed_cpus: BTreeSet::new(),
+            last_poll: Instant::now(),
+            suspended_time: sys::suspended_time(),
         };
         match events.start_all() {
             Err(EventsError::NoCycles { cpu, error }) if event == Event::Auto => {
-                tracing::info!(cpu, %error, "A CPU does not count its cycles: the time ticks.");
+                tracing::info!(cpu, %error, "CPU does not count cycles; sampling by CPU clock.");
                 events.clock = Clock::Cpu;
                 events.by_cpu.clear();
                 events.start_all()?;
@@ -102,12 +101,12 @@ impl Events {
             match self.start(cpu) {
                 Ok(()) => {}
                 Err(error) if is_gone(&error) => {
-                    tracing::debug!(cpu, %error, "the CPU went while its clock was opened");
+                    tracing::debug!(cpu, %error, "CPU went offline while its perf event was opened");
                 }
                 Err(error) if self.clock != Clock::Cpu && is_no_counter(&error) => {
                     return Err(EventsError::NoCycles { cpu, error });
                 }
-                Err(error) => return Err(explain(cpu, error, online.len())),
+                Err(error) => return Err(open_error(cpu, error, online.len())),
             }
         }
         if self.by_cpu.is_empty() {
@@ -117,28 +116,28 @@ impl Events {
     }
 
     /// Follows the CPUs that came and went. May be called often.
-    pub fn follow(&mut self) {
-        if self.looked.elapsed() < LOOK {
+    pub fn update_cpus(&mut self) {
+        if self.last_poll.elapsed() < CPU_POLL_INTERVAL {
             return;
         }
-        self.looked = Instant::now();
+        self.last_poll = Instant::now();
         let online: BTreeSet<u32> = match online() {
             Ok(online) => online.into_iter().collect(),
             Err(error) => {
-                tracing::debug!(%error, "keeps the clocks as they are");
+                tracing::debug!(%error, "failed to list the online CPUs");
                 return;
             }
         };
-        let slept = sys::slept();
-        if slept > self.slept + SLEPT {
-            tracing::info!("The host slept. Its CPUs get new clocks.");
+        let suspended_time = sys::suspended_time();
+        if suspended_time > self.suspended_time + SUSPEND_THRESHOLD {
+            tracing::info!("Host resumed from suspend; reopening perf events.");
             self.by_cpu.clear();
         }
-        self.slept = slept;
+        self.suspended_time = suspended_time;
         self.by_cpu.retain(|&cpu, _| {
             let stays = online.contains(&cpu);
             if !stays {
-                tracing::info!(cpu, "A CPU went offline.");
+                tracing::info!(cpu, "CPU went offline.");
             }
             stays
         });
@@ -147,18 +146,18 @@ impl Events {
             .filter(|cpu| !self.by_cpu.contains_key(cpu))
             .copied()
             .collect();
-        self.without.retain(|cpu| online.contains(cpu));
+        self.failed_cpus.retain(|cpu| online.contains(cpu));
         for cpu in came {
             match self.start(cpu) {
                 Ok(()) => {
-                    self.without.remove(&cpu);
-                    tracing::info!(cpu, "A CPU came online and is sampled.");
+                    self.failed_cpus.remove(&cpu);
+                    tracing::info!(cpu, "CPU came online; sampling it.");
                 }
                 Err(error) => {
                     // Told once, and tried again.
-                    if self.without.insert(cpu) {
-                        let error = explain(cpu, error, online.len());
-                        tracing::warn!(cpu, %error, "A CPU came online and is not sampled.");
+                    if self.failed_cpus.insert(cpu) {
+                        let error = open_error(cpu, error, online.len());
+                        tracing::warn!(cpu, %error, "CPU came online; failed to sample it.");
                     }
                 }
             }
@@ -180,7 +179,7 @@ impl Events {
         self.frequency = frequency;
         for (cpu, event) in &self.by_cpu {
             if let Err(error) = sys::set_frequency(self.clock, event.as_fd(), frequency) {
-                tracing::warn!(cpu, %error, "A clock keeps its frequency.");
+                tracing::warn!(cpu, %error, "Failed to set the sampling frequency.");
             }
         }
     }
@@ -189,7 +188,7 @@ impl Events {
     pub fn stop(&self) {
         for (cpu, event) in &self.by_cpu {
             if let Err(error) = sys::disable(event.as_fd()) {
-                tracing::debug!(cpu, %error, "the clock cannot be switched off");
+                tracing::debug!(cpu, %error, "failed to disable a perf event");
             }
         }
     }
@@ -212,23 +211,28 @@ fn is_no_counter(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP))
 }
 
-pub fn explain(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
-    explain_at(paranoia(), cpu, error, cpus)
+pub fn open_error(cpu: u32, error: io::Error, cpus: usize) -> EventsError {
+    open_error_at(paranoid_level(), cpu, error, cpus)
 }
 
 /// Whether the kernel asks for `CAP_SYS_ADMIN` in the place of `CAP_PERFMON`.
 pub fn is_paranoid() -> bool {
-    paranoia().is_some_and(|level| level > KNOWN_PARANOIA)
+    paranoid_level().is_some_and(|level| level > MAX_PARANOID_LEVEL)
 }
 
-fn paranoia() -> Option<i32> {
+fn paranoid_level() -> Option<i32> {
     let paranoid = fs::read_to_string(PARANOID);
     paranoid.ok().and_then(|text| text.trim().parse().ok())
 }
 
-fn explain_at(paranoia: Option<i32>, cpu: u32, error: io::Error, cpus: usize) -> EventsError {
-    match (error.raw_os_error(), paranoia) {
-        (Some(libc::EPERM | libc::EACCES), Some(level)) if level > KNOWN_PARANOIA => {
+fn open_error_at(
+    paranoid_level: Option<i32>,
+    cpu: u32,
+    error: io::Error,
+    cpus: usize,
+) -> EventsError {
+    match (error.raw_os_error(), paranoid_level) {
+        (Some(libc::EPERM | libc::EACCES), Some(level)) if level > MAX_PARANOID_LEVEL => {
             EventsError::Paranoid { level }
         }
         (Some(libc::EPERM | libc::EACCES), _) => EventsError::Forbidden(error),
@@ -243,8 +247,9 @@ mod tests {
 
     #[test]
     fn says_why_a_clock_was_refused_and_what_to_do() {
-        let check = |error, paranoia, expected: &str| {
-            let said = explain_at(paranoia, 3, io::Error::from_raw_os_error(error), 8).to_string();
+        let check = |error, paranoid_level, expected: &str| {
+            let said = open_error_at(paranoid_level, 3, io::Error::from_raw_os_error(error), 8)
+                .to_string();
             assert!(said.contains(expected), "{said}");
         };
         check(
@@ -256,7 +261,7 @@ mod tests {
         check(libc::EPERM, None, "seccomp");
         check(libc::EMFILE, Some(2), "each of 8 CPUs; raise the limit");
         check(libc::ENFILE, None, "each of 8 CPUs; raise the limit");
-        check(libc::ENOENT, Some(3), "a clock on CPU 3: No such file");
+        check(libc::ENOENT, Some(3), "a perf event on CPU 3: No such file");
     }
 
     #[test]

@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, MapData, Queue};
 use profcol_ebpf_common::file::{FileEntry, FileId, TableRef};
 use profcol_ebpf_common::record;
-use profcol_ebpf_common::settings::REMEMBERED_FOR_SHIFT;
+use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
 
 use crate::executables::{Executable, Executables};
 use crate::sys;
 
 /// Longer than programs remember a number, and a record is not seen.
-const UNDER_WAY: Duration = Duration::from_secs(10);
-const _: () = assert!(UNDER_WAY.as_nanos() > 1 << REMEMBERED_FOR_SHIFT);
+const NUMBER_REUSE_DELAY: Duration = Duration::from_secs(10);
+const _: () = assert!(NUMBER_REUSE_DELAY.as_nanos() > 1 << FRAME_CACHE_TTL_SHIFT);
 
 /// When a file that could not be opened may be announced again: at first, and at last.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// A file as it was announced.
 #[derive(Clone, Debug)]
-pub struct Announced {
+pub struct AnnouncedFile {
     pub file: record::File,
     /// Empty where it is not known.
     pub path: PathBuf,
 }
 
-impl Announced {
+impl AnnouncedFile {
     /// How long ago a sample met it.
     pub fn age(&self) -> Duration {
         Duration::from_nanos(sys::since_boot().saturating_sub(self.file.time))
@@ -38,29 +38,29 @@ impl Announced {
 }
 
 pub struct Files {
-    held: Mutex<Held>,
+    state: Mutex<FilesState>,
     executables: Executables,
     /// Files that are known at most.
     limit: usize,
 }
 
-struct Held {
+struct FilesState {
     entries: HashMap<MapData, FileId, FileEntry>,
     free_numbers: Queue<MapData, u32>,
-    known: StdHashMap<FileId, Known>,
+    known: StdHashMap<FileId, TrackedFile>,
     /// Numbers that frames may still have which are under way, and since when.
-    resting: VecDeque<(Instant, u32)>,
+    quarantined: VecDeque<(Instant, u32)>,
     /// Files that may be announced again, and when.
     retries: BTreeSet<(Instant, FileId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct TrackedFile {
     number: u32,
     /// How often it could not be opened.
     tries: u32,
     /// Whether somebody is at it, or done with it.
-    is_taken: bool,
+    is_claimed: bool,
 }
 
 impl Files {
@@ -71,11 +71,11 @@ impl Files {
         limit: usize,
     ) -> Self {
         Self {
-            held: Mutex::new(Held {
+            state: Mutex::new(FilesState {
                 entries,
                 free_numbers,
                 known: StdHashMap::new(),
-                resting: VecDeque::new(),
+                quarantined: VecDeque::new(),
                 retries: BTreeSet::new(),
             }),
             executables,
@@ -88,25 +88,25 @@ impl Files {
     }
 
     /// Whether the file is to be opened: of two announcements at once, the first is.
-    pub fn take(&self, announced: &Announced) -> bool {
-        let Announced { file, path } = announced;
-        let mut held = self.lock();
-        let known = held.known.entry(file.id).or_insert(Known {
+    pub fn take(&self, announced: &AnnouncedFile) -> bool {
+        let AnnouncedFile { file, path } = announced;
+        let mut state = self.lock();
+        let known = state.known.entry(file.id).or_insert(TrackedFile {
             number: file.number,
             tries: 0,
-            is_taken: false,
+            is_claimed: false,
         });
         if known.number != file.number {
             // Evicted, and met again meanwhile.
-            *known = Known {
+            *known = TrackedFile {
                 number: file.number,
                 tries: 0,
-                is_taken: false,
+                is_claimed: false,
             };
         }
-        let is_new = known.tries == 0 && !known.is_taken;
-        let take = !std::mem::replace(&mut known.is_taken, true);
-        drop(held);
+        let is_new = known.tries == 0 && !known.is_claimed;
+        let take = !std::mem::replace(&mut known.is_claimed, true);
+        drop(state);
         if is_new {
             // Its frames have a name even if it is never opened.
             let executable = Executable {
@@ -121,36 +121,36 @@ impl Files {
     /// After a while a sample that meets the file announces it again, through a process that may live
     /// longer. Returns how often that was said of this file.
     pub fn retry_later(&self, file: &record::File) -> u32 {
-        let mut held = self.lock();
-        let Some(known) = held.known.get_mut(&file.id) else {
+        let mut state = self.lock();
+        let Some(known) = state.known.get_mut(&file.id) else {
             return 0;
         };
-        known.is_taken = false;
+        known.is_claimed = false;
         known.tries += 1;
         let tries = known.tries;
-        let wait = FIRST_WAIT
+        let wait = INITIAL_RETRY_DELAY
             .saturating_mul(1 << tries.min(10))
-            .min(LONGEST_WAIT);
-        held.retries.insert((Instant::now() + wait, file.id));
+            .min(MAX_RETRY_DELAY);
+        state.retries.insert((Instant::now() + wait, file.id));
         tries
     }
 
     /// Lets files be announced again whose time has come. Returns when the next one's will.
     pub fn wake_retries(&self) -> Option<Instant> {
-        let mut held = self.lock();
+        let mut state = self.lock();
         let now = Instant::now();
         loop {
-            let &(due, id) = held.retries.first()?;
+            let &(due, id) = state.retries.first()?;
             if due > now {
                 return Some(due);
             }
-            held.retries.pop_first();
-            if held.known.get(&id).is_some_and(|known| !known.is_taken)
-                && let Ok(mut entry) = held.entries.get(&id, 0)
+            state.retries.pop_first();
+            if state.known.get(&id).is_some_and(|known| !known.is_claimed)
+                && let Ok(mut entry) = state.entries.get(&id, 0)
             {
                 entry.table = TableRef::UNOPENED;
-                if let Err(error) = held.entries.insert(id, entry, 0) {
-                    tracing::debug!(%error, "a file cannot be announced again");
+                if let Err(error) = state.entries.insert(id, entry, 0) {
+                    tracing::debug!(%error, "failed to reset a file entry");
                 }
             }
         }
@@ -158,8 +158,8 @@ impl Files {
 
     /// From now on the programs use the table. False where they could not be told, or forgot the file.
     pub fn publish(&self, file: &record::File, table: TableRef) -> bool {
-        let mut held = self.lock();
-        let is_known = held
+        let mut state = self.lock();
+        let is_known = state
             .known
             .get(&file.id)
             .is_some_and(|known| known.number == file.number);
@@ -171,10 +171,10 @@ impl Files {
             table,
             used: sys::since_boot(),
         };
-        match held.entries.insert(file.id, entry, 0) {
+        match state.entries.insert(file.id, entry, 0) {
             Ok(()) => true,
             Err(error) => {
-                tracing::debug!(%error, "an unwind table cannot be published");
+                tracing::debug!(%error, "failed to publish an unwind table");
                 false
             }
         }
@@ -182,27 +182,28 @@ impl Files {
 
     /// How many files too many are known. Some room is kept, for those that come at once.
     pub fn surplus(&self) -> usize {
-        let held = self.lock();
-        let taken = held.known.len() + held.resting.len();
+        let state = self.lock();
+        let taken = state.known.len() + state.quarantined.len();
         let most = self.limit - self.limit / 4;
         if taken <= most {
             return 0;
         }
-        (taken - most + self.limit / 8).saturating_sub(held.resting.len())
+        (taken - most + self.limit / 8).saturating_sub(state.quarantined.len())
     }
 
     /// Makes the programs forget the files that were used longest ago, until the answer to the number
     /// of one is that it is enough. Those that were used within `recent` stay.
     pub fn evict(&self, recent: Duration, mut is_enough: impl FnMut(u32) -> bool) {
-        let mut held = self.lock();
+        let mut state = self.lock();
         let now = sys::since_boot();
         let recent = u64::try_from(recent.as_nanos()).unwrap_or(u64::MAX);
-        let mut by_use: Vec<(u64, FileId, u32)> = held
+        let mut by_use: Vec<(u64, FileId, u32)> = state
             .entries
             .iter()
             .flatten()
             .filter(|(id, entry)| {
-                held.known
+                state
+                    .known
                     .get(id)
                     .is_some_and(|known| known.number == entry.number)
             })
@@ -211,12 +212,12 @@ impl Files {
             .collect();
         by_use.sort_unstable_by_key(|&(used, ..)| used);
         for (_, id, number) in by_use {
-            if let Err(error) = held.entries.remove(&id) {
-                tracing::debug!(number, %error, "a file cannot be forgotten");
+            if let Err(error) = state.entries.remove(&id) {
+                tracing::debug!(number, %error, "failed to remove a file entry");
                 continue;
             }
-            held.known.remove(&id);
-            held.resting.push_back((Instant::now(), number));
+            state.known.remove(&id);
+            state.quarantined.push_back((Instant::now(), number));
             if is_enough(number) {
                 break;
             }
@@ -225,20 +226,20 @@ impl Files {
 
     /// All frames that were handed out so far have their names: what rests may be used again, unless
     /// it was freed so lately that a frame with it may still come.
-    pub fn free_rested_numbers(&self) {
-        let mut held = self.lock();
-        while let Some(&(since, number)) = held.resting.front()
-            && since.elapsed() >= UNDER_WAY
+    pub fn free_quarantined_numbers(&self) {
+        let mut state = self.lock();
+        while let Some(&(since, number)) = state.quarantined.front()
+            && since.elapsed() >= NUMBER_REUSE_DELAY
         {
-            held.resting.pop_front();
+            state.quarantined.pop_front();
             self.executables.remove(number);
-            if let Err(error) = held.free_numbers.push(number, 0) {
-                tracing::debug!(number, %error, "a number cannot be freed");
+            if let Err(error) = state.free_numbers.push(number, 0) {
+                tracing::debug!(number, %error, "failed to free a file number");
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, FilesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Asks the kernel which file is behind an address of this process.
+//! Runs the `identify` program: looks up the file behind an address of this process.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -7,29 +7,29 @@ use aya::Ebpf;
 use aya::maps::{Array, MapData, MapError};
 use aya::programs::{ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun};
 use profcol_ebpf_common::file::FileId;
-use profcol_ebpf_common::identify::{Answer, found};
+use profcol_ebpf_common::identify::{Identified, status};
 
 use crate::programs::{LoadError, identifier};
 use crate::sideband;
 use crate::sys::Mapped;
 
-/// Holds the loaded programs: what is not asked any more is unloaded with it.
+/// Keeps the `identify` program loaded.
 pub struct Identifier {
     pub object: Ebpf,
-    pub answer: Array<MapData, Answer>,
+    pub identified: Array<MapData, Identified>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum IdentifyError {
-    #[error("the kernel does not run the identifying program: {0}")]
+    #[error("failed to run the BPF program `identify`: {0}")]
     Run(#[from] ProgramError),
-    #[error("its answer cannot be read: {0}")]
-    Answer(#[from] MapError),
+    #[error("failed to read the result of the BPF program `identify`: {0}")]
+    Identified(#[from] MapError),
     #[error(transparent)]
     Load(#[from] LoadError),
 }
 
-/// Tells what a file is that was opened here, in the same way as samples.
+/// Computes the ID of an open file in the same way as for samples.
 pub enum FileIdentifier {
     /// As the programs that read the kernel's own tree.
     Kernel(Box<Identifier>),
@@ -38,7 +38,7 @@ pub enum FileIdentifier {
 }
 
 impl FileIdentifier {
-    pub fn is_it(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
+    pub fn is_same_file(&mut self, opened: &File, id: FileId) -> Result<bool, IdentifyError> {
         match self {
             Self::Kernel(identifier) => {
                 let Ok(mapped) = Mapped::first_page(opened.as_fd()) else {
@@ -51,21 +51,21 @@ impl FileIdentifier {
     }
 }
 
-/// A tree that changes under the program is read again, up to this often.
-const TRIES: usize = 10;
+/// Retries if the tree changes during the lookup.
+const MAX_ATTEMPTS: usize = 10;
 
 impl Identifier {
     pub fn identify(&mut self, address: u64) -> Result<Option<FileId>, IdentifyError> {
-        Ok(self.ask(address)?.map(|answer| answer.id))
+        Ok(self.mapping_at(address)?.map(|identified| identified.id))
     }
 
     /// The mapping that holds the address.
-    pub fn ask(&mut self, address: u64) -> Result<Option<Answer>, IdentifyError> {
-        for _ in 0..TRIES {
-            let answer = self.run([address, 0])?;
-            match answer.found {
-                found::MAPPING => return Ok(Some(answer)),
-                found::CHANGING => {}
+    pub fn mapping_at(&mut self, address: u64) -> Result<Option<Identified>, IdentifyError> {
+        for _ in 0..MAX_ATTEMPTS {
+            let identified = self.run([address, 0])?;
+            match identified.status {
+                status::MAPPING => return Ok(Some(identified)),
+                status::CHANGING => {}
                 _ => break,
             }
         }
@@ -73,19 +73,19 @@ impl Identifier {
     }
 
     /// The system call that this thread is in, if its registers are so far up its stack.
-    pub fn system_call(&mut self, registers_at: u64) -> Result<Option<u64>, IdentifyError> {
-        let answer = self.run([0, registers_at])?;
-        Ok((answer.found == found::REGISTERS).then_some(answer.start))
+    pub fn current_syscall(&mut self, user_regs_offset: u64) -> Result<Option<u64>, IdentifyError> {
+        let identified = self.run([0, user_regs_offset])?;
+        Ok((identified.status == status::REGISTERS).then_some(identified.start))
     }
 
-    fn run(&mut self, question: [u64; 2]) -> Result<Answer, IdentifyError> {
-        self.answer.set(0, Answer::default(), 0)?;
+    fn run(&mut self, question: [u64; 2]) -> Result<Identified, IdentifyError> {
+        self.identified.set(0, Identified::default(), 0)?;
         let program: &mut RawTracePoint = identifier(&mut self.object)?;
         let mut options = RawTracePointRunOptions::new();
         for (argument, word) in options.args.iter_mut().zip(question) {
             *argument = word;
         }
         program.test_run(options)?;
-        Ok(self.answer.get(&0, 0)?)
+        Ok(self.identified.get(&0, 0)?)
     }
 }

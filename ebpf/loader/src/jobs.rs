@@ -1,27 +1,27 @@
-//! What waits for the thread that builds unwind tables.
+//! The queue of the thread that builds unwind tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use profcol_ebpf_unwind as unwind;
 
-use crate::files::Announced;
+use crate::files::AnnouncedFile;
 
 /// Files that wait, each open. One that finds no room is announced again by a later sample.
-const MOST_FILES: usize = 512;
+const MAX_FILES: usize = 512;
 /// Pages that are wanted. One that finds no room is wanted again by a later sample.
-const MOST_PAGES: usize = 4096;
+const MAX_PAGES: usize = 4096;
 
 /// A file whose table is to be built.
 pub struct Job {
-    pub announced: Announced,
+    pub announced: AnnouncedFile,
     pub path: String,
     pub source: Box<dyn unwind::Source + Send>,
     pub elf: unwind::Executable,
 }
 
 /// What to do next.
-pub enum Next {
+pub enum Task {
     Build(Box<Job>),
     /// There are too many files.
     Evict,
@@ -31,25 +31,25 @@ pub enum Next {
         page: u64,
     },
     /// What nobody waits for.
-    Rest,
+    Remaining,
 }
 
 /// The smallest file is built first: most stacks need small ones, and a large one would hold up all
 /// others.
 #[derive(Default)]
-pub struct Jobs {
-    waiting: Mutex<Waiting>,
+pub struct JobQueue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     /// By size, and then in the order in which they came.
     files: BTreeMap<(u64, u64), Job>,
     pages: BTreeSet<(u32, u64)>,
     /// The giant whose page was taken last.
-    giant: u32,
-    came: u64,
+    lazy: u32,
+    sequence: u64,
     evict: bool,
     closed: bool,
 }
@@ -65,34 +65,34 @@ impl Job {
     }
 }
 
-impl Waiting {
+impl QueueState {
     /// A page of the next giant, so that all have their turn.
     fn take_page(&mut self) -> Option<(u32, u64)> {
-        let mut others = self.pages.range((self.giant.saturating_add(1), 0)..);
+        let mut others = self.pages.range((self.lazy.saturating_add(1), 0)..);
         let next = others.next().or(self.pages.first()).copied()?;
         self.pages.remove(&next);
-        self.giant = next.0;
+        self.lazy = next.0;
         Some(next)
     }
 }
 
-impl Jobs {
+impl JobQueue {
     /// Gives the job back where there is no room.
     pub fn add(&self, job: Job) -> Result<(), Box<Job>> {
-        let mut waiting = self.lock();
-        if waiting.files.len() >= MOST_FILES {
+        let mut state = self.lock();
+        if state.files.len() >= MAX_FILES {
             return Err(Box::new(job));
         }
-        waiting.came += 1;
-        let place = (job.size(), waiting.came);
-        waiting.files.insert(place, job);
+        state.sequence += 1;
+        let place = (job.size(), state.sequence);
+        state.files.insert(place, job);
         self.changed.notify_one();
         Ok(())
     }
 
-    pub fn want(&self, number: u32, page: u64) {
-        let mut waiting = self.lock();
-        if waiting.pages.len() < MOST_PAGES && waiting.pages.insert((number, page)) {
+    pub fn request_page(&self, number: u32, page: u64) {
+        let mut state = self.lock();
+        if state.pages.len() < MAX_PAGES && state.pages.insert((number, page)) {
             self.changed.notify_one();
         }
     }
@@ -103,8 +103,8 @@ impl Jobs {
     }
 
     pub fn is_idle(&self) -> bool {
-        let waiting = self.lock();
-        waiting.files.is_empty() && waiting.pages.is_empty()
+        let state = self.lock();
+        state.files.is_empty() && state.pages.is_empty()
     }
 
     /// Nothing comes any more.
@@ -115,34 +115,34 @@ impl Jobs {
 
     /// Waits for something to do, unless there is a rest; none at the end. What still waits then is not
     /// needed any more.
-    pub fn next(&self, has_rest: bool) -> Option<Next> {
-        let mut waiting = self.lock();
+    pub fn next(&self, has_remaining: bool) -> Option<Task> {
+        let mut state = self.lock();
         loop {
-            if waiting.closed {
+            if state.closed {
                 return None;
             }
-            if std::mem::take(&mut waiting.evict) {
-                return Some(Next::Evict);
+            if std::mem::take(&mut state.evict) {
+                return Some(Task::Evict);
             }
             // Files first: there is an end to them, while giants want pages for as long as they run.
-            if let Some((_, job)) = waiting.files.pop_first() {
-                return Some(Next::Build(Box::new(job)));
+            if let Some((_, job)) = state.files.pop_first() {
+                return Some(Task::Build(Box::new(job)));
             }
-            if let Some((number, page)) = waiting.take_page() {
-                return Some(Next::Page { number, page });
+            if let Some((number, page)) = state.take_page() {
+                return Some(Task::Page { number, page });
             }
-            if has_rest {
-                return Some(Next::Rest);
+            if has_remaining {
+                return Some(Task::Remaining);
             }
-            waiting = self
+            state = self
                 .changed
-                .wait(waiting)
+                .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -152,17 +152,17 @@ mod tests {
 
     #[test]
     fn every_giant_has_its_turn() {
-        let jobs = Jobs::default();
+        let jobs = JobQueue::default();
         let mut wanted = vec![(7, 1), (5, 1), (5, 2), (9, 1)];
         for &(number, page) in &wanted {
-            jobs.want(number, page);
+            jobs.request_page(number, page);
         }
         let mut taken = Vec::new();
-        while let Some(Next::Page { number, page }) = jobs.next(true) {
+        while let Some(Task::Page { number, page }) = jobs.next(true) {
             taken.push((number, page));
             if taken.len() < 20 {
                 // One that never has enough.
-                jobs.want(5, 2 + taken.len() as u64);
+                jobs.request_page(5, 2 + taken.len() as u64);
             }
         }
         wanted.sort_unstable();
@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn the_rest_comes_last() {
-        let jobs = Jobs::default();
-        jobs.want(1, 1);
-        assert!(matches!(jobs.next(true), Some(Next::Page { .. })));
-        assert!(matches!(jobs.next(true), Some(Next::Rest)));
+        let jobs = JobQueue::default();
+        jobs.request_page(1, 1);
+        assert!(matches!(jobs.next(true), Some(Task::Page { .. })));
+        assert!(matches!(jobs.next(true), Some(Task::Remaining)));
         jobs.close();
         assert!(jobs.next(true).is_none());
     }

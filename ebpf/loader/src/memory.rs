@@ -61,7 +61,7 @@ impl Memory {
     }
 
     /// Makes the words from `start` on ones that the programs can read.
-    pub fn reach(&mut self, start: u32, words: u32) -> Result<(), MapError> {
+    pub fn ensure_mapped(&mut self, start: u32, words: u32) -> Result<(), MapError> {
         let Some(blocks) = &mut self.blocks else {
             return Ok(());
         };

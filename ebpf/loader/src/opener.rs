@@ -1,7 +1,7 @@
-//! Opens the files that samples meet, before their processes are gone.
+//! Opens the files of samples before their processes exit.
 //!
-//! Whether what was opened is what was sampled is not guessed from paths or times but asked of the
-//! kernel: the file is mapped here, and the program that identifies mappings says what it is.
+//! To verify that the opened file is the sampled one, it is mapped into this process and looked up with
+//! the `identify` program.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -16,24 +16,24 @@ use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_unwind as unwind;
 
 use crate::executables::Executable;
-use crate::files::{Announced, Files};
+use crate::files::{AnnouncedFile, Files};
 use crate::functions::Functions;
 use crate::identify::{FileIdentifier, IdentifyError};
-use crate::jobs::{Job, Jobs};
-use crate::places::Places;
+use crate::jobs::{Job, JobQueue};
+use crate::path_resolver::PathResolver;
 use crate::tables::Stats;
 
 /// How long to wait for a file where none is to be tried again.
-const PAUSE: Duration = Duration::from_secs(10);
+const IDLE_WAIT: Duration = Duration::from_secs(10);
 
 pub struct Opener {
     pub identifier: FileIdentifier,
     pub files: Arc<Files>,
-    pub jobs: Arc<Jobs>,
+    pub jobs: Arc<JobQueue>,
     pub stats: Arc<Stats>,
-    pub places: Places,
+    pub path_resolver: PathResolver,
     /// The table of files that nothing describes.
-    pub undescribed: TableRef,
+    pub empty_table: TableRef,
     pub on_opened: Option<OnOpened>,
 }
 
@@ -50,28 +50,30 @@ pub struct Opened<'a> {
 }
 
 /// What was opened is a file, or the kernel's.
-enum Found {
+enum OpenedImage {
     File(File),
     Memory(Vec<u8>),
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Unusable {
-    #[error("it is gone: {0}")]
+enum OpenError {
+    #[error("file is gone: {0}")]
     Vanished(io::Error),
-    #[error("it is found in none of {0} places")]
+    #[error("file not found under any of {0} paths")]
     NotFound(usize),
     #[error(transparent)]
     Identify(#[from] IdentifyError),
 }
 
 impl Opener {
-    pub fn run(mut self, announced: &Receiver<Announced>) {
+    pub fn run(mut self, announced: &Receiver<AnnouncedFile>) {
         loop {
             let next = self.files.wake_retries();
-            let wait = next.map_or(PAUSE, |due| due.saturating_duration_since(Instant::now()));
+            let wait = next.map_or(IDLE_WAIT, |due| {
+                due.saturating_duration_since(Instant::now())
+            });
             match announced.recv_timeout(wait) {
-                Ok(file) => self.take_in(file),
+                Ok(file) => self.handle(file),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -79,12 +81,12 @@ impl Opener {
         self.jobs.close();
     }
 
-    fn take_in(&mut self, announced: Announced) {
+    fn handle(&mut self, announced: AnnouncedFile) {
         match self.open(&announced) {
-            Ok((path, found)) => self.describe(announced, path, found),
+            Ok((path, found)) => self.register(announced, path, found),
             Err(error) => {
                 let file = &announced.file;
-                tracing::debug!(pid = file.pid, path = %announced.path.display(), %error, "an executable cannot be opened");
+                tracing::debug!(pid = file.pid, path = %announced.path.display(), %error, "failed to open an executable");
                 if self.files.retry_later(file) == 1 {
                     Stats::count(&self.stats.vanished);
                 }
@@ -93,39 +95,39 @@ impl Opener {
     }
 
     /// The file, and its path as it is shown.
-    fn open(&mut self, announced: &Announced) -> Result<(String, Found), Unusable> {
-        let Announced { file, path } = announced;
+    fn open(&mut self, announced: &AnnouncedFile) -> Result<(String, OpenedImage), OpenError> {
+        let AnnouncedFile { file, path } = announced;
         if file.id == file::VDSO {
-            let bytes = read_vdso().map_err(Unusable::Vanished)?;
-            return Ok(("[vdso]".into(), Found::Memory(bytes)));
+            let bytes = read_vdso().map_err(OpenError::Vanished)?;
+            return Ok(("[vdso]".into(), OpenedImage::Memory(bytes)));
         }
-        let link = Places::link(file);
-        if let Ok(opened) = File::open(&link)
-            && self.identifier.is_it(&opened, file.id)?
+        let map_files_link = PathResolver::map_files_link(file);
+        if let Ok(opened) = File::open(&map_files_link)
+            && self.identifier.is_same_file(&opened, file.id)?
         {
             let shown = match path.is_absolute() {
                 true => display_path(path),
-                false => display_path(&fs::read_link(&link).unwrap_or_default()),
+                false => display_path(&fs::read_link(&map_files_link).unwrap_or_default()),
             };
-            return Ok((shown, Found::File(opened)));
+            return Ok((shown, OpenedImage::File(opened)));
         }
-        let places = self.places.by_path(file, path);
-        for place in &places {
+        let path_resolver = self.path_resolver.candidates(file, path);
+        for place in &path_resolver {
             if let Ok(opened) = open_regular(place)
-                && self.identifier.is_it(&opened, file.id)?
+                && self.identifier.is_same_file(&opened, file.id)?
             {
-                return Ok((display_path(path), Found::File(opened)));
+                return Ok((display_path(path), OpenedImage::File(opened)));
             }
         }
-        Err(Unusable::NotFound(places.len() + 1))
+        Err(OpenError::NotFound(path_resolver.len() + 1))
     }
 
     /// Notes what the names of its frames need, and leaves the table to the builder.
-    fn describe(&mut self, announced: Announced, path: String, found: Found) {
+    fn register(&mut self, announced: AnnouncedFile, path: String, found: OpenedImage) {
         let file = announced.file;
         let source: &dyn unwind::Source = match &found {
-            Found::File(opened) => opened,
-            Found::Memory(bytes) => bytes,
+            OpenedImage::File(opened) => opened,
+            OpenedImage::Memory(bytes) => bytes,
         };
         let mut executable = Executable {
             path,
@@ -139,7 +141,7 @@ impl Opener {
                     TableRef::GENERATED
                 } else {
                     executable.file_id = file_id(source);
-                    self.undescribed
+                    self.empty_table
                 };
                 self.files.executables().insert(file.number, executable);
                 self.files.publish(&file, table);
@@ -147,7 +149,7 @@ impl Opener {
             }
             Err(refused) => {
                 Stats::count(&self.stats.refused);
-                tracing::debug!(path = executable.path, error = %refused, "an executable has no unwind table");
+                tracing::debug!(path = executable.path, error = %refused, "no unwind table for an executable");
                 self.files.executables().insert(file.number, executable);
                 self.files.publish(&file, TableRef::REFUSED);
                 return;
@@ -158,12 +160,12 @@ impl Opener {
         executable.file_id = file_id(source);
         executable.is_go = elf.is_go();
         executable.segments = elf.segments.clone();
-        if let Found::Memory(image) = &found {
+        if let OpenedImage::Memory(image) = &found {
             executable.functions = Functions::of(image);
         }
         let path = executable.path.clone();
-        if let (Some(tell), Found::File(opened)) = (&mut self.on_opened, &found) {
-            tell(Opened {
+        if let (Some(on_opened), OpenedImage::File(opened)) = (&mut self.on_opened, &found) {
+            on_opened(Opened {
                 executable: &executable,
                 pid: file.pid,
                 file: opened,
@@ -174,15 +176,15 @@ impl Opener {
             announced,
             path,
             source: match found {
-                Found::File(opened) => Box::new(opened),
-                Found::Memory(bytes) => Box::new(bytes),
+                OpenedImage::File(opened) => Box::new(opened),
+                OpenedImage::Memory(bytes) => Box::new(bytes),
             },
             elf,
         };
         if let Err(job) = self.jobs.add(job) {
             tracing::debug!(
                 path = job.path,
-                "too many executables wait for their unwind tables"
+                "queue of executables without unwind tables is full"
             );
             self.files.retry_later(&file);
         }
@@ -225,7 +227,7 @@ fn display_path(path: &Path) -> String {
 /// The kernel maps the same page of code into every process.
 pub fn read_vdso() -> io::Result<Vec<u8>> {
     /// It has two or three pages.
-    const MOST: u64 = 1 << 20;
+    const MAX_BYTES: u64 = 1 << 20;
     let maps = fs::read_to_string("/proc/self/maps")?;
     let missing = || io::Error::new(io::ErrorKind::NotFound, "this process has no vDSO");
     let line = maps
@@ -242,7 +244,7 @@ pub fn read_vdso() -> io::Result<Vec<u8>> {
     memory.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
     memory
-        .take(end.saturating_sub(start).min(MOST))
+        .take(end.saturating_sub(start).min(MAX_BYTES))
         .read_to_end(&mut bytes)?;
     Ok(bytes)
 }

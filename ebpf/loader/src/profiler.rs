@@ -1,4 +1,4 @@
-//! The whole: loaded, proved, sampling.
+//! The profiler: loads the programs, verifies them and samples.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -6,25 +6,25 @@ use std::time::{Duration, Instant};
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
 use profcol_ebpf_common::reason::{EndReason, REASONS};
-use profcol_ebpf_common::record::{ProcessKey, known};
-use profcol_ebpf_common::repeat::{Repeat, turn};
+use profcol_ebpf_common::record::{ProcessKey, process_state};
+use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 use profcol_ebpf_common::table::PAGE_SHIFT;
 
 use crate::btf::{self, BtfError};
 use crate::clock::{Clock, Event};
 use crate::events::{Events, EventsError};
 use crate::executables::Executables;
-use crate::files::{Announced, Files};
-use crate::finding::{self, Finding};
+use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
+use crate::mapping_source::{self, MappingSource};
 use crate::namespace::Namespace;
 use crate::opener::OnOpened;
+use crate::preflight::{self, PreflightError};
 use crate::programs::{LoadError, Sizes};
-use crate::proof::ProofError;
 use crate::records::{self, Frames, Record};
-use crate::repeats::Repeats;
+use crate::sample_counts::SampleCounts;
+use crate::self_test::SelfTestError;
 use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
-use crate::surroundings::{self, SurroundingsError};
 use crate::sys;
 use crate::tables::{TableCounts, Tables};
 
@@ -52,26 +52,26 @@ pub struct Settings {
     /// Sample the processes of this process's PID namespace alone, with their numbers in it.
     pub is_sidecar: bool,
     /// Different samples that are counted in the kernel at once; 0 has each sample sent.
-    pub repeats: u32,
+    pub sample_counts: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Surroundings(#[from] SurroundingsError),
+    Preflight(#[from] PreflightError),
     #[error(transparent)]
     Btf(#[from] BtfError),
     #[error(transparent)]
     Load(#[from] LoadError),
     #[error(transparent)]
-    Proof(#[from] ProofError),
+    SelfTest(#[from] SelfTestError),
     #[error(transparent)]
     SideBand(#[from] SideBandError),
     #[error(transparent)]
     Events(#[from] EventsError),
-    #[error("cannot tell this process's PID namespace: {0}; mount /proc")]
+    #[error("failed to read the PID namespace of this process: {0}; mount /proc")]
     Namespace(std::io::Error),
-    #[error("cannot start the thread that builds unwind tables: {0}")]
+    #[error("failed to start the unwind table thread: {0}")]
     Thread(std::io::Error),
 }
 
@@ -93,32 +93,32 @@ struct Parts {
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     processes: HashMap<MapData, ProcessKey, u32>,
-    repeats: Repeats,
+    sample_counts: SampleCounts,
     tables: Tables,
     executables: Executables,
     /// Where the kernel's own tree of mappings cannot be read.
     sideband: Option<SideBand>,
 }
 
-/// A stack that ends at a page that is not built asks for it.
-fn want_page(tables: &Tables, record: &Record<'_>) {
+/// Requests the table page at which a stack was truncated.
+fn request_page(tables: &Tables, record: &Record<'_>) {
     if let Record::Sample { sample, user, .. } = record
         && sample.end == EndReason::TablePending as u32
         && let Some(last) = user.frames().last()
         && last.has_file()
     {
-        tables.want(last.file(), last.offset() >> PAGE_SHIFT);
+        tables.request_page(last.file(), last.offset() >> PAGE_SHIFT);
     }
 }
 
-fn hand_out(
+fn dispatch(
     item: &[u8],
     tables: &Tables,
     sideband: Option<&SideBand>,
     take: &mut impl FnMut(Record<'_>),
 ) {
     let Some(mut record) = records::parse(item) else {
-        tracing::error!(bytes = item.len(), "a record of an unknown kind");
+        tracing::error!(bytes = item.len(), "unknown record in the ring buffer");
         return;
     };
     match (&mut record, sideband) {
@@ -127,11 +127,11 @@ fn hand_out(
                 Some(sideband) if file.names_bytes == 0 => sideband.path(&file.id),
                 _ => path.path(),
             };
-            tables.announce(Announced { file: *file, path });
+            tables.announce(AnnouncedFile { file: *file, path });
             return;
         }
         (Record::Sample { sample, user, .. }, Some(sideband)) => {
-            if let Some(reason) = sideband.judge(sample) {
+            if let Some(reason) = sideband.correct_reason(sample) {
                 sample.end = reason as u32;
                 sample.user_frames = 0;
                 *user = Frames::default();
@@ -139,7 +139,7 @@ fn hand_out(
         }
         _ => {}
     }
-    want_page(tables, &record);
+    request_page(tables, &record);
     take(record);
 }
 
@@ -156,13 +156,13 @@ pub struct Counts {
     pub lost_samples: u64,
     pub lost_processes: u64,
     pub lost_files: u64,
-    pub no_free_number: u64,
+    pub no_free_file_number: u64,
 }
 
 impl Loaded {
     /// Loads the programs. `on_opened` is called on a thread that others wait for.
     pub fn new(settings: &Settings, on_opened: Option<OnOpened>) -> Result<Self, StartError> {
-        surroundings::check(settings.is_sidecar)?;
+        preflight::check(settings.is_sidecar)?;
         let namespace = settings.is_sidecar.then(Namespace::own).transpose();
         let namespace = namespace.map_err(StartError::Namespace)?;
         let layout = btf::kernel_layout()?;
@@ -174,24 +174,24 @@ impl Loaded {
             max_frames: settings.max_frames,
             with_arguments: settings.with_arguments,
             namespace,
-            repeats: settings.repeats,
+            sample_counts: settings.sample_counts,
         };
         let begin = Instant::now();
-        let (mut programs, finding) = finding::load(layout, &sizes)?;
+        let (mut programs, mapping_source) = mapping_source::load(layout, &sizes)?;
         let sampler = programs.sampler_fd()?;
         tracing::info!(
             kernel = sys::kernel_release(),
             tables = programs.table_memory.name(),
-            mappings = %finding,
+            mappings = %mapping_source,
             milliseconds = begin.elapsed().as_millis(),
-            "The kernel took the BPF programs."
+            "Loaded the BPF programs."
         );
-        let sideband = match finding {
-            Finding::Events { .. } => {
-                let publisher = Publisher::new(programs.stretches, programs.areas);
+        let sideband = match mapping_source {
+            MappingSource::Events { .. } => {
+                let publisher = Publisher::new(programs.image_areas, programs.areas);
                 Some(SideBand::start(publisher)?)
             }
-            Finding::MapleTree { .. } | Finding::RedBlackTree { .. } => None,
+            MappingSource::MapleTree { .. } | MappingSource::RedBlackTree { .. } => None,
         };
         let identifier = match &sideband {
             Some(_) => FileIdentifier::Events,
@@ -212,7 +212,7 @@ impl Loaded {
             records: programs.records,
             counters: programs.counters,
             processes: programs.processes,
-            repeats: programs.repeats,
+            sample_counts: programs.sample_counts,
             tables,
             executables,
             sideband,
@@ -236,18 +236,18 @@ impl Loaded {
 }
 
 impl Profiler {
-    /// Waits until there is something that should be looked at soon, or the time is over.
+    /// Waits for urgent records or the timeout.
     pub fn wait(&mut self, at_most: Duration) {
-        self.events.follow();
+        self.events.update_cpus();
         sys::wait_readable(self.parts.records.as_raw_fd(), at_most);
     }
 
-    /// Hands out everything that was recorded since the last time.
+    /// Calls `take` with all records since the last call.
     pub fn drain(&mut self, mut take: impl FnMut(Record<'_>)) {
         let tables = &self.parts.tables;
         let Some(sideband) = &self.parts.sideband else {
             while let Some(item) = self.parts.records.next() {
-                hand_out(&item, tables, None, &mut take);
+                dispatch(&item, tables, None, &mut take);
             }
             return;
         };
@@ -258,52 +258,53 @@ impl Profiler {
         if !drained.is_empty() {
             sideband.catch_up();
             for item in &drained {
-                hand_out(item, tables, Some(sideband), &mut take);
+                dispatch(item, tables, Some(sideband), &mut take);
             }
             sideband.settle();
         }
     }
 
-    /// Everything that was handed out so far has its names: numbers of files that are gone may be
-    /// given to others.
-    pub fn named(&self) {
-        self.parts.tables.named();
+    /// All drained records are symbolized: numbers of evicted files may be reused.
+    pub fn release_file_numbers(&self) {
+        self.parts.tables.release_file_numbers();
     }
 
     /// The process is announced again at its next sample.
     pub fn forget(&mut self, process: &ProcessKey) {
         if let Err(error) = self.parts.processes.remove(process) {
-            tracing::trace!(pid = process.pid, %error, "a process was forgotten already");
+            tracing::trace!(pid = process.pid, %error, "process not in the map");
         }
     }
 
-    /// From now on the process is skipped, before its stack is looked at. What was sampled until now
-    /// can still be in the ring.
+    /// Excludes the process from sampling. Earlier samples may still be in the ring.
     pub fn exclude(&mut self, process: &ProcessKey) {
-        if let Err(error) = self.parts.processes.insert(process, known::EXCLUDED, 0) {
-            tracing::debug!(pid = process.pid, %error, "a process cannot be excluded in the kernel");
-        }
-    }
-
-    /// In which turn samples are counted now; each says to which it belongs.
-    pub fn turn(&self) -> u32 {
-        self.parts.repeats.turn()
-    }
-
-    /// Begins the next turn, where samples are counted. All that belongs to the one before can be
-    /// drained and taken when this returns.
-    pub fn next_turn(&mut self) {
-        if self.parts.repeats.turn() != turn::NONE
-            && let Err(error) = self.parts.repeats.next_turn()
+        if let Err(error) = self
+            .parts
+            .processes
+            .insert(process, process_state::EXCLUDED, 0)
         {
-            tracing::error!(%error, "The programs cannot be told to count anew.");
+            tracing::debug!(pid = process.pid, %error, "failed to exclude a process in the kernel");
         }
     }
 
-    /// Hands out how often samples of the last turn were there again after they were sent.
-    pub fn take_repeats(&self, take: impl FnMut(Repeat, u64)) {
-        if let Err(error) = self.parts.repeats.take(take) {
-            tracing::error!(%error, "Counts of samples cannot be read.");
+    /// The buffer in which equal samples are counted now.
+    pub fn count_buffer(&self) -> u32 {
+        self.parts.sample_counts.count_buffer()
+    }
+
+    /// Swaps the count buffers. When this returns, the previous buffer is complete and can be read.
+    pub fn swap_count_buffers(&mut self) {
+        if self.parts.sample_counts.count_buffer() != count_buffer::NONE
+            && let Err(error) = self.parts.sample_counts.swap_count_buffers()
+        {
+            tracing::error!(%error, "Failed to swap the count buffers.");
+        }
+    }
+
+    /// Calls `take` with the counts of the previous buffer.
+    pub fn take_sample_counts(&self, take: impl FnMut(SampleKey, u64)) {
+        if let Err(error) = self.parts.sample_counts.take(take) {
+            tracing::error!(%error, "Failed to read the sample counts.");
         }
     }
 
@@ -330,7 +331,7 @@ impl Profiler {
         self.parts.tables.counts()
     }
 
-    /// None where the kernel's own tree of mappings is read.
+    /// None if the kernel's VMA tree is read.
     pub fn mapping_counts(&self) -> Option<MappingCounts> {
         self.parts.sideband.as_ref().map(SideBand::counts)
     }
@@ -345,7 +346,7 @@ impl Profiler {
             }
         }
         if let Some(sideband) = &self.parts.sideband {
-            for (sum, more) in sums.iter_mut().zip(sideband.judged()) {
+            for (sum, more) in sums.iter_mut().zip(sideband.corrections()) {
                 *sum = sum.saturating_add_signed(more);
             }
         }
@@ -354,12 +355,12 @@ impl Profiler {
         Counts {
             samples: at(counter::SAMPLES),
             excluded: at(counter::EXCLUDED),
-            run_time: Duration::from_nanos(at(counter::NANOSECONDS)),
+            run_time: Duration::from_nanos(at(counter::RUN_NANOSECONDS)),
             by_reason: reasons.map(|reason| (reason, at(reason as u32))).collect(),
             lost_samples: at(counter::RING_FULL_SAMPLE),
             lost_processes: at(counter::RING_FULL_PROCESS),
             lost_files: at(counter::RING_FULL_FILE),
-            no_free_number: at(counter::NO_FREE_NUMBER),
+            no_free_file_number: at(counter::NO_FREE_FILE_NUMBER),
         }
     }
 }

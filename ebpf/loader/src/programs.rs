@@ -7,24 +7,24 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, Queue, Ring
 use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use profcol_ebpf_common::counter::COUNTERS;
-use profcol_ebpf_common::file::{FileEntry, FileId, number};
+use profcol_ebpf_common::file::{FileEntry, FileId, file_number};
 use profcol_ebpf_common::layout::Layout;
-use profcol_ebpf_common::published::{Area, Image, MOST_AREAS_SHIFT, Stretch};
+use profcol_ebpf_common::published::{Area, ImageAreas, MAX_AREAS_SHIFT, ProcessImage};
 use profcol_ebpf_common::record::ProcessKey;
-use profcol_ebpf_common::repeat::turn;
-use profcol_ebpf_common::settings::{REMEMBERED_SHIFT, Settings, mappings};
+use profcol_ebpf_common::sample_counts::count_buffer;
+use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings, mappings};
 
 use crate::addresses;
 use crate::areas::AreaMemory;
 use crate::arena::Arena;
 use crate::btf::BtfError;
 use crate::identify::Identifier;
+use crate::load_error::ProgramLoadError;
 use crate::memory::Memory;
 use crate::namespace::Namespace;
 use crate::objects;
-use crate::refusal::Refusal;
 use crate::registers;
-use crate::repeats::Repeats;
+use crate::sample_counts::SampleCounts;
 use crate::sys;
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ impl TableMemory {
 }
 
 /// Names the only table memory to try, for tests.
-const FORCED: &str = "PROFCOL_EBPF_TABLES";
+const TABLES_VARIABLE: &str = "PROFCOL_EBPF_TABLES";
 
 /// Where the programs find the mappings of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,24 +77,27 @@ pub enum Mappings {
 pub enum LoadError {
     #[error(transparent)]
     Btf(#[from] BtfError),
-    #[error("the kernel does not take the BPF maps: {0}")]
-    Object(Refusal),
+    #[error("failed to create the BPF maps: {0}")]
+    Object(ProgramLoadError),
     #[error(
-        "the kernel does not take the BPF maps: before Linux 5.11 they count as locked memory, of which this process \
-         may have {limit} bytes; raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
+        "failed to create the BPF maps: before Linux 5.11 they count as locked memory, which is limited to {limit} bytes \
+         for this process; raise the limit (`ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`)"
     )]
     LockedMemory { limit: u64 },
-    #[error("the kernel does not take the BPF program `{name}`: {error}")]
-    Program { name: &'static str, error: Refusal },
+    #[error("failed to load the BPF program `{name}`: {error}")]
+    Program {
+        name: &'static str,
+        error: ProgramLoadError,
+    },
     #[error("the BPF object has no `{0}`")]
     Missing(&'static str),
-    #[error("the BPF map `{name}` cannot be used: {error}")]
+    #[error("failed to access the BPF map `{name}`: {error}")]
     Map { name: &'static str, error: MapError },
-    #[error("the number of CPUs cannot be read: {0}")]
+    #[error("failed to read the number of CPUs: {0}")]
     Cpus(std::io::Error),
-    #[error("memory that the programs read cannot be mapped: {0}")]
+    #[error("failed to map the memory shared with the BPF programs: {0}")]
     Memory(std::io::Error),
-    #[error("cannot tell how high addresses go: {0}; mount /proc")]
+    #[error("failed to detect the user address range: {0}; mount /proc")]
     Addresses(std::io::Error),
 }
 
@@ -107,9 +110,9 @@ pub struct Programs {
     pub files: HashMap<MapData, FileId, FileEntry>,
     pub free_numbers: Queue<MapData, u32>,
     pub processes: HashMap<MapData, ProcessKey, u32>,
-    pub stretches: HashMap<MapData, Image, Stretch>,
+    pub image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     pub areas: AreaMemory,
-    pub repeats: Repeats,
+    pub sample_counts: SampleCounts,
     pub arena: Arena,
     pub table_memory: TableMemory,
 }
@@ -126,7 +129,7 @@ pub struct Sizes {
     pub with_arguments: bool,
     pub namespace: Option<Namespace>,
     /// Samples that are counted at once; 0 sends each.
-    pub repeats: u32,
+    pub sample_counts: u32,
 }
 
 /// Areas of a process on the average: those that one forks share its own.
@@ -135,16 +138,16 @@ const AREAS_OF_PROCESS: u32 = 16;
 impl Sizes {
     /// Room for the published areas of all processes.
     fn areas(&self) -> u32 {
-        let one = 1 << MOST_AREAS_SHIFT;
+        let one = 1 << MAX_AREAS_SHIFT;
         self.processes.saturating_mul(AREAS_OF_PROCESS).max(one * 2)
     }
 }
 
 const ARENA: &str = "arena";
 const BLOCKS: &str = "blocks";
-const FIRST_REPEATS: &str = "first_repeats";
-const SECOND_REPEATS: &str = "second_repeats";
-const STRETCHES: &str = "stretches";
+const FIRST_COUNTS: &str = "first_counts";
+const SECOND_COUNTS: &str = "second_counts";
+const IMAGE_AREAS: &str = "image_areas";
 const AREAS: &str = "areas";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
@@ -153,12 +156,12 @@ impl Programs {
     /// Loads those that this kernel takes.
     pub fn load(layout: Layout, mappings: Mappings, sizes: &Sizes) -> Result<Self, LoadError> {
         sys::raise_locked_memory();
-        let forced = std::env::var_os(FORCED);
+        let forced = std::env::var_os(TABLES_VARIABLE);
         if let Some(memory) = forced.as_deref().and_then(TableMemory::from_name) {
             return Self::load_with(memory, layout, mappings, sizes);
         }
         Self::load_with(TableMemory::Arena, layout, mappings, sizes).or_else(|refused| {
-            tracing::debug!(error = %refused, "no arena; its place is taken by blocks");
+            tracing::debug!(error = %refused, "failed to load programs with arenas; using blocks");
             Self::load_with(TableMemory::Blocks, layout, mappings, sizes)
         })
     }
@@ -171,7 +174,7 @@ impl Programs {
     ) -> Result<Self, LoadError> {
         let bytes = memory.object();
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| LoadError::Cpus(error))?;
-        let remembered = u32::try_from(cpus << REMEMBERED_SHIFT).unwrap_or(u32::MAX);
+        let frame_cache = u32::try_from(cpus << FRAME_CACHE_SHIFT).unwrap_or(u32::MAX);
         let page = sys::page_size();
         let pages = u32::try_from(sizes.table_bytes.div_ceil(page)).unwrap_or(u32::MAX);
         let (images, areas) = match mappings {
@@ -187,14 +190,14 @@ impl Programs {
             .map_max_entries("files", sizes.files)
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
-            .map_max_entries("remembered", remembered)
-            .map_max_entries(STRETCHES, images)
+            .map_max_entries("frame_cache", frame_cache)
+            .map_max_entries(IMAGE_AREAS, images)
             .map_max_entries(AREAS, areas)
             .map_max_entries("records", sizes.ring_bytes)
-            .map_max_entries(FIRST_REPEATS, sizes.repeats.max(1))
-            .map_max_entries(SECOND_REPEATS, sizes.repeats.max(1))
+            .map_max_entries(FIRST_COUNTS, sizes.sample_counts.max(1))
+            .map_max_entries(SECOND_COUNTS, sizes.sample_counts.max(1))
             .load(bytes)
-            .map_err(refused_object)?;
+            .map_err(object_error)?;
 
         let arena = match memory {
             TableMemory::Arena => {
@@ -207,33 +210,33 @@ impl Programs {
         };
         let arena = Arena::new(arena.map_err(LoadError::Memory)?);
         let mut settings: Array<_, Settings> = take(&mut object, "settings")?;
-        let mut told = Settings {
+        let mut settings_value = Settings {
             layout,
             arena: arena.address(),
-            rules_at: Arena::RULES_AT,
+            rules_offset: Arena::RULES_OFFSET,
             max_frames: sizes.max_frames,
             with_arguments: sizes.with_arguments.into(),
             namespace_inode: sizes.namespace.map_or(0, |namespace| namespace.inode),
             namespace_device: sizes.namespace.map_or(0, |namespace| namespace.device),
             address_bits: addresses::bits().map_err(LoadError::Addresses)?,
             page_shift: u64::from(page.trailing_zeros()),
-            turn: if sizes.repeats > 0 {
-                turn::FIRST
+            count_buffer: if sizes.sample_counts > 0 {
+                count_buffer::FIRST
             } else {
-                turn::NONE
+                count_buffer::NONE
             },
             mappings: match mappings {
                 Mappings::Tree => mappings::TREE,
                 Mappings::Published => mappings::PUBLISHED,
             },
-            registers_at: 0,
+            user_regs_offset: 0,
         };
-        set(&mut settings, told)?;
+        set(&mut settings, settings_value)?;
         let mut numbers: Queue<_, u32> = take(&mut object, "free_numbers")?;
-        let last = number::FIRST_FILE
+        let last = file_number::FIRST_FILE
             .saturating_add(sizes.files)
-            .min(number::LIMIT);
-        for number in number::FIRST_FILE..last {
+            .min(file_number::LIMIT);
+        for number in file_number::FIRST_FILE..last {
             numbers.push(number, 0).map_err(|error| LoadError::Map {
                 name: "free_numbers",
                 error,
@@ -256,24 +259,24 @@ impl Programs {
         let counters = take(&mut object, "counters")?;
         let files = take(&mut object, "files")?;
         let processes = take(&mut object, "processes")?;
-        let stretches = take(&mut object, STRETCHES)?;
-        let first_repeats = hash_map(&mut object, FIRST_REPEATS)?;
-        let second_repeats = hash_map(&mut object, SECOND_REPEATS)?;
+        let image_areas = take(&mut object, IMAGE_AREAS)?;
+        let first_counts = hash_map(&mut object, FIRST_COUNTS)?;
+        let second_counts = hash_map(&mut object, SECOND_COUNTS)?;
         let mut identifier = Identifier {
-            answer: take(&mut object, "answer")?,
+            identified: take(&mut object, "identified")?,
             object,
         };
-        told.registers_at = registers::find(&mut identifier).unwrap_or(0);
-        set(&mut settings, told)?;
+        settings_value.user_regs_offset = registers::find(&mut identifier).unwrap_or(0);
+        set(&mut settings, settings_value)?;
         Ok(Self {
             records,
             counters,
             files,
             free_numbers: numbers,
             processes,
-            stretches,
+            image_areas,
             areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,
-            repeats: Repeats::new(settings, told, first_repeats, second_repeats),
+            sample_counts: SampleCounts::new(settings, settings_value, first_counts, second_counts),
             arena,
             table_memory: memory,
             identifier,
@@ -300,7 +303,7 @@ pub fn identifier(object: &mut Ebpf) -> Result<&mut RawTracePoint, LoadError> {
     program(object, IDENTIFY)
 }
 
-fn refused_object(error: EbpfError) -> LoadError {
+fn object_error(error: EbpfError) -> LoadError {
     let is_forbidden = matches!(
         &error,
         EbpfError::MapError(MapError::CreateError { io_error, .. })
@@ -313,11 +316,13 @@ fn refused_object(error: EbpfError) -> LoadError {
     }
 }
 
-fn set(settings: &mut Array<MapData, Settings>, told: Settings) -> Result<(), LoadError> {
-    settings.set(0, told, 0).map_err(|error| LoadError::Map {
-        name: "settings",
-        error,
-    })
+fn set(settings: &mut Array<MapData, Settings>, settings_value: Settings) -> Result<(), LoadError> {
+    settings
+        .set(0, settings_value, 0)
+        .map_err(|error| LoadError::Map {
+            name: "settings",
+            error,
+        })
 }
 
 fn take<T: TryFrom<Map, Error = MapError>>(

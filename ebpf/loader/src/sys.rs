@@ -36,13 +36,13 @@ pub fn open_clock(clock: Clock, cpu: u32, frequency: u64) -> io::Result<OwnedFd>
             attributes.config = PERF_COUNT_HW_CPU_CYCLES as u64;
         }
     }
-    open_event(&attributes, EventsOf::Cpu(cpu))
+    open_event(&attributes, EventScope::Cpu(cpu))
 }
 
-fn open_event(attributes: &perf_event_attr, of: EventsOf) -> io::Result<OwnedFd> {
+fn open_event(attributes: &perf_event_attr, of: EventScope) -> io::Result<OwnedFd> {
     let (process, cpu) = match of {
-        EventsOf::Cpu(cpu) => (-1, cpu as libc::c_int),
-        EventsOf::ThisThread => (0, -1),
+        EventScope::Cpu(cpu) => (-1, cpu as libc::c_int),
+        EventScope::ThisThread => (0, -1),
     };
     // SAFETY: the structure outlives the call and says its own size.
     let opened = unsafe {
@@ -64,7 +64,7 @@ fn open_event(attributes: &perf_event_attr, of: EventsOf) -> io::Result<OwnedFd>
 
 /// Whose events are wanted.
 #[derive(Clone, Copy, Debug)]
-pub enum EventsOf {
+pub enum EventScope {
     Cpu(u32),
     /// Wherever it runs.
     ThisThread,
@@ -72,7 +72,7 @@ pub enum EventsOf {
 
 /// Events of processes, still switched off: their starts, ends and programs, and the code that they
 /// map. Each wakes its reader.
-pub fn open_process_events(of: EventsOf) -> io::Result<OwnedFd> {
+pub fn open_process_events(of: EventScope) -> io::Result<OwnedFd> {
     // SAFETY: every field of the structure may be zero.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.size = size_of::<perf_event_attr>() as u32;
@@ -396,7 +396,7 @@ pub fn lower_priority(nice: i32) {
 ///
 /// The C library keeps what was freed for the next time. After reading megabytes that are never read
 /// again there is no next time.
-pub fn give_back_memory() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call has no conditions.
     unsafe {
@@ -428,7 +428,7 @@ pub fn since_boot() -> u64 {
 }
 
 /// How long the host has slept since boot.
-pub fn slept() -> Duration {
+pub fn suspended_time() -> Duration {
     let awake = clock(libc::CLOCK_MONOTONIC);
     Duration::from_nanos(since_boot().saturating_sub(awake))
 }

@@ -13,24 +13,24 @@ use std::time::{Duration, Instant};
 
 use crate::arena::Arena;
 use crate::builder::Builder;
-use crate::files::{Announced, Files};
+use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
-use crate::jobs::Jobs;
+use crate::jobs::JobQueue;
 use crate::opener::{OnOpened, Opener};
-use crate::places::Places;
+use crate::path_resolver::PathResolver;
 
 /// Files that wait to be opened. A file that finds no room is announced again by a later sample.
-const QUEUE: usize = 1024;
+const QUEUE_CAPACITY: usize = 1024;
 
 /// How long the end waits for the threads: on a busy host one may be long at a table that nobody needs any more.
-const JOIN: Duration = Duration::from_millis(500);
+const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often it looks whether they have ended.
-const LOOK: Duration = Duration::from_millis(5);
+const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The threads and the ways to them.
 pub struct Tables {
-    announced: Option<SyncSender<Announced>>,
-    jobs: Arc<Jobs>,
+    announced: Option<SyncSender<AnnouncedFile>>,
+    jobs: Arc<JobQueue>,
     files: Arc<Files>,
     threads: Vec<JoinHandle<()>>,
     stats: Arc<Stats>,
@@ -73,18 +73,18 @@ impl Tables {
         on_opened: Option<OnOpened>,
         low_priority: bool,
     ) -> io::Result<Self> {
-        let undescribed = arena.insert_empty().map_err(io::Error::other)?;
-        let (announced, to_open) = sync_channel(QUEUE);
+        let empty_table = arena.insert_empty().map_err(io::Error::other)?;
+        let (announced, to_open) = sync_channel(QUEUE_CAPACITY);
         let stats = Arc::<Stats>::default();
-        let jobs = Arc::<Jobs>::default();
+        let jobs = Arc::<JobQueue>::default();
         let files = Arc::new(files);
         let opener = Opener {
             identifier,
             files: Arc::clone(&files),
             jobs: Arc::clone(&jobs),
             stats: Arc::clone(&stats),
-            places: Places::new(),
-            undescribed,
+            path_resolver: PathResolver::new(),
+            empty_table,
             on_opened,
         };
         let builder = Builder {
@@ -92,9 +92,9 @@ impl Tables {
             files: Arc::clone(&files),
             jobs: Arc::clone(&jobs),
             stats: Arc::clone(&stats),
-            giants: HashMap::new(),
+            lazy_tables: HashMap::new(),
             unfinished: VecDeque::new(),
-            pieces: HashMap::new(),
+            allocations: HashMap::new(),
             low_priority,
         };
         let mut tables = Self {
@@ -128,7 +128,7 @@ impl Tables {
     }
 
     /// A file that no sample met before.
-    pub fn announce(&self, announced: Announced) {
+    pub fn announce(&self, announced: AnnouncedFile) {
         let Some(to_open) = &self.announced else {
             return;
         };
@@ -138,7 +138,7 @@ impl Tables {
         if let Err(TrySendError::Full(announced)) = to_open.try_send(announced) {
             tracing::debug!(
                 number = announced.file.number,
-                "too many new executables at once"
+                "queue of new executables is full"
             );
             self.files.retry_later(&announced.file);
         }
@@ -148,13 +148,13 @@ impl Tables {
     }
 
     /// Everything that was handed out so far has its names.
-    pub fn named(&self) {
-        self.files.free_rested_numbers();
+    pub fn release_file_numbers(&self) {
+        self.files.free_quarantined_numbers();
     }
 
     /// A sample needed this page of a file, and it was not there.
-    pub fn want(&self, number: u32, page: u64) {
-        self.jobs.want(number, page);
+    pub fn request_page(&self, number: u32, page: u64) {
+        self.jobs.request_page(number, page);
     }
 }
 
@@ -169,14 +169,14 @@ impl Drop for Tables {
         // The opener ends with its queue, and the builder with the opener's.
         self.announced.take();
         self.jobs.close();
-        let until = Instant::now() + JOIN;
+        let until = Instant::now() + JOIN_TIMEOUT;
         for thread in self.threads.drain(..) {
             while !thread.is_finished() && Instant::now() < until {
-                sleep(LOOK);
+                sleep(JOIN_POLL_INTERVAL);
             }
             // What such a thread uses is its own, so it may be left to itself.
             if thread.is_finished() && thread.join().is_err() {
-                tracing::error!("a thread that builds unwind tables ended in a panic");
+                tracing::error!("an unwind table thread panicked");
             }
         }
     }

@@ -1,14 +1,14 @@
-//! The memory of the unwind tables: an arena that the loader maps too and fills by plain stores.
+//! Unwind table memory: an arena that the loader maps too and fills by plain stores.
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
 
-use profcol_ebpf_common::rule::Encoded;
+use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::table::Words;
 use profcol_ebpf_common::walk::Tables;
 
-/// The old form of a map's definition; there is no other one for this kind yet.
+/// A legacy map definition; aya has no BTF definition for arenas yet.
 #[repr(C)]
 struct Definition {
     kind: u32,
@@ -20,8 +20,8 @@ struct Definition {
     pinning: u32,
 }
 
-/// In a cell, so that it lands in the same section as all others, which has to be writable for the
-/// kernel to take the object's type information.
+/// A cell, so that it ends up in the section of the other maps, which has to be writable for the kernel
+/// to accept the object's BTF.
 #[repr(transparent)]
 struct Cell(UnsafeCell<Definition>);
 
@@ -44,7 +44,7 @@ static arena: Cell = Cell(UnsafeCell::new(Definition {
     pinning: 0,
 }));
 
-/// The arena by the address at which the loader mapped it.
+/// The arena, by the address at which the loader mapped it.
 #[derive(Clone, Copy)]
 pub struct Arena {
     base: u64,
@@ -54,20 +54,20 @@ pub struct Arena {
 impl Arena {
     #[inline(always)]
     pub fn new(settings: &Settings) -> Self {
-        // The verifier lets a program into the arena whose map it names.
+        // The verifier allows access to an arena only if the program references its map.
         // SAFETY: the template is empty.
         unsafe { asm!("", in("r5") &arena, options(nostack)) };
         Self {
             base: settings.arena,
-            rules: settings.arena + settings.rules_at,
+            rules: settings.arena + settings.rules_offset,
         }
     }
 
     #[inline(always)]
     fn load<T: Copy>(address: u64) -> T {
         let mut pointer = address;
-        // SAFETY: turns an address of the arena as the loader sees it into one that the kernel may
-        // load from; a load that misses the arena reads zero.
+        // SAFETY: casts a user-space arena address to a kernel address; a load outside of the arena
+        // reads zero.
         unsafe {
             asm!("{0} = addr_space_cast({0}, 0, 1)", inout(reg) pointer, options(pure, nomem, nostack));
             (pointer as *const T).read_volatile()
@@ -84,7 +84,7 @@ impl Words for Arena {
 
 impl Tables for Arena {
     #[inline(always)]
-    fn rule(&self, index: u32) -> Encoded {
-        Encoded(Self::load(self.rules + u64::from(index) * 8))
+    fn rule(&self, index: u32) -> EncodedRule {
+        EncodedRule(Self::load(self.rules + u64::from(index) * 8))
     }
 }

@@ -1,9 +1,9 @@
-//! Reading the kernel's memory: nothing is locked, and what cannot be read is a miss.
+//! Reads kernel memory, without locks; faults are errors.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use profcol_ebpf_common::mappings::KernelMemory;
 
-/// A node of the maple tree, as it was read.
+/// A copy of a maple tree node.
 pub type Node = [u64; 32];
 
 pub struct Kernel<'a> {
@@ -12,7 +12,7 @@ pub struct Kernel<'a> {
 
 #[inline(always)]
 pub fn read<T>(address: u64, into: *mut T) -> bool {
-    // SAFETY: the helper checks the address that it reads from; what it writes to is ours.
+    // SAFETY: the helper checks the source address; the destination is valid.
     unsafe { bpf_probe_read_kernel(into.cast(), size_of::<T>() as u32, address as *const _) == 0 }
 }
 
@@ -23,8 +23,8 @@ pub fn word(address: u64) -> Option<u64> {
 }
 
 impl KernelMemory for Kernel<'_> {
-    /// Arenas are younger.
-    const BEFORE_MAPLE_TREES: bool = cfg!(feature = "blocks");
+    /// Kernels with arenas have maple trees.
+    const SUPPORTS_RED_BLACK_TREE: bool = cfg!(feature = "blocks");
 
     #[inline(always)]
     fn load_node(&mut self, address: u64) -> bool {

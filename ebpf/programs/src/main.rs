@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 //! The BPF programs of the eBPF receiver.
 //!
-//! * [`sample`]: on each tick of a CPU, who runs there and where: one record.
-//! * [`identify`]: run by the loader, tells the file behind an address of its own.
+//! * [`sample`]: runs on each tick of a CPU and sends the stack of the current task.
+//! * [`identify`]: run by the loader to look up the file behind an address of its own.
 //!
-//! The verifier reads functions that are global (`extern "C"`, neither mangled nor inlined) once,
-//! however often they are called; without them the loop over the frames would not fit its budget.
-//! Such a function takes its pointers as unknown, or none at all (see `scratch::Lent`).
+//! The verifier checks global functions (`extern "C"`, neither mangled nor inlined) once, however often
+//! they are called; otherwise the loop over the frames would exceed its instruction limit. Pointer
+//! arguments of global functions may be null, or are not allowed at all (see `scratch::ScratchHandle`).
 
 #![no_std]
 #![no_main]
@@ -15,6 +15,7 @@
 #[cfg_attr(feature = "blocks", path = "blocks.rs")]
 mod arena;
 mod files;
+mod frame_cache;
 mod identify;
 mod kernel;
 mod maps;
@@ -22,14 +23,13 @@ mod names;
 mod process;
 mod published;
 mod registers;
-mod remembered;
-mod repeats;
 mod sample;
+mod sample_counts;
 mod scratch;
 mod task;
 mod unwind;
 
-/// The machine that the programs are for.
+/// The target architecture.
 #[cfg(bpf_target_arch = "aarch64")]
 use profcol_ebpf_common::architecture::Aarch64 as Target;
 #[cfg(bpf_target_arch = "x86_64")]
@@ -40,7 +40,7 @@ fn panic(_: &core::panic::PanicInfo) -> ! {
     loop {}
 }
 
-/// The kernel lends most of its helpers to programs with a licence that it can live with.
+/// Most helpers are available to GPL-compatible programs only.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";

@@ -1,24 +1,24 @@
-//! Which process runs here, and whether the loader wants it.
+//! The current process, and whether it is sampled.
 
 use aya_ebpf::bindings::bpf_pidns_info;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_get_ns_current_pid_tgid};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::record::Sample;
 
+use crate::frame_cache::{self, Key};
 use crate::maps::{self, PROCESSES};
-use crate::remembered::{self, Key};
 
-/// The process, in the upper half, and the thread, as the loader's PID namespace has them. None for
-/// those of another namespace, where only one is sampled.
+/// TGID in the upper half and TID in the lower, in the loader's PID namespace. None for processes of
+/// other namespaces if only one is sampled.
 #[inline(always)]
 pub fn ids() -> Option<u64> {
     let settings = maps::settings()?;
     if settings.namespace_inode == 0 {
-        // SAFETY: the helper has no conditions.
+        // SAFETY: the helper has no preconditions.
         return Some(unsafe { bpf_get_current_pid_tgid() });
     }
     let mut ids = bpf_pidns_info { pid: 0, tgid: 0 };
-    // SAFETY: the helper writes no further than it is told.
+    // SAFETY: the helper writes within the given size.
     let failed = unsafe {
         bpf_get_ns_current_pid_tgid(
             settings.namespace_device,
@@ -30,23 +30,23 @@ pub fn ids() -> Option<u64> {
     (failed == 0).then_some(u64::from(ids.tgid) << 32 | u64::from(ids.pid))
 }
 
-/// One of [`known`](profcol_ebpf_common::record::known), or 0 for a process that the loader was not told of.
+/// One of [`process_state`](profcol_ebpf_common::record::process_state), or 0 if the process was not announced.
 #[inline(always)]
-pub fn known(epoch: u64, sample: &Sample) -> u32 {
+pub fn process_state(epoch: u64, sample: &Sample) -> u32 {
     let key = Key::process_at(sample.time);
-    let place = remembered::place(epoch, sample.cpu, key);
-    if let Some(place) = &place
-        && place.is_of(epoch, key)
+    let slot = frame_cache::slot(epoch, sample.cpu, key);
+    if let Some(slot) = &slot
+        && slot.matches(epoch, key)
     {
-        return place.more as u32;
+        return slot.value as u32;
     }
     let process = sample.process;
-    // SAFETY: it is one word.
-    let Some(&known) = (unsafe { PROCESSES.get(&process) }) else {
+    // SAFETY: a word is read atomically.
+    let Some(&process_state) = (unsafe { PROCESSES.get(&process) }) else {
         return 0;
     };
-    if let Some(place) = place {
-        place.note(epoch, key, Frame(0), u64::from(known));
+    if let Some(slot) = slot {
+        slot.store(epoch, key, Frame(0), u64::from(process_state));
     }
-    known
+    process_state
 }

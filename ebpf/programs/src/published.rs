@@ -1,12 +1,12 @@
-//! Finds the mapping behind an address among those that the loader published.
+//! Looks up mappings published by the loader.
 
 use profcol_ebpf_common::mappings::Mapping;
-use profcol_ebpf_common::published::{self, Area, Areas, Image};
+use profcol_ebpf_common::published::{self, Area, Areas, ProcessImage};
 use profcol_ebpf_common::reason::EndReason;
 
-use crate::maps::{AREAS, STRETCHES};
-use crate::scratch::{Lent, Scratch};
-use crate::unwind::GO_ON;
+use crate::maps::{AREAS, IMAGE_AREAS};
+use crate::scratch::{Scratch, ScratchHandle};
+use crate::unwind::CONTINUE;
 
 struct Published;
 
@@ -17,40 +17,40 @@ impl Areas for Published {
     }
 }
 
-/// Whether there is no such mapping or it is not published yet, the loader knows later.
+/// The loader finds out later whether the address is unmapped or its mapping not published yet.
 const NOT_FOUND: u32 = EndReason::MappingsPending as u32;
 
-/// Finds the mapping that holds the address.
+/// Finds the mapping of the address.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn look_up(lent: Lent, address: u64) -> u32 {
-    let Some(scratch) = Scratch::borrow(lent) else {
+pub extern "C" fn lookup_published(handle: ScratchHandle, address: u64) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
         return NOT_FOUND;
     };
     let process = &scratch.sample.process;
-    let image = Image {
+    let image = ProcessImage {
         pid: process.pid,
         exec: process.exec,
     };
-    // SAFETY: an entry that is written over meanwhile leads to another stretch of the same image.
-    let Some(stretch) = (unsafe { STRETCHES.get(&image) }) else {
+    // SAFETY: an entry that is overwritten concurrently is another version of the same image.
+    let Some(areas_of_image) = (unsafe { IMAGE_AREAS.get(&image) }) else {
         return NOT_FOUND;
     };
-    let stretch = *stretch;
-    if stretch.born < process.started {
+    let areas_of_image = *areas_of_image;
+    if areas_of_image.alive_at < process.started {
         return NOT_FOUND;
     }
-    match published::search(&Published, &stretch, address) {
+    match published::search(&Published, &areas_of_image, address) {
         Ok(area) => {
             scratch.mapping = Mapping {
                 start: area.start,
                 end: area.end,
-                to_offset: area.offset.wrapping_sub(area.start),
+                offset_delta: area.offset.wrapping_sub(area.start),
                 file: 0,
                 id: area.id,
                 has_code: true,
             };
-            GO_ON
+            CONTINUE
         }
         Err(_) => NOT_FOUND,
     }

@@ -1,104 +1,107 @@
-//! The user's registers at a sample.
+//! The user registers at a sample.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use profcol_ebpf_common::architecture::{Architecture, Mode, Places};
+use profcol_ebpf_common::architecture::{Architecture, Mode, RegisterOffsets};
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::Registers;
 
-use crate::scratch::WINDOW;
+use crate::scratch::MAX_WINDOW;
 use crate::{Target, kernel};
 
-const PLACES: Places<usize> = Target::INTERRUPTED;
-const WORDS: usize = Target::WORDS;
-const _: () = assert!(WORDS < WINDOW);
+const PT_REGS: RegisterOffsets<usize> = Target::PT_REGS;
+const PT_REGS_WORDS: usize = Target::PT_REGS_WORDS;
+const _: () = assert!(PT_REGS_WORDS < MAX_WINDOW);
 
-/// Whether user code was interrupted, and not the kernel.
+/// Whether user code was interrupted.
 #[inline(always)]
 pub fn is_user(context: *const u64) -> bool {
     // SAFETY: as below.
-    Target::mode(unsafe { context.add(Target::MODE).read_volatile() }) != Mode::Kernel
+    Target::mode(unsafe { context.add(Target::PT_REGS_MODE).read_volatile() }) != Mode::Kernel
 }
 
-/// Where a thread of a process stands.
-pub struct Stand {
+/// The user registers of the current thread.
+pub struct UserRegisters {
     pub registers: Registers,
-    /// Whether the instruction there is the next one. In a system call what is next may belong to
-    /// another function: some calls do not return.
+    /// Whether `ip` is exact. In a system call the next instruction may belong to another function:
+    /// some calls do not return.
     pub exact: bool,
 }
 
-/// `context` is a perf event's, which begins with the registers of what was interrupted; `space` is
-/// for use here.
+/// `context` is that of a perf event, which starts with the interrupted registers; `space` is scratch
+/// memory.
 #[inline(always)]
-pub fn of_user(
+pub fn user_registers(
     context: *const u64,
     settings: &Settings,
     task: u64,
-    space: &mut [u64; WINDOW],
-) -> Result<Stand, EndReason> {
-    // SAFETY: the verifier knows the context's size; it may be read a word at a time.
+    space: &mut [u64; MAX_WINDOW],
+) -> Result<UserRegisters, EndReason> {
+    // SAFETY: the verifier checks accesses to the context, which may be read by words.
     let (mode, interrupted) = unsafe {
         let interrupted = Registers {
-            ip: context.add(PLACES.ip).read_volatile(),
-            sp: context.add(PLACES.sp).read_volatile(),
-            fp: context.add(PLACES.fp).read_volatile(),
-            link: context.add(PLACES.link).read_volatile(),
+            ip: context.add(PT_REGS.ip).read_volatile(),
+            sp: context.add(PT_REGS.sp).read_volatile(),
+            fp: context.add(PT_REGS.fp).read_volatile(),
+            link: context.add(PT_REGS.link).read_volatile(),
         };
-        (context.add(Target::MODE).read_volatile(), interrupted)
+        (
+            context.add(Target::PT_REGS_MODE).read_volatile(),
+            interrupted,
+        )
     };
     let mode = Target::mode(mode);
     if mode != Mode::Kernel {
-        return of_mode(mode, interrupted, true);
+        return for_mode(mode, interrupted, true);
     }
-    // The kernel keeps these registers at the top of the thread's stack in it.
+    // The user registers are at the top of the kernel stack.
     let stack = kernel::word(task + settings.layout.task_stack).unwrap_or(0);
-    let at = stack + settings.registers_at;
-    let (saved, others) = space.split_at_mut(WORDS);
-    let is_read = kernel::read(at, saved.as_mut_ptr().cast::<[u64; WORDS]>());
-    if settings.registers_at == 0 || !is_read {
+    let at = stack + settings.user_regs_offset;
+    let (saved, others) = space.split_at_mut(PT_REGS_WORDS);
+    let is_read = kernel::read(at, saved.as_mut_ptr().cast::<[u64; PT_REGS_WORDS]>());
+    if settings.user_regs_offset == 0 || !is_read {
         return Err(EndReason::NoRegisters);
     }
-    // Before the others are read, so that they need not be kept meanwhile: stacks are short.
-    let ip = saved[PLACES.ip];
-    let is_in_system_call = Target::is_in_system_call(saved, || {
+    // Before the other registers are read, to keep the BPF stack small.
+    let ip = saved[PT_REGS.ip];
+    let is_in_syscall = Target::is_in_syscall(saved, || {
         let word = &mut others[0];
         *word = 0;
         let before = ip.wrapping_sub(4);
-        // SAFETY: the helper checks the address; the word is ours. What cannot be read is no instruction.
+        // SAFETY: the helper checks the address. Unreadable memory reads as 0, no valid instruction.
         unsafe { bpf_probe_read_user((&raw mut *word).cast(), 4, before as *const _) };
         *word as u32
     });
     let registers = Registers {
-        ip: saved[PLACES.ip],
-        sp: saved[PLACES.sp],
-        fp: saved[PLACES.fp],
-        link: saved[PLACES.link],
+        ip: saved[PT_REGS.ip],
+        sp: saved[PT_REGS.sp],
+        fp: saved[PT_REGS.fp],
+        link: saved[PT_REGS.link],
     };
-    of_mode(
-        Target::mode(saved[Target::MODE]),
+    for_mode(
+        Target::mode(saved[Target::PT_REGS_MODE]),
         registers,
-        !is_in_system_call,
+        !is_in_syscall,
     )
 }
 
 #[inline(always)]
-fn of_mode(mode: Mode, registers: Registers, exact: bool) -> Result<Stand, EndReason> {
+fn for_mode(mode: Mode, registers: Registers, exact: bool) -> Result<UserRegisters, EndReason> {
     match mode {
-        Mode::User => Ok(Stand { registers, exact }),
+        Mode::User => Ok(UserRegisters { registers, exact }),
         Mode::User32 => Err(EndReason::Bits32),
         Mode::Kernel => Err(EndReason::NoRegisters),
     }
 }
 
-/// The system call that the thread is in, if its user's registers are so far above the lowest address
-/// of its stack; with that the loader finds out where they are.
+/// The number of the current system call, if the user registers are at this offset of the kernel stack;
+/// the loader detects the offset with it.
 #[inline(always)]
-pub fn system_call(settings: &Settings, task: u64, registers_at: u64) -> Option<u64> {
+pub fn current_syscall(settings: &Settings, task: u64, user_regs_offset: u64) -> Option<u64> {
     let stack = kernel::word(task + settings.layout.task_stack)?;
-    let word = |place: usize| kernel::word(stack + registers_at + place as u64 * 8);
-    let mode = Target::mode(word(Target::MODE)?);
-    // Numbers have 32 bits; on aarch64 something else is in the others.
-    let number = word(Target::SYSTEM_CALL)? & u64::from(u32::MAX);
+    let word = |place: usize| kernel::word(stack + user_regs_offset + place as u64 * 8);
+    let mode = Target::mode(word(Target::PT_REGS_MODE)?);
+    // Numbers have 32 bits; on aarch64 the upper half has other data.
+    let number = word(Target::PT_REGS_SYSCALL)? & u64::from(u32::MAX);
     (mode == Mode::User).then_some(number)
 }

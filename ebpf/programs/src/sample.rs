@@ -1,4 +1,4 @@
-//! On each tick: who runs here, and where.
+//! Samples the current task on each tick.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_NOEXIST;
@@ -8,30 +8,29 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::perf_event;
 use aya_ebpf::programs::PerfEventContext;
-use profcol_ebpf_common::file::number;
+use profcol_ebpf_common::file::file_number;
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
-    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind, known,
+    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind, process_state,
 };
 use profcol_ebpf_common::settings::Settings;
-use profcol_ebpf_common::walk::{Code, Walk};
-use profcol_ebpf_common::{counter, hide};
+use profcol_ebpf_common::walk::{CodeMapping, Walk};
+use profcol_ebpf_common::{barrier_var, counter};
 
-use crate::files::{self, Met};
+use crate::files::{self, MappedFile};
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
-use crate::scratch::{KNOWN_CODES, Scratch};
-use crate::unwind::{self, CLIMB, GO_ON, NO_WINDOW, NO_WINDOW_BYTES};
-use crate::{names, process, registers, remembered, repeats, task};
+use crate::scratch::{RECENT_CODE, Scratch};
+use crate::unwind::{self, CONTINUE, FRAMES_PER_CALL, NO_WINDOW, NO_WINDOW_BYTES};
+use crate::{frame_cache, names, process, registers, sample_counts, task};
 
-/// The loader reads the ring by the clock: waking it would cost more than the sample.
-const NO_WAKEUP: u64 = 1;
-const WAKEUP: u64 = 2;
+/// The loader polls the ring: a wakeup would cost more than the sample.
+const BPF_RB_NO_WAKEUP: u64 = 1;
+const BPF_RB_FORCE_WAKEUP: u64 = 2;
 
-/// The magic number of an overlay file system.
-const OVERLAY: u64 = 0x794c_7630;
+const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
 
 #[perf_event]
 pub fn sample(context: PerfEventContext) -> u32 {
@@ -44,37 +43,40 @@ pub fn sample(context: PerfEventContext) -> u32 {
     if ids >> 32 == 0 {
         return 0;
     }
-    // SAFETY: the helper has no conditions.
+    // SAFETY: the helper has no preconditions.
     let task = unsafe { bpf_get_current_task() };
-    describe(scratch, settings, task, ids);
+    fill_header(scratch, settings, task, ids);
     scratch.mm = kernel::word(task + settings.layout.task_mm).unwrap_or(0);
-    scratch.epoch = remembered::epoch(&settings.layout, scratch.mm, &scratch.sample);
-    let known = process::known(scratch.epoch, &scratch.sample);
-    if known == known::EXCLUDED {
+    scratch.epoch = frame_cache::epoch(&settings.layout, scratch.mm, &scratch.sample);
+    let state = process::process_state(scratch.epoch, &scratch.sample);
+    if state == process_state::EXCLUDED {
         maps::count(counter::EXCLUDED);
         return 0;
     }
     maps::count(counter::SAMPLES);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
     scratch.sample.user_frames = 0;
-    repeats::begin_hash(scratch.lend());
-    let end = hide(u64::from(walk(&context, scratch, settings, task))) as u32;
+    sample_counts::begin_hash(scratch.handle());
+    let end = barrier_var(u64::from(walk(&context, scratch, settings, task))) as u32;
     scratch.sample.end = end;
     maps::count(end);
-    if known != known::ANNOUNCED {
+    if state != process_state::ANNOUNCED {
         announce(scratch, settings, task);
     }
-    if !repeats::is_repeat(scratch, settings.turn) && send(scratch) {
-        repeats::was_sent(scratch);
+    if !sample_counts::count_if_sent(scratch, settings.count_buffer) && send(scratch) {
+        sample_counts::start_counting(scratch);
     }
-    // SAFETY: the helper has no conditions.
+    // SAFETY: the helper has no preconditions.
     let now = unsafe { bpf_ktime_get_boot_ns() };
-    maps::add(counter::NANOSECONDS, now.wrapping_sub(scratch.sample.time));
+    maps::add(
+        counter::RUN_NANOSECONDS,
+        now.wrapping_sub(scratch.sample.time),
+    );
     0
 }
 
 #[inline(always)]
-fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
+fn fill_header(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
     let layout = &settings.layout;
     let leader = task::leader(layout, task);
     let sample = &mut scratch.sample;
@@ -82,10 +84,10 @@ fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
     sample.process = ProcessKey {
         pid: (ids >> 32) as u32,
         exec: kernel::word(leader + layout.task_exec).unwrap_or(0) as u32,
-        started: kernel::word(leader + layout.task_started).unwrap_or(0),
+        started: kernel::word(leader + layout.task_start_time).unwrap_or(0),
     };
     sample.thread = ids as u32;
-    // SAFETY: the helpers write no further than they are told.
+    // SAFETY: the helpers write within the given sizes.
     unsafe {
         sample.time = bpf_ktime_get_boot_ns();
         sample.cpu = bpf_get_smp_processor_id();
@@ -93,13 +95,13 @@ fn describe(scratch: &mut Scratch, settings: &Settings, task: u64, ids: u64) {
     }
 }
 
-/// Writes the kernel's stack to the front of the frames and returns how many they are.
+/// Writes the kernel stack to the start of the frames and returns their number.
 #[inline(always)]
 fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
     if registers::is_user(context.as_ptr() as *const u64) {
         return 0;
     }
-    // SAFETY: the frames have room for all of it.
+    // SAFETY: there is room for the maximum number of frames.
     let bytes = unsafe {
         bpf_get_stack(
             context.as_ptr(),
@@ -111,16 +113,16 @@ fn kernel_stack(context: &PerfEventContext, scratch: &mut Scratch) -> u32 {
     if bytes > 0 { bytes as u32 / 8 } else { 0 }
 }
 
-/// Walks the user's stack and returns the reason why it ended.
+/// Unwinds the user stack and returns the end reason.
 #[inline(always)]
 fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, task: u64) -> u32 {
     let layout = &settings.layout;
     let flags = kernel::word(task + layout.task_flags).unwrap_or(0);
-    if flags & task::KERNEL_THREAD != 0 {
+    if flags & task::PF_KTHREAD != 0 {
         return EndReason::KernelThread as u32;
     }
     if scratch.mm == 0 {
-        let exiting = flags & task::EXITING != 0;
+        let exiting = flags & task::PF_EXITING != 0;
         let reason = if exiting {
             EndReason::Exit
         } else {
@@ -128,57 +130,57 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         };
         return reason as u32;
     }
-    if task::is_between_images(layout, task, flags, scratch.mm) {
+    if task::is_in_exec(layout, task, flags, scratch.mm) {
         return EndReason::Exec as u32;
     }
-    let stand = match registers::of_user(
+    let user = match registers::user_registers(
         context.as_ptr() as *const u64,
         settings,
         task,
         &mut scratch.window,
     ) {
-        Ok(stand) => stand,
+        Ok(user) => user,
         Err(reason) => return reason as u32,
     };
     scratch.walk = Walk {
-        registers: stand.registers,
-        exact: u32::from(stand.exact),
+        registers: user.registers,
+        exact: u32::from(user.exact),
         sp_is_bound: 0,
     };
-    scratch.code = Code::default();
-    scratch.known = [Code::default(); KNOWN_CODES];
-    scratch.known_next = 0;
+    scratch.code = CodeMapping::default();
+    scratch.recent_code = [CodeMapping::default(); RECENT_CODE];
+    scratch.recent_next = 0;
     scratch.address_bits = settings.address_bits;
-    scratch.gap.start = 0;
+    scratch.anonymous.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
-    for _ in 0..MAX_USER_FRAMES as u32 / CLIMB {
-        let end = hide(u64::from(unwind::climb(
-            scratch.lend(),
+    for _ in 0..MAX_USER_FRAMES as u32 / FRAMES_PER_CALL {
+        let end = barrier_var(u64::from(unwind::walk_frames(
+            scratch.handle(),
             settings.max_frames,
         ))) as u32;
-        if end != GO_ON {
+        if end != CONTINUE {
             return end;
         }
     }
     EndReason::Truncated as u32
 }
 
-/// Tells of the process where this is its first sample.
+/// Announces the process at its first sample.
 #[inline(always)]
 fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
     let key = scratch.sample.process;
     let layout = &settings.layout;
     let leader = task::leader(layout, task);
     let executable = executable(scratch, settings);
-    names::note_cgroup(scratch.lend(), task);
+    names::write_cgroup(scratch.handle(), task);
     let (own_pid, pid_namespace) = task::own_pid(layout, leader);
     let names_bytes = scratch.names_bytes as u16;
     let mut arguments_bytes = 0;
-    if settings.with_arguments != 0 && scratch.mm != 0 && !is_between_images(scratch) {
-        arguments_bytes = hide(u64::from(names::note_arguments(scratch.lend()))) as u16;
+    if settings.with_arguments != 0 && scratch.mm != 0 && !is_in_exec(scratch) {
+        arguments_bytes = barrier_var(u64::from(names::write_arguments(scratch.handle()))) as u16;
     }
-    scratch.told.process = record::Process {
+    scratch.announcement.process = record::Process {
         kind: kind::PROCESS,
         parent: task::parent(layout, leader),
         process: key,
@@ -193,87 +195,91 @@ fn announce(scratch: &mut Scratch, settings: &Settings, task: u64) {
         names_bytes,
         arguments_bytes,
     };
-    // SAFETY: it was written as a process just now.
+    // SAFETY: it was initialized as a process above.
     kernel::read(leader + layout.task_comm, unsafe {
-        &raw mut scratch.told.process.name
+        &raw mut scratch.announcement.process.name
     });
-    if !names::send(scratch, NO_WAKEUP) {
+    if !names::send(scratch, BPF_RB_NO_WAKEUP) {
         maps::count(counter::RING_FULL_PROCESS);
         return;
     }
-    // What is not known between two images is told with the next sample.
-    if executable == number::REPLACED {
+    // Inside execve the executable is unknown; the next sample announces the process again.
+    if executable == file_number::IN_EXEC {
         return;
     }
-    let announced = hide(u64::from(known::ANNOUNCED)) as u32;
-    // The loader may be faster and exclude it before.
+    let announced = barrier_var(u64::from(process_state::ANNOUNCED)) as u32;
+    // The loader may have excluded it already.
     let _ = PROCESSES.insert(&key, &announced, u64::from(BPF_NOEXIST));
 }
 
-/// The name may still be the old one's while the memory is already the new one's.
-fn is_between_images(scratch: &Scratch) -> bool {
+/// The name may be of the old image while the memory is of the new one.
+fn is_in_exec(scratch: &Scratch) -> bool {
     scratch.sample.end == EndReason::Exec as u32
 }
 
-/// The number of the executable's file.
+/// The file number of the executable.
 #[inline(always)]
 fn executable(scratch: &mut Scratch, settings: &Settings) -> u32 {
     let layout = &settings.layout;
-    if is_between_images(scratch) {
-        return number::REPLACED;
+    if is_in_exec(scratch) {
+        return file_number::IN_EXEC;
     }
     if scratch.mm == 0 {
-        return number::NOWHERE;
+        return file_number::UNMAPPED;
     }
     let mut kernel = Kernel {
         node: &mut scratch.node,
     };
     let file = kernel::word(scratch.mm + layout.mm_exe).unwrap_or(0);
     if file == 0 {
-        return number::NOWHERE;
+        return file_number::UNMAPPED;
     }
     let Ok(id) = mappings::identity(&mut kernel, layout, file) else {
-        return number::NOWHERE;
+        return file_number::UNMAPPED;
     };
-    let mut met = Met {
+    let mut mapped = MappedFile {
         id,
         file,
         start: 0,
         end: 0,
     };
     if is_on_overlay(layout, file) {
-        // Mappings are of the file of a layer, and that is what the tables are of.
+        // Mappings and unwind tables refer to the file of the lower layer.
         let code = kernel::word(scratch.mm + layout.mm_start_code).unwrap_or(0);
         let mapping = unwind::mapping_at(scratch, code);
         if mapping.file != 0 {
-            met.id = mapping.id;
-            met.start = mapping.start;
-            met.end = mapping.end;
+            mapped.id = mapping.id;
+            mapped.start = mapping.start;
+            mapped.end = mapping.end;
         }
     }
-    files::entry(scratch, &met).number
+    files::entry(scratch, &mapped).number
 }
 
 fn is_on_overlay(layout: &Layout, file: u64) -> bool {
     let inode = kernel::word(file + layout.file_inode).unwrap_or(0);
     let superblock = kernel::word(inode.wrapping_add(layout.inode_super)).unwrap_or(0);
     let magic = kernel::word(superblock.wrapping_add(layout.super_magic));
-    magic == Some(OVERLAY)
+    magic == Some(OVERLAYFS_SUPER_MAGIC)
 }
 
 #[inline(always)]
 fn send(scratch: &mut Scratch) -> bool {
     let frames = scratch.sample.kernel_frames + scratch.sample.user_frames;
-    let mut frames = hide(u64::from(frames));
+    let mut frames = barrier_var(u64::from(frames));
     let most = (MAX_KERNEL_FRAMES + MAX_USER_FRAMES) as u64;
     if frames > most {
         frames = most;
     }
     let bytes = size_of::<Sample>() as u64 + frames * 8;
-    // A page of a table is wanted.
+    // A page of a table is missing.
     let is_pending = scratch.sample.end == EndReason::TablePending as u32;
-    let flags = if is_pending { WAKEUP } else { NO_WAKEUP };
-    // SAFETY: the frames stand right behind the sample, and there are no more than they have room for.
+    let flags = if is_pending {
+        BPF_RB_FORCE_WAKEUP
+    } else {
+        BPF_RB_NO_WAKEUP
+    };
+    // SAFETY: the frames directly follow the sample, and their number is bounded.
     let failed = unsafe {
         bpf_ringbuf_output(
             (&raw const RECORDS).cast_mut().cast(),

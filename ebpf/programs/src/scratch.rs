@@ -1,4 +1,4 @@
-//! What a program works with: a program's own stack has 512 bytes, so this is in a map, one per CPU.
+//! Working memory of the programs in a per-CPU map: the BPF stack has only 512 bytes.
 
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::mappings::Mapping;
@@ -6,25 +6,25 @@ use profcol_ebpf_common::record::{
     File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES,
     Process, Sample,
 };
-use profcol_ebpf_common::rule::Encoded;
-use profcol_ebpf_common::walk::{Code, Walk};
+use profcol_ebpf_common::rule::EncodedRule;
+use profcol_ebpf_common::walk::{CodeMapping, Walk};
 
 use crate::kernel::Node;
 
-/// A power of two that holds all frames, so that an index is bounded by a mask.
-pub const FRAME_PLACES: usize = 2048;
-const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_FRAMES <= FRAME_PLACES);
+/// A power of two that holds all frames, so that a mask bounds the index.
+pub const FRAME_CAPACITY: usize = 2048;
+const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_FRAMES <= FRAME_CAPACITY);
 
-/// Stretches of code that this stack went through already; most stacks go to and fro between few.
-pub const KNOWN_CODES: usize = 8;
+/// Code mappings of this stack; most stacks have few.
+pub const RECENT_CODE: usize = 8;
 
-/// Words of the stack that are read at once, at first and at most.
-pub const SMALL_WINDOW: usize = 64;
-pub const WINDOW: usize = 512;
+/// Minimum and maximum size of the stack window, in words.
+pub const MIN_WINDOW: usize = 64;
+pub const MAX_WINDOW: usize = 512;
 
-/// What is told of a process or a file.
+/// The record of a process or a file.
 #[repr(C)]
-pub union Told {
+pub union Announcement {
     pub process: Process,
     pub file: File,
 }
@@ -32,94 +32,94 @@ pub union Told {
 #[repr(C)]
 pub struct Scratch {
     pub sample: Sample,
-    /// Right behind the sample: this is what is sent.
-    pub frames: [u64; FRAME_PLACES],
+    /// Directly after the sample: both are sent together.
+    pub frames: [u64; FRAME_CAPACITY],
     pub node: Node,
     pub walk: Walk,
-    /// The frame that the walk stands in, and the way on from it.
+    /// The current frame, and its rule.
     pub frame: Frame,
-    pub rule: Encoded,
-    /// What the table has for the page of the frame.
+    pub rule: EncodedRule,
+    /// The page index entry of the frame.
     pub page: u64,
-    /// The mapping that was found last.
+    /// The mapping found last.
     pub mapping: Mapping,
-    /// Where the next one is looked for, and whether that is below or above code without a file.
-    pub find_at: u64,
-    pub finding: u32,
-    /// The code that was found last.
-    pub code: Code,
-    /// Code without a file, and the mapping whose file it is of: none, where its own is 0.
-    pub gap: Mapping,
-    pub beside: Mapping,
+    /// The address to look up next, and whether it is below or above an anonymous mapping.
+    pub lookup_address: u64,
+    pub lookup_target: u32,
+    /// The code mapping found last.
+    pub code: CodeMapping,
+    /// An anonymous code mapping, and the neighbour whose file it replaced; no file means none.
+    pub anonymous: Mapping,
+    pub neighbour: Mapping,
     /// The address space of the process.
     pub mm: u64,
-    /// See [`crate::remembered::epoch`].
+    /// See [`crate::frame_cache::epoch`].
     pub epoch: u64,
     /// See [`Settings`](profcol_ebpf_common::settings::Settings).
     pub address_bits: u64,
-    pub known: [Code; KNOWN_CODES],
-    pub known_next: u64,
-    pub window: [u64; WINDOW],
+    pub recent_code: [CodeMapping; RECENT_CODE],
+    pub recent_next: u64,
+    pub window: [u64; MAX_WINDOW],
     pub window_at: u64,
-    /// Bytes that are in the window.
+    /// Number of bytes in the window.
     pub window_bytes: u64,
-    /// The word that was read last.
+    /// The word read last.
     pub word: u64,
-    pub told: Told,
-    /// Right behind what is told. Behind the last place at which a name may
-    /// begin there is room for the longest one, and behind the longest names for the arguments.
+    pub announcement: Announcement,
+    /// Directly after the announcement. There is room for the longest name at the last possible offset,
+    /// and for the arguments after the longest names.
     pub names: [u8; MAX_NAMES_BYTES + MAX_NAME_BYTES + MAX_ARGUMENTS_BYTES],
     pub names_bytes: u64,
 }
 
-/// How a function that the verifier reads on its own gets at the scratch. From Linux 5.12 on it may
-/// take a pointer; before, only numbers, so it finds it by itself.
+/// Passes the scratch memory to global functions. Since Linux 5.12 they may take a pointer; before,
+/// only numbers, so they look it up.
 #[cfg(not(feature = "blocks"))]
-mod lent {
+mod handle {
     use super::Scratch;
 
-    pub type Lent = *mut Scratch;
+    pub type ScratchHandle = *mut Scratch;
 
     impl Scratch {
         #[inline(always)]
-        pub fn lend(&mut self) -> Lent {
+        pub fn handle(&mut self) -> ScratchHandle {
             self
         }
 
-        /// Such a function takes its pointers as unknown, so this may be none.
+        /// The verifier assumes that pointer arguments may be null.
         #[inline(always)]
-        pub fn borrow<'a>(lent: Lent) -> Option<&'a mut Self> {
-            // SAFETY: the caller has the only reference, and lends it for the time of the call.
-            unsafe { lent.as_mut() }
+        pub fn from_handle<'a>(handle: ScratchHandle) -> Option<&'a mut Self> {
+            // SAFETY: the caller has the only reference, and does not use it during the call.
+            unsafe { handle.as_mut() }
         }
     }
 }
 
 #[cfg(feature = "blocks")]
-mod lent {
+mod handle {
     use core::arch::asm;
 
     use super::Scratch;
     use crate::maps;
 
-    pub type Lent = u32;
+    pub type ScratchHandle = u32;
 
     impl Scratch {
         #[inline(always)]
-        pub fn lend(&mut self) -> Lent {
-            // SAFETY: the template is empty. It takes the reference out of the compiler's sight,
-            // which could otherwise believe that the function leaves the scratch alone.
+        pub fn handle(&mut self) -> ScratchHandle {
+            // SAFETY: the template is empty. The reference escapes, so the compiler assumes that the
+            // function changes the scratch memory.
             unsafe { asm!("", in("r5") self, options(nostack)) };
             0
         }
 
         #[inline(always)]
-        pub fn borrow<'a>(lent: Lent) -> Option<&'a mut Self> {
-            // What nobody looks at is not passed, and the verifier misses it.
-            profcol_ebpf_common::hide_u32(lent);
+        pub fn from_handle<'a>(handle: ScratchHandle) -> Option<&'a mut Self> {
+            // The compiler drops unused arguments, which the verifier rejects.
+            profcol_ebpf_common::barrier_var_u32(handle);
             maps::scratch()
         }
     }
 }
 
-pub use lent::Lent;
+pub use handle::ScratchHandle;

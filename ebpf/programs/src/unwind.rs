@@ -1,105 +1,104 @@
-//! The walk up the user's stack.
+//! The unwinder of user stacks.
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
-use profcol_ebpf_common::file::{self, FileId, number};
+use profcol_ebpf_common::barrier_var;
+use profcol_ebpf_common::file::{self, FileId, file_number};
 use profcol_ebpf_common::frame::Frame;
-use profcol_ebpf_common::hide;
 use profcol_ebpf_common::mappings::{self, Mapping};
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::rule::Encoded;
+use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::settings::{self, Settings};
 use profcol_ebpf_common::table::{PAGE_SIZE, Page};
-use profcol_ebpf_common::walk::{self, Code, World};
+use profcol_ebpf_common::walk::{self, CodeMapping, UserMemory};
 
 use crate::Target;
 use crate::arena::Arena;
-use crate::files::{self, Met};
+use crate::files::{self, MappedFile};
+use crate::frame_cache::{self, Key};
 use crate::kernel::{self, Kernel};
 use crate::maps;
 use crate::published;
-use crate::remembered::{self, Key};
-use crate::scratch::{FRAME_PLACES, KNOWN_CODES, Lent, SMALL_WINDOW, Scratch, WINDOW};
+use crate::scratch::{FRAME_CAPACITY, MAX_WINDOW, MIN_WINDOW, RECENT_CODE, Scratch, ScratchHandle};
 
-/// What the functions here answer when the walk goes on; every other answer is a reason, or one of
-/// those below.
-pub const GO_ON: u32 = 0;
+/// Returned by the functions here if unwinding continues; other values are end reasons, or one of the
+/// steps below.
+pub const CONTINUE: u32 = 0;
 
-/// What has to be done where [`recall`] does not know the frame, in this order: look for the code among
-/// what is known, find its mapping, meet its file, find the page, find the rule in the page.
-const LOCATE: u32 = 1 << 30;
-const FIND: u32 = LOCATE + 1;
-const MEET: u32 = LOCATE + 2;
-const OPEN: u32 = LOCATE + 3;
-const SEARCH: u32 = LOCATE + 4;
+/// Next step on a miss of [`lookup_cached`], in this order: look up recent code mappings, find the
+/// mapping, resolve its file, look up the page, look up the rule in the page.
+const NEED_CODE: u32 = 1 << 30;
+const NEED_MAPPING: u32 = NEED_CODE + 1;
+const NEED_FILE: u32 = NEED_CODE + 2;
+const NEED_PAGE: u32 = NEED_CODE + 3;
+const NEED_RULE: u32 = NEED_CODE + 4;
 
-/// Which mapping is found: that of the address, or where it has no file, those around it.
-const ITS_OWN: u32 = 0;
+/// Which mapping to look up: that of the address, or the neighbours of an anonymous one.
+const AT_ADDRESS: u32 = 0;
 const BELOW: u32 = 1;
 const ABOVE: u32 = 2;
 
-/// Frames that [`climb`] goes up at most.
-pub const CLIMB: u32 = 32;
+/// Maximum number of frames per call of [`walk_frames`].
+pub const FRAMES_PER_CALL: u32 = 32;
 
-/// Goes up some frames.
+/// Unwinds some frames.
 ///
-/// The verifier goes through a loop round by round, so one of a thousand rounds is made of two. And
-/// a kernel before 6.13 adds up the stacks of functions that call each other, to at most 512 bytes:
-/// hence the functions called here do not call each other.
+/// The verifier explores each iteration of a loop, so the loop over a thousand frames is split in two.
+/// Kernels before 6.13 limit the combined stack of nested calls to 512 bytes, so the functions called
+/// here do not call each other.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn climb(lent: Lent, most: u32) -> u32 {
-    let Some(scratch) = Scratch::borrow(lent) else {
+pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
-    for _ in 0..CLIMB {
+    for _ in 0..FRAMES_PER_CALL {
         if scratch.sample.user_frames >= most {
             return EndReason::Truncated as u32;
         }
-        let mut found = hide(u64::from(recall(scratch.lend()))) as u32;
-        if found == LOCATE {
-            found = hide(u64::from(locate(scratch.lend()))) as u32;
+        let mut found = barrier_var(u64::from(lookup_cached(scratch.handle()))) as u32;
+        if found == NEED_CODE {
+            found = barrier_var(u64::from(lookup_recent_code(scratch.handle()))) as u32;
         }
-        if found == FIND {
-            found = hide(u64::from(find(scratch.lend()))) as u32;
+        if found == NEED_MAPPING {
+            found = barrier_var(u64::from(find_mapping(scratch.handle()))) as u32;
         }
-        if found == MEET {
-            found = hide(u64::from(meet(scratch.lend()))) as u32;
+        if found == NEED_FILE {
+            found = barrier_var(u64::from(resolve_mapping(scratch.handle()))) as u32;
         }
-        if found == FIND {
-            // It has no file: what lies below and above may tell.
-            find(scratch.lend());
-            meet(scratch.lend());
-            find(scratch.lend());
-            found = hide(u64::from(meet(scratch.lend()))) as u32;
+        if found == NEED_MAPPING {
+            // No file: look at the mappings below and above.
+            find_mapping(scratch.handle());
+            resolve_mapping(scratch.handle());
+            find_mapping(scratch.handle());
+            found = barrier_var(u64::from(resolve_mapping(scratch.handle()))) as u32;
         }
-        if found == OPEN {
-            found = hide(u64::from(open(scratch.lend()))) as u32;
+        if found == NEED_PAGE {
+            found = barrier_var(u64::from(lookup_page(scratch.handle()))) as u32;
         }
-        if found == SEARCH {
-            found = hide(u64::from(search(scratch.lend()))) as u32;
+        if found == NEED_RULE {
+            found = barrier_var(u64::from(lookup_rule(scratch.handle()))) as u32;
         }
-        let end = hide(u64::from(advance(scratch.lend(), found))) as u32;
-        if end != GO_ON {
+        let end = barrier_var(u64::from(advance(scratch.handle(), found))) as u32;
+        if end != CONTINUE {
             return end;
         }
     }
-    GO_ON
+    CONTINUE
 }
 
-/// Notes the frame that the walk stands in and goes on to its caller; `found` is the reason why no
-/// rule was found to do so.
+/// Appends the current frame and unwinds to its caller; `found` is an end reason if no rule was found.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn advance(lent: Lent, found: u32) -> u32 {
-    let Some(scratch) = Scratch::borrow(lent) else {
+pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
-    let place = (scratch.sample.kernel_frames + scratch.sample.user_frames) as usize;
-    // SAFETY: the mask bounds the place.
-    unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) = scratch.frame.0 };
+    let slot = (scratch.sample.kernel_frames + scratch.sample.user_frames) as usize;
+    // SAFETY: the mask bounds the index.
+    unsafe { *scratch.frames.as_mut_ptr().add(slot & (FRAME_CAPACITY - 1)) = scratch.frame.0 };
     scratch.sample.user_frames += 1;
     scratch.sample.stack.add(scratch.frame.0);
-    if found != GO_ON {
+    if found != CONTINUE {
         return found;
     }
     let mut walk = scratch.walk;
@@ -107,81 +106,84 @@ pub extern "C" fn advance(lent: Lent, found: u32) -> u32 {
     let step = walk.step::<Target>(scratch.rule, scratch);
     scratch.walk = walk;
     if walk.exact > was_exact {
-        // It returned from a signal, by code that no call leads to: its address is its first one.
-        // SAFETY: the mask bounds the place.
-        unsafe { *scratch.frames.as_mut_ptr().add(place & (FRAME_PLACES - 1)) += 1 };
+        // A signal trampoline is not reached by a call: its return address is exact.
+        // SAFETY: the mask bounds the index.
+        unsafe { *scratch.frames.as_mut_ptr().add(slot & (FRAME_CAPACITY - 1)) += 1 };
         scratch.sample.stack.add(1);
     }
     match step {
-        Ok(()) => GO_ON,
+        Ok(()) => CONTINUE,
         Err(reason) => reason as u32,
     }
 }
 
-/// Remembers the frame that the walk stands in and the rule to leave it by, or its page.
+/// Looks up the current frame and its rule, or its page, in the frame cache.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn recall(lent: Lent) -> u32 {
-    let Some(scratch) = Scratch::borrow(lent) else {
+pub extern "C" fn lookup_cached(handle: ScratchHandle) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
     let (epoch, cpu) = (scratch.epoch, scratch.sample.cpu);
     let address = scratch.walk.address();
     if !Key::is_address(address) {
-        return LOCATE;
+        return NEED_CODE;
     }
     let key = Key::address(address);
-    if let Some(place) = remembered::place(epoch, cpu, key)
-        && place.is_of(epoch, key)
+    if let Some(slot) = frame_cache::slot(epoch, cpu, key)
+        && slot.matches(epoch, key)
     {
-        scratch.frame = place.frame;
-        scratch.rule = Encoded(place.more);
-        return GO_ON;
+        scratch.frame = slot.frame;
+        scratch.rule = EncodedRule(slot.value);
+        return CONTINUE;
     }
     let key = Key::page_of(address);
-    if let Some(place) = remembered::place(epoch, cpu, key)
-        && place.is_of(epoch, key)
+    if let Some(slot) = frame_cache::slot(epoch, cpu, key)
+        && slot.matches(epoch, key)
     {
-        scratch.frame = Frame(place.frame.0 + (address & (PAGE_SIZE - 1)));
-        scratch.page = place.more;
-        return SEARCH;
+        scratch.frame = Frame(slot.frame.0 + (address & (PAGE_SIZE - 1)));
+        scratch.page = slot.value;
+        return NEED_RULE;
     }
-    LOCATE
+    NEED_CODE
 }
 
-/// Looks for the code that the walk stands in among what this stack went through.
+/// Looks up the current address in the code mappings of this stack.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn locate(lent: Lent) -> u32 {
-    let Some(scratch) = Scratch::borrow(lent) else {
+pub extern "C" fn lookup_recent_code(handle: ScratchHandle) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
     let address = scratch.walk.address();
     if scratch.code.holds(address) {
-        return OPEN;
+        return NEED_PAGE;
     }
-    for code in &scratch.known {
+    for code in &scratch.recent_code {
         if code.holds(address) {
             scratch.code = *code;
-            return OPEN;
+            return NEED_PAGE;
         }
     }
-    scratch.frame = Frame::new(number::NOWHERE, address);
-    scratch.finding = ITS_OWN;
-    scratch.find_at = address;
-    FIND
+    scratch.frame = Frame::new(file_number::UNMAPPED, address);
+    scratch.lookup_target = AT_ADDRESS;
+    scratch.lookup_address = address;
+    NEED_MAPPING
 }
 
 /// Finds a mapping.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn find(lent: Lent) -> u32 {
-    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+pub extern "C" fn find_mapping(handle: ScratchHandle) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
-    let address = scratch.find_at;
+    let address = scratch.lookup_address;
     let found = if settings.mappings == settings::mappings::PUBLISHED {
-        hide(u64::from(published::look_up(scratch.lend(), address))) as u32
+        barrier_var(u64::from(published::lookup_published(
+            scratch.handle(),
+            address,
+        ))) as u32
     } else {
         let mut kernel = Kernel {
             node: &mut scratch.node,
@@ -189,70 +191,74 @@ pub extern "C" fn find(lent: Lent) -> u32 {
         match mappings::find(&mut kernel, settings, scratch.mm, address) {
             Ok(mapping) => {
                 scratch.mapping = mapping;
-                GO_ON
+                CONTINUE
             }
             Err(miss) => miss.reason() as u32,
         }
     };
-    if scratch.finding != ITS_OWN {
-        if found != GO_ON {
+    if scratch.lookup_target != AT_ADDRESS {
+        if found != CONTINUE {
             scratch.mapping = Mapping::default();
         }
-        return MEET;
+        return NEED_FILE;
     }
-    if found != GO_ON {
+    if found != CONTINUE {
         return found;
     }
     if scratch.mapping.has_code {
-        MEET
+        NEED_FILE
     } else {
         EndReason::NoMapping as u32
     }
 }
 
-/// The mapping that holds the address, of no file where there is none.
+/// The mapping of the address; an empty one if it is not mapped.
 #[inline(always)]
 pub fn mapping_at(scratch: &mut Scratch, address: u64) -> Mapping {
-    scratch.finding = BELOW;
-    scratch.find_at = address;
-    find(scratch.lend());
+    scratch.lookup_target = BELOW;
+    scratch.lookup_address = address;
+    find_mapping(scratch.handle());
     scratch.mapping
 }
 
-/// Makes the code of the mapping the walk's, or says what has to be done before.
+/// Sets the current code mapping, or returns what is missing for it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn meet(lent: Lent) -> u32 {
-    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+pub extern "C" fn resolve_mapping(handle: ScratchHandle) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
-    if scratch.finding == BELOW {
-        scratch.beside = scratch.mapping;
-        scratch.finding = ABOVE;
-        scratch.find_at = scratch.gap.end;
-        return FIND;
+    if scratch.lookup_target == BELOW {
+        scratch.neighbour = scratch.mapping;
+        scratch.lookup_target = ABOVE;
+        scratch.lookup_address = scratch.anonymous.end;
+        return NEED_MAPPING;
     }
-    if scratch.finding == ABOVE {
-        let rest = mappings::replaced(&scratch.gap, &scratch.beside, &scratch.mapping);
-        scratch.beside = rest.unwrap_or_default();
-        scratch.mapping = scratch.gap;
+    if scratch.lookup_target == ABOVE {
+        let rest = mappings::file_behind_anonymous(
+            &scratch.anonymous,
+            &scratch.neighbour,
+            &scratch.mapping,
+        );
+        scratch.neighbour = rest.unwrap_or_default();
+        scratch.mapping = scratch.anonymous;
     }
-    match code_of(scratch, settings) {
+    match code_for_mapping(scratch, settings) {
         Ok(code) => scratch.code = code,
         Err(answer) => return answer,
     }
-    let place = hide(scratch.known_next) as usize & (KNOWN_CODES - 1);
-    // SAFETY: the mask bounds the place.
-    unsafe { *scratch.known.as_mut_ptr().add(place) = scratch.code };
-    scratch.known_next += 1;
-    OPEN
+    let slot = barrier_var(scratch.recent_next) as usize & (RECENT_CODE - 1);
+    // SAFETY: the mask bounds the index.
+    unsafe { *scratch.recent_code.as_mut_ptr().add(slot) = scratch.code };
+    scratch.recent_next += 1;
+    NEED_PAGE
 }
 
-/// Finds what the table of the code has for the page.
+/// Looks up the page in the unwind table.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn open(lent: Lent) -> u32 {
-    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+pub extern "C" fn lookup_page(handle: ScratchHandle) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
     let address = scratch.walk.address();
@@ -264,77 +270,77 @@ pub extern "C" fn open(lent: Lent) -> u32 {
     };
     scratch.page = page;
     let key = Key::page_of(address);
-    if let Some(place) = remembered::place(scratch.epoch, scratch.sample.cpu, key) {
+    if let Some(slot) = frame_cache::slot(scratch.epoch, scratch.sample.cpu, key) {
         let frame = Frame::new(code.number, code.offset_of(address & !(PAGE_SIZE - 1)));
-        place.note(scratch.epoch, key, frame, page);
+        slot.store(scratch.epoch, key, frame, page);
     }
-    SEARCH
+    NEED_RULE
 }
 
-/// Finds the rule in the page.
+/// Looks up the rule in the page.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn search(lent: Lent) -> u32 {
-    let (Some(scratch), Some(settings)) = (Scratch::borrow(lent), maps::settings()) else {
+pub extern "C" fn lookup_rule(handle: ScratchHandle) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
         return EndReason::NoRegisters as u32;
     };
     let address = scratch.walk.address();
     let page = Page::from_word(scratch.page);
     scratch.rule = walk::rule_at(&Arena::new(settings), page, address);
     let key = Key::address(address);
-    if let Some(place) = remembered::place(scratch.epoch, scratch.sample.cpu, key) {
-        place.note(scratch.epoch, key, scratch.frame, scratch.rule.0);
+    if let Some(slot) = frame_cache::slot(scratch.epoch, scratch.sample.cpu, key) {
+        slot.store(scratch.epoch, key, scratch.frame, scratch.rule.0);
     }
-    GO_ON
+    CONTINUE
 }
 
 #[inline(always)]
-fn code_of(scratch: &mut Scratch, settings: &Settings) -> Result<Code, u32> {
+fn code_for_mapping(scratch: &mut Scratch, settings: &Settings) -> Result<CodeMapping, u32> {
     let layout = &settings.layout;
     let mapping = &scratch.mapping;
-    let mut code = Code {
+    let mut code = CodeMapping {
         start: mapping.start,
         end: mapping.end,
-        to_offset: mapping.to_offset,
-        ..Code::default()
+        offset_delta: mapping.offset_delta,
+        ..CodeMapping::default()
     };
-    let mut met = Met {
+    let mut mapped = MappedFile {
         id: mapping.id,
         file: mapping.file,
         start: mapping.start,
         end: mapping.end,
     };
-    if met.id == FileId::default() {
-        if kernel::word(scratch.mm + layout.mm_vdso) == Some(met.start) {
-            // Its mapping counts pages from its own address.
-            code.to_offset = 0u64.wrapping_sub(met.start);
-            met.id = file::VDSO;
+    if mapped.id == FileId::default() {
+        if kernel::word(scratch.mm + layout.mm_vdso) == Some(mapped.start) {
+            // Its page offset is its address.
+            code.offset_delta = 0u64.wrapping_sub(mapped.start);
+            mapped.id = file::VDSO;
         } else if settings.mappings != settings::mappings::PUBLISHED
-            && scratch.gap.start != met.start
+            && scratch.anonymous.start != mapped.start
         {
-            scratch.gap = scratch.mapping;
-            scratch.finding = BELOW;
-            scratch.find_at = met.start.wrapping_sub(1);
-            return Err(FIND);
-        } else if scratch.beside.file == 0 {
-            code.number = number::ANONYMOUS;
-            code.to_offset = 0;
+            scratch.anonymous = scratch.mapping;
+            scratch.lookup_target = BELOW;
+            scratch.lookup_address = mapped.start.wrapping_sub(1);
+            return Err(NEED_MAPPING);
+        } else if scratch.neighbour.file == 0 {
+            code.number = file_number::ANONYMOUS;
+            code.offset_delta = 0;
             return Ok(code);
         } else {
-            let beside = &scratch.beside;
-            code.to_offset = beside.to_offset;
-            met = Met {
-                id: beside.id,
-                file: beside.file,
-                start: beside.start,
-                end: beside.end,
+            let neighbour = &scratch.neighbour;
+            code.offset_delta = neighbour.offset_delta;
+            mapped = MappedFile {
+                id: neighbour.id,
+                file: neighbour.file,
+                start: neighbour.start,
+                end: neighbour.end,
             };
         }
     }
-    let entry = files::entry(scratch, &met);
-    if entry.table.is_generated() {
-        code.number = number::ANONYMOUS;
-        code.to_offset = 0;
+    let entry = files::entry(scratch, &mapped);
+    if entry.table.is_generated_code() {
+        code.number = file_number::ANONYMOUS;
+        code.offset_delta = 0;
         return Ok(code);
     }
     code.number = entry.number;
@@ -342,10 +348,10 @@ fn code_of(scratch: &mut Scratch, settings: &Settings) -> Result<Code, u32> {
     Ok(code)
 }
 
-impl World for Scratch {
+impl UserMemory for Scratch {
     #[inline(always)]
     fn user_word(&mut self, address: u64) -> Option<u64> {
-        (hide(u64::from(fetch(self.lend(), address))) == 0).then_some(self.word)
+        (barrier_var(u64::from(read_user_word(self.handle(), address))) == 0).then_some(self.word)
     }
 
     #[inline(always)]
@@ -354,16 +360,16 @@ impl World for Scratch {
     }
 }
 
-/// A function saves registers right below its return address, which is read first.
+/// A function saves registers below its return address, which is read first.
 const SAVED_REGISTERS: u64 = 56;
 const CACHE_LINE: u64 = 64;
 
-/// Reads a word of the process's stack; 0 says that it is there. The stack is read in pieces: one
-/// call of the helper costs as much as the copy.
+/// Reads a word of the user stack; returns 0 on success. The stack is read in windows: a helper call
+/// costs as much as the copy.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn fetch(lent: Lent, address: u64) -> u32 {
-    let Some(scratch) = Scratch::borrow(lent) else {
+pub extern "C" fn read_user_word(handle: ScratchHandle, address: u64) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
         return 1;
     };
     let mut distance = address.wrapping_sub(scratch.window_at);
@@ -372,26 +378,26 @@ pub extern "C" fn fetch(lent: Lent, address: u64) -> u32 {
     }
     if distance >= scratch.window_bytes {
         if !move_window(scratch, address) {
-            // It reached into a page that is not there; the word itself may be.
+            // The window reached into an unmapped page; the word itself may be readable.
             return read_word(scratch, address);
         }
         distance = address.wrapping_sub(scratch.window_at);
     }
-    let place = hide(distance >> 3) as usize & (WINDOW - 1);
-    // SAFETY: the mask bounds the place.
-    scratch.word = unsafe { *scratch.window.as_ptr().add(place) };
+    let slot = barrier_var(distance >> 3) as usize & (MAX_WINDOW - 1);
+    // SAFETY: the mask bounds the index.
+    scratch.word = unsafe { *scratch.window.as_ptr().add(slot) };
     0
 }
 
-/// Each time the window is twice as large: a stack that went on so far is likely to go on.
+/// Doubles the window each time: a stack that is deep so far is likely to be deeper.
 #[inline(always)]
 fn move_window(scratch: &mut Scratch, address: u64) -> bool {
     let start = address.wrapping_sub(SAVED_REGISTERS) & !(CACHE_LINE - 1);
-    let mut bytes = hide(scratch.window_bytes << 1);
-    if bytes > (WINDOW * 8) as u64 {
-        bytes = (WINDOW * 8) as u64;
+    let mut bytes = barrier_var(scratch.window_bytes << 1);
+    if bytes > (MAX_WINDOW * 8) as u64 {
+        bytes = (MAX_WINDOW * 8) as u64;
     }
-    // SAFETY: the helper checks the address; the window is ours and has room for as much.
+    // SAFETY: the helper checks the address; the window is large enough.
     let failed = unsafe {
         bpf_probe_read_user(
             scratch.window.as_mut_ptr().cast(),
@@ -409,14 +415,14 @@ fn move_window(scratch: &mut Scratch, address: u64) -> bool {
     true
 }
 
-/// No address of a user is this close to it.
+/// Far from any user address.
 pub const NO_WINDOW: u64 = 1 << 63;
-/// The window that is read next is twice as large.
-pub const NO_WINDOW_BYTES: u64 = SMALL_WINDOW as u64 * 4;
+/// Half of the size of the first window.
+pub const NO_WINDOW_BYTES: u64 = MIN_WINDOW as u64 * 4;
 
 #[inline(always)]
 fn read_word(scratch: &mut Scratch, address: u64) -> u32 {
-    // SAFETY: the helper checks the address; the word is ours.
+    // SAFETY: the helper checks the address.
     let failed =
         unsafe { bpf_probe_read_user((&raw mut scratch.word).cast(), 8, address as *const _) };
     u32::from(failed != 0)

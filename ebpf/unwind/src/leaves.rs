@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 
 use crate::elf::{Function, Machine};
 use crate::gaps::Gaps;
@@ -42,7 +42,7 @@ pub(crate) fn rules(
             }
         }
     }
-    let leaf = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+    let leaf = Rule::frame(Cfa::Sp(0), SavedFp::Same, ReturnAddress::LinkRegister);
     let mut rules = Vec::new();
     for gap in gaps {
         let gap_end = gap.end();

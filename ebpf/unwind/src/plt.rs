@@ -13,7 +13,7 @@
 
 use crate::elf::{Machine, Section};
 use crate::{Executable, Source};
-use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 
 const ENTRY: usize = 16;
 /// A quarter of a million imported functions.
@@ -55,7 +55,7 @@ impl Stubs {
     }
 
     fn x86_64(&mut self, section: &Section, bytes: &[u8]) {
-        let pushes = |words: i32| Rule::x86_64(Cfa::Sp(8 * (1 + words)), Saved::Same);
+        let pushes = |words: i32| Rule::x86_64(Cfa::Sp(8 * (1 + words)), SavedFp::Same);
         let mut address = section.address;
         let mut rest = bytes;
         while let [_, ..] = rest {
@@ -87,8 +87,8 @@ impl Stubs {
     /// Entries leave the stack alone; the header saves two registers first.
     fn aarch64(&mut self, section: &Section, bytes: &[u8]) {
         const SAVE: [u8; 4] = [0xf0, 0x7b, 0xbf, 0xa9];
-        let leaf = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
-        let saved = Rule::frame(Cfa::Sp(16), Saved::Same, ReturnAddress::At(-8));
+        let leaf = Rule::frame(Cfa::Sp(0), SavedFp::Same, ReturnAddress::LinkRegister);
+        let saved = Rule::frame(Cfa::Sp(16), SavedFp::Same, ReturnAddress::At(-8));
         let header = bytes
             .chunks_exact(4)
             .take(2)

@@ -8,7 +8,7 @@ use gimli::{
     CfaRule, Encoding, Expression, Format, LittleEndian, Operation, Register, RegisterRule,
     UnwindExpression, UnwindTableRow,
 };
-use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, SavedFp};
 
 /// DWARF's numbers of the registers that rules know.
 struct Registers {
@@ -86,7 +86,7 @@ impl<'a> Facts<'a> {
             }
             CfaRule::Expression(expression) => {
                 if let Some(pushed) = self.linkage_entry(&expression) {
-                    return (fp == Saved::Same && ra == PUSHED).then_some(Rule::Plt { pushed });
+                    return (fp == SavedFp::Same && ra == PUSHED).then_some(Rule::Plt { pushed });
                 }
                 let place = self.place(&expression)?;
                 let slot = i32::try_from(place.offset).ok()?;
@@ -103,14 +103,14 @@ impl<'a> Facts<'a> {
         Some(Rule::frame(cfa, fp, ra))
     }
 
-    fn frame_pointer(&self, registers: &Registers) -> Option<Saved> {
+    fn frame_pointer(&self, registers: &Registers) -> Option<SavedFp> {
         match self.row.register(registers.fp) {
-            None | Some(RegisterRule::SameValue) => Some(Saved::Same),
-            Some(RegisterRule::Offset(offset)) => i32::try_from(offset).ok().map(Saved::At),
+            None | Some(RegisterRule::SameValue) => Some(SavedFp::Same),
+            Some(RegisterRule::Offset(offset)) => i32::try_from(offset).ok().map(SavedFp::At),
             Some(RegisterRule::Expression(expression)) => {
                 let place = self.place(&expression)?;
                 let plain = place.register == registers.fp && place.plus.is_none();
-                plain.then_some(Saved::AtFp(i32::try_from(place.offset).ok()?))
+                plain.then_some(SavedFp::AtFp(i32::try_from(place.offset).ok()?))
             }
             _ => None,
         }

@@ -309,7 +309,7 @@ impl<'s, D: Decode> Overlay<'s, D> {
     fn set(
         &mut self,
         address: u64,
-        rule: profcol_ebpf_common::rule::Encoded,
+        rule: profcol_ebpf_common::rule::EncodedRule,
     ) -> Result<(), Refused> {
         let offset = address - self.segment.address + self.segment.file_offset;
         self.writer.set(offset, rule)

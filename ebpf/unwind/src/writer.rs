@@ -3,14 +3,14 @@
 use crate::{Refused, Table};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use profcol_ebpf_common::rule::{Encoded, Rule};
+use profcol_ebpf_common::rule::{EncodedRule, Rule};
 use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row};
 
 /// From this address on, this rule holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub at: u64,
-    pub rule: Encoded,
+    pub rule: EncodedRule,
 }
 
 /// 32 MiB; the largest seen, a Go program that knows the API of a whole cloud, has six million.
@@ -25,10 +25,10 @@ const UNSUPPORTED: u32 = 1;
 
 pub(crate) struct Writer {
     table: Table,
-    numbers: HashMap<Encoded, u32, RandomState>,
+    numbers: HashMap<EncodedRule, u32, RandomState>,
     /// The rule that holds where the last row ends, and its number.
     current: u32,
-    last: (Encoded, u32),
+    last: (EncodedRule, u32),
 }
 
 impl Writer {
@@ -51,7 +51,7 @@ impl Writer {
     }
 
     /// From `offset` in the file on, which never goes back, this rule holds.
-    pub fn set(&mut self, offset: u64, rule: Encoded) -> Result<(), Refused> {
+    pub fn set(&mut self, offset: u64, rule: EncodedRule) -> Result<(), Refused> {
         let number = if rule == self.last.0 {
             self.last.1
         } else {
@@ -90,7 +90,7 @@ impl Writer {
         Ok(self.table)
     }
 
-    fn number(&mut self, rule: Encoded) -> u32 {
+    fn number(&mut self, rule: EncodedRule) -> u32 {
         let rules = &mut self.table.rules;
         match self.numbers.get(&rule) {
             Some(&number) => number,

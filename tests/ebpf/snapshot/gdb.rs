@@ -30,10 +30,10 @@ pub struct Frame {
 
 impl Gdb {
     /// The oldest release that this was compared with.
-    pub const OLDEST: (u32, u32) = (13, 1);
+    pub const MIN_VERSION: (u32, u32) = (13, 1);
 
     pub fn is_there() -> bool {
-        version_of("gdb").is_some_and(|version| version >= Self::OLDEST)
+        version_of("gdb").is_some_and(|version| version >= Self::MIN_VERSION)
     }
 
     /// Stops the process, wherever it is.

@@ -139,7 +139,7 @@ fn check(name: &str, pid: u32, files: &mut Files) -> String {
 }
 
 fn can_look() -> bool {
-    let (major, minor) = Gdb::OLDEST;
+    let (major, minor) = Gdb::MIN_VERSION;
     Gdb::is_there()
         || skip(&format!(
             "no gdb from {major}.{minor} here; on Debian `apt-get install gdb`"

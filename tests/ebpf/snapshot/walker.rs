@@ -7,13 +7,13 @@ use std::os::unix::fs::FileExt;
 use profcol_ebpf_common::architecture::X86_64;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Rule;
-use profcol_ebpf_common::walk::{Registers, Walk, World};
+use profcol_ebpf_common::walk::{Registers, UserMemory, Walk};
 use profcol_ebpf_unwind::{Executable, Source, Table};
 
 use super::described::Described;
 
 /// As many as gdb is asked for.
-const MOST_FRAMES: usize = 200;
+const MAX_FRAMES: usize = 200;
 
 /// What was found out of files, by their inodes and times; none of those that are refused.
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl Stopped {
             ..Walk::default()
         };
         let mut frames = Vec::new();
-        while frames.len() < MOST_FRAMES {
+        while frames.len() < MAX_FRAMES {
             frames.push(walk.registers.ip);
             let rule = self.rule(walk.address(), files);
             if let Err(end) = rule.and_then(|rule| walk.step::<X86_64>(rule.encode(), self)) {
@@ -116,7 +116,7 @@ impl Stopped {
     }
 }
 
-impl World for Stopped {
+impl UserMemory for Stopped {
     fn user_word(&mut self, address: u64) -> Option<u64> {
         let mut word = [0; 8];
         self.memory.read_exact_at(&mut word, address).ok()?;

@@ -4,7 +4,7 @@ mod aarch64;
 
 use super::*;
 use crate::architecture::{Aarch64, X86_64};
-use crate::rule::{Cfa, ReturnAddress, Rule, Saved};
+use crate::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use crate::table::{MAX_ROWS_OF_PAGE, Row};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ impl Words for OneRule {
     }
 }
 
-impl World for OneRule {
+impl UserMemory for OneRule {
     fn user_word(&mut self, address: u64) -> Option<u64> {
         Some(address)
     }
@@ -32,7 +32,7 @@ impl World for OneRule {
 }
 
 impl Tables for OneRule {
-    fn rule(&self, _: u32) -> Encoded {
+    fn rule(&self, _: u32) -> EncodedRule {
         self.0.encode()
     }
 }
@@ -41,33 +41,37 @@ impl Tables for OneRule {
 const ADDRESS_BITS: u64 = (1 << 48) - 1;
 
 /// By the rule that the tables have for the frame's address.
-fn step_on<A: Architecture, W: Tables + World>(
+fn step_on<A: Architecture, W: Tables + UserMemory>(
     walk: &mut Walk,
-    code: &Code,
-    world: &mut W,
+    code: &CodeMapping,
+    memory: &mut W,
 ) -> Result<(), EndReason> {
     let address = walk.address();
-    let page = code.page(world, address)?;
-    let rule = rule_at(world, page, code.offset_of(address));
-    walk.step::<A>(rule, world)
+    let page = code.page(memory, address)?;
+    let rule = rule_at(memory, page, code.offset_of(address));
+    walk.step::<A>(rule, memory)
 }
 
-fn step<W: Tables + World>(walk: &mut Walk, code: &Code, world: &mut W) -> Result<(), EndReason> {
-    step_on::<X86_64, W>(walk, code, world)
+fn step<W: Tables + UserMemory>(
+    walk: &mut Walk,
+    code: &CodeMapping,
+    memory: &mut W,
+) -> Result<(), EndReason> {
+    step_on::<X86_64, W>(walk, code, memory)
 }
 
 /// Any address is in it.
-fn everywhere() -> Code {
+fn everywhere() -> CodeMapping {
     let table = TableRef {
         pages: 0,
         first_page: 0,
         page_count: u32::MAX,
     };
-    Code {
+    CodeMapping {
         end: u64::MAX,
-        number: number::FIRST_FILE,
+        number: file_number::FIRST_FILE,
         table,
-        ..Code::default()
+        ..CodeMapping::default()
     }
 }
 
@@ -91,22 +95,22 @@ fn walk(ip: u64, sp: u64) -> Walk {
 fn goes_to_the_caller_that_the_rule_leads_to() {
     let at = |cfa, fp| Rule::x86_64(cfa, fp);
     let plt = Rule::Plt { pushed: 11 };
-    let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+    let vfork = Rule::frame(Cfa::Sp(0), SavedFp::Same, ReturnAddress::LinkRegister);
     // The caller's instruction and stack pointers, and its frame pointer.
     for (rule, ip, expected) in [
-        (at(Cfa::Sp(24), Saved::Same), 0x1000, (0x7010, 0x7018, FP)),
+        (at(Cfa::Sp(24), SavedFp::Same), 0x1000, (0x7010, 0x7018, FP)),
         (
-            at(Cfa::Sp(24), Saved::At(-16)),
+            at(Cfa::Sp(24), SavedFp::At(-16)),
             0x1000,
             (0x7010, 0x7018, 0x7008),
         ),
         (
-            at(Cfa::Fp(16), Saved::At(-16)),
+            at(Cfa::Fp(16), SavedFp::At(-16)),
             0x1000,
             (0x9008, 0x9010, 0x9000),
         ),
         (
-            at(Cfa::SpSlot { slot: 8, plus: 8 }, Saved::AtFp(8)),
+            at(Cfa::SpSlot { slot: 8, plus: 8 }, SavedFp::AtFp(8)),
             0x1000,
             (0x7008, 0x7010, 0x9008),
         ),
@@ -130,17 +134,17 @@ fn goes_to_the_caller_that_the_rule_leads_to() {
 
 #[test]
 fn stops_where_the_rule_leads_nowhere() {
-    let vfork = Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister);
+    let vfork = Rule::frame(Cfa::Sp(0), SavedFp::Same, ReturnAddress::LinkRegister);
     for (rule, link, expected) in [
         (Rule::End, LINK, EndReason::Complete),
         (Rule::Unsupported, LINK, EndReason::Unsupported),
         (
-            Rule::x86_64(Cfa::Sp(0), Saved::Same),
+            Rule::x86_64(Cfa::Sp(0), SavedFp::Same),
             LINK,
             EndReason::NotAdvancing,
         ),
         (
-            Rule::x86_64(Cfa::Sp(-8), Saved::Same),
+            Rule::x86_64(Cfa::Sp(-8), SavedFp::Same),
             LINK,
             EndReason::NotAdvancing,
         ),
@@ -211,7 +215,7 @@ impl Words for Process {
     }
 }
 
-impl World for Process {
+impl UserMemory for Process {
     fn user_word(&mut self, address: u64) -> Option<u64> {
         self.memory.get(&address).copied()
     }
@@ -222,17 +226,17 @@ impl World for Process {
 }
 
 impl Tables for Process {
-    fn rule(&self, index: u32) -> Encoded {
+    fn rule(&self, index: u32) -> EncodedRule {
         self.rules[index as usize].encode()
     }
 }
 
-fn code(table: TableRef) -> Code {
-    Code {
+fn code(table: TableRef) -> CodeMapping {
+    CodeMapping {
         start: TEXT,
         end: TEXT + 0x1000,
-        to_offset: 0u64.wrapping_sub(TEXT),
-        number: number::FIRST_FILE,
+        offset_delta: 0u64.wrapping_sub(TEXT),
+        number: file_number::FIRST_FILE,
         table,
     }
 }
@@ -269,7 +273,7 @@ fn check_on<A: Architecture>(
 
 const LEAF: Rule = Rule::Frame {
     cfa: Cfa::Sp(8),
-    fp: Saved::Same,
+    fp: SavedFp::Same,
     ra: crate::rule::PUSHED,
 };
 
@@ -360,7 +364,7 @@ fn follows_the_frame_pointer_where_nothing_is_known() {
     );
     check(&[], &saved, from(fp + 8, fp), lost);
     check(&[], &saved, from(STACK, fp + 4), lost);
-    check(&[], &saved, from(fp - LARGEST_GUESSED_FRAME - 8, fp), lost);
+    check(&[], &saved, from(fp - MAX_GUESSED_FRAME - 8, fp), lost);
     check(
         &[],
         &[],
@@ -375,10 +379,10 @@ fn does_not_lose_the_caller_of_unknown_code_that_just_begins_or_ends() {
     let (caller, callers_caller) = (TEXT + 0x21, TEXT + 0x41);
     for (instruction, moved) in [
         (&X86_64::PUSH_FP[..], 0),
-        (&X86_64::MARKED_PUSH_FP, 0),
+        (&X86_64::ENDBR_PUSH_FP, 0),
         (&X86_64::SET_FP, 8),
-        (&X86_64::SET_FP_OTHERWISE, 8),
-        (&X86_64::RETURN, 0),
+        (&X86_64::SET_FP_ALT, 8),
+        (&X86_64::RET, 0),
     ] {
         let mut bytes = [0x90; 8];
         bytes[..instruction.len()].copy_from_slice(instruction);
@@ -479,7 +483,7 @@ impl Words for Anything {
     }
 }
 
-impl World for Anything {
+impl UserMemory for Anything {
     /// As the kernel has it: nothing at the bottom, nothing in its own half.
     fn user_word(&mut self, address: u64) -> Option<u64> {
         let is_user = (0x1_0000..1 << 47).contains(&address);
@@ -492,8 +496,8 @@ impl World for Anything {
 }
 
 impl Tables for Anything {
-    fn rule(&self, index: u32) -> Encoded {
-        Encoded(self.rules[index as usize % self.rules.len()])
+    fn rule(&self, index: u32) -> EncodedRule {
+        EncodedRule(self.rules[index as usize % self.rules.len()])
     }
 }
 
@@ -509,9 +513,9 @@ fn any_word() -> impl Strategy<Value = u64> {
 
 fn any_rule() -> impl Strategy<Value = u64> {
     let known = (0..11u64, 0..3u64, any::<i8>(), any::<i8>(), any::<i8>()).prop_map(
-        |(kind, fp_place, cfa, ra, fp)| {
+        |(kind, fp_location, cfa, ra, fp)| {
             let places = (i64::from(cfa) << 40) as u64 | u64::from(i64::from(ra) as u16) << 24;
-            places | u64::from(i64::from(fp) as u16) << 8 | fp_place << 4 | 1 << 6 | kind
+            places | u64::from(i64::from(fp) as u16) << 8 | fp_location << 4 | 1 << 6 | kind
         },
     );
     prop_oneof![any::<u64>(), known]
@@ -529,9 +533,9 @@ proptest! {
         first_page in prop_oneof![Just(0), any::<u32>()],
         page_count in prop_oneof![Just(1), any::<u32>()],
         exact in 0..2u32,
-        number in number::ANONYMOUS..number::FIRST_FILE + 1,
+        number in file_number::ANONYMOUS..file_number::FIRST_FILE + 1,
     ) {
-        let world = Anything { words, rules, memory };
+        let memory = Anything { words, rules, memory };
         let (ip, sp, fp, link) = registers;
         let table = TableRef { pages, first_page, page_count };
         let walk = Walk {
@@ -539,25 +543,25 @@ proptest! {
             exact,
             sp_is_bound: exact,
         };
-        let code = Code { number, ..code(table) };
-        survives::<X86_64>(walk, &code, world.clone())?;
-        survives::<Aarch64>(walk, &code, world)?;
+        let code = CodeMapping { number, ..code(table) };
+        survives::<X86_64>(walk, &code, memory.clone())?;
+        survives::<Aarch64>(walk, &code, memory)?;
     }
 }
 
 fn survives<A: Architecture>(
     mut walk: Walk,
-    code: &Code,
-    mut world: Anything,
+    code: &CodeMapping,
+    mut memory: Anything,
 ) -> Result<(), TestCaseError> {
     for _ in 0..256 {
         let before = walk.registers;
         let had_link = before.link != 0;
         let address = walk.address();
         let rule = code
-            .page(&world, address)
-            .map(|page| rule_at(&world, page, address));
-        if step_on::<A, Anything>(&mut walk, code, &mut world).is_err() {
+            .page(&memory, address)
+            .map(|page| rule_at(&memory, page, address));
+        if step_on::<A, Anything>(&mut walk, code, &mut memory).is_err() {
             break;
         }
         let after = walk.registers;

@@ -9,10 +9,10 @@ use std::time::Instant;
 use aya::programs::ProgramType;
 use aya_obj::Object;
 use profcol_ebpf_common::file::TableRef;
-use profcol_ebpf_common::identify::Answer;
+use profcol_ebpf_common::identify::Identified;
 use profcol_ebpf_common::record::{File, Process, ProcessKey, Sample};
-use profcol_ebpf_common::repeat::Repeat;
-use profcol_ebpf_common::walk::{Code, Registers, Walk};
+use profcol_ebpf_common::sample_counts::SampleKey;
+use profcol_ebpf_common::walk::{CodeMapping, Registers, Walk};
 
 use super::*;
 use crate::btf::{self, Types};
@@ -25,12 +25,12 @@ const SIZES: Sizes = Sizes {
     max_frames: 128,
     with_arguments: false,
     namespace: None,
-    repeats: 64,
+    sample_counts: 64,
 };
 
 /// Instructions that the kernel may look at before it trusts a program, a fifth above what Linux 6.18 took. It looks
 /// at a function again at each call where it was given no types for it, and that is a hundred times as many.
-const MOST_VERIFIED: [(TableMemory, &str, u32); 4] = [
+const MAX_VERIFIED: [(TableMemory, &str, u32); 4] = [
     (TableMemory::Arena, SAMPLE, 43_000),
     (TableMemory::Arena, IDENTIFY, 4_000),
     // They also walk the trees of older kernels.
@@ -47,7 +47,7 @@ fn the_kernel_takes_the_types_and_verifies_each_function_once() {
         return;
     }
     let layout = btf::kernel_layout().expect("the kernel has type information");
-    for (memory, name, most) in MOST_VERIFIED {
+    for (memory, name, most) in MAX_VERIFIED {
         let started = Instant::now();
         let programs = Programs::load_with(memory, layout, Mappings::Tree, &SIZES)
             .expect("the kernel takes the programs");
@@ -107,7 +107,7 @@ fn check_structures(object: &Object) {
     check("ProcessKey", "started", offset_of!(ProcessKey, started));
     check("Walk", "exact", offset_of!(Walk, exact));
     check("Registers", "fp", offset_of!(Registers, fp));
-    check("Code", "table", offset_of!(Code, table));
+    check("CodeMapping", "table", offset_of!(CodeMapping, table));
     check("TableRef", "page_count", offset_of!(TableRef, page_count));
 }
 
@@ -125,13 +125,13 @@ fn check_maps(object: &Object) {
         assert_eq!(sizes, (key, value), "{name}");
     };
     check("settings", 4, size_of::<Settings>());
-    check("answer", 4, size_of::<Answer>());
+    check("identified", 4, size_of::<Identified>());
     check("counters", 4, size_of::<[u64; COUNTERS]>());
     check("files", size_of::<FileId>(), size_of::<FileEntry>());
     check("free_numbers", 0, 4);
     check("processes", size_of::<ProcessKey>(), 4);
-    check(FIRST_REPEATS, size_of::<Repeat>(), 8);
-    check(SECOND_REPEATS, size_of::<Repeat>(), 8);
+    check(FIRST_COUNTS, size_of::<SampleKey>(), 8);
+    check(SECOND_COUNTS, size_of::<SampleKey>(), 8);
 }
 
 fn object(memory: TableMemory) -> Object {

@@ -36,20 +36,20 @@ use crate::events::{self, EventsError};
 use crate::sys;
 
 /// An event is in its ring this long after its time at the latest.
-const UNDER_WAY: Duration = Duration::from_millis(1);
+const MAX_EVENT_DELAY: Duration = Duration::from_millis(1);
 /// What comes at once is taken in together.
-const GATHER: Duration = Duration::from_millis(3);
+const GATHER_DELAY: Duration = Duration::from_millis(3);
 
 #[derive(Debug, thiserror::Error)]
 pub enum SideBandError {
-    #[error("mappings cannot be followed by events: {0}")]
+    #[error("failed to open perf events for mappings: {0}")]
     Events(#[from] EventsError),
     #[error(
-        "the kernel gives no memory for the events of mappings ({0}): \
-         raise `kernel.perf_event_mlock_kb`, or the limit of locked memory"
+        "failed to allocate perf ring buffers for mappings ({0}): \
+         raise `kernel.perf_event_mlock_kb` or the limit of locked memory"
     )]
     Memory(io::Error),
-    #[error("cannot start the thread that follows mappings: {0}")]
+    #[error("failed to start the mapping tracker thread: {0}")]
     Thread(io::Error),
 }
 
@@ -94,19 +94,19 @@ impl SideBand {
     /// Makes sure that all is known that happened until now.
     pub fn catch_up(&self) {
         let now = sys::since_boot();
-        thread::sleep(UNDER_WAY);
+        thread::sleep(MAX_EVENT_DELAY);
         lock(&self.tracker).advance(now);
     }
 
     /// The reason why a sample's stack is not to be believed, if there is one. All that happened
     /// until it was taken is known.
-    pub fn judge(&self, sample: &Sample) -> Option<EndReason> {
-        lock(&self.tracker).judge(sample)
+    pub fn correct_reason(&self, sample: &Sample) -> Option<EndReason> {
+        lock(&self.tracker).correct_reason(sample)
     }
 
     /// How many samples more have each reason than the programs counted.
-    pub fn judged(&self) -> [i64; REASONS] {
-        lock(&self.tracker).judged()
+    pub fn corrections(&self) -> [i64; REASONS] {
+        lock(&self.tracker).corrections()
     }
 
     /// Acts on what the samples told that were judged.
@@ -135,7 +135,7 @@ fn follow(tracker: &Mutex<Tracker>, stopped: &PipeReader) {
         if sys::wait_for_any(&files, patience).contains(&stopped.as_raw_fd()) {
             break;
         }
-        thread::sleep(GATHER);
+        thread::sleep(GATHER_DELAY);
     }
 }
 
@@ -145,7 +145,7 @@ impl Drop for SideBand {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that follows mappings ended in a panic");
+            tracing::error!("the mapping tracker thread panicked");
         }
     }
 }

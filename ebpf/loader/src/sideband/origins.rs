@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 
 use profcol_ebpf_common::file::FileId;
 
-use super::records::{Mapped, Origin};
+use super::records::{FileOrigin, Mapped};
 
 /// What is remembered of files; when there are more, it begins anew.
-const MOST: usize = 1 << 16;
+const MAX_ORIGINS: usize = 1 << 16;
 
 #[derive(Default)]
 pub struct Origins {
     /// Asked already, of the events under way.
-    fresh: HashMap<Origin, FileId>,
+    fresh: HashMap<FileOrigin, FileId>,
     /// When their content was written, as far as it was ever seen.
-    written: HashMap<Origin, u64>,
+    written: HashMap<FileOrigin, u64>,
     paths: HashMap<FileId, PathBuf>,
     /// By what /proc tells of them.
-    by_place: HashMap<(u32, u64), Origin>,
+    by_place: HashMap<(u32, u64), FileOrigin>,
 }
 
 impl Origins {
@@ -50,7 +50,7 @@ impl Origins {
     }
 
     /// The identity of a file of this origin, and when it was written, where that is seen.
-    fn note(&mut self, origin: Origin, written: Option<u64>) -> FileId {
+    fn note(&mut self, origin: FileOrigin, written: Option<u64>) -> FileId {
         let place = (origin.device, origin.inode);
         bounded(&mut self.by_place).insert(place, origin);
         let all = bounded(&mut self.written);
@@ -71,7 +71,7 @@ impl Origins {
     }
 
     /// What events told of the file that /proc shows so.
-    pub fn at_place(&self, device: u32, inode: u64) -> Option<Origin> {
+    pub fn at_place(&self, device: u32, inode: u64) -> Option<FileOrigin> {
         self.by_place.get(&(device, inode)).copied()
     }
 
@@ -81,7 +81,7 @@ impl Origins {
 }
 
 fn bounded<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
-    if map.len() >= MOST {
+    if map.len() >= MAX_ORIGINS {
         map.clear();
     }
     map
@@ -93,16 +93,16 @@ pub fn link(pid: u32, mapped: &Mapped) -> PathBuf {
 }
 
 /// What the file says of itself: the mapping leads to it, or else its path.
-fn metadata(pid: u32, mapped: &Mapped, origin: &Origin) -> Option<Metadata> {
+fn metadata(pid: u32, mapped: &Mapped, origin: &FileOrigin) -> Option<Metadata> {
     let is_device = |found: &Metadata| {
         let device = found.st_dev();
-        Origin::device(libc::major(device), libc::minor(device)) == origin.device
+        FileOrigin::device(libc::major(device), libc::minor(device)) == origin.device
     };
-    let is_it = |found: &Metadata| found.st_ino() == origin.inode && is_device(found);
+    let is_same_file = |found: &Metadata| found.st_ino() == origin.inode && is_device(found);
     // Some file systems show other numbers than they have. By the same numbers another file may be
     // told that has the place by now.
     if let Ok(found) = fs::metadata(link(pid, mapped))
-        && (is_it(&found) || !is_device(&found))
+        && (is_same_file(&found) || !is_device(&found))
     {
         return Some(found);
     }
@@ -111,7 +111,7 @@ fn metadata(pid: u32, mapped: &Mapped, origin: &Origin) -> Option<Metadata> {
     [root.join(inside), mapped.path.clone()]
         .iter()
         .filter_map(|path| fs::metadata(path).ok())
-        .find(is_it)
+        .find(is_same_file)
 }
 
 /// When its content was written, in nanoseconds.

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use profcol_ebpf_common::file::FileId;
-use profcol_ebpf_common::published::{Area, Image, MOST_AREAS_SHIFT};
+use profcol_ebpf_common::published::{Area, MAX_AREAS_SHIFT, ProcessImage};
 use profcol_ebpf_common::record::ProcessKey;
 
 use super::publisher::Lease;
 
 /// How long an end is thought over: of a thread that outlives the first one, and of samples that are
 /// not taken out yet.
-const WAIT: u64 = 1_000_000_000;
+const EXIT_GRACE: u64 = 1_000_000_000;
 /// Between two looks at all mappings of one process.
-pub const BETWEEN_LOOKS: u64 = 1_000_000_000;
+pub const RESCAN_INTERVAL: u64 = 1_000_000_000;
 /// Changes that are remembered of one process.
-const MOST_DOUBTS: usize = 256;
+const MAX_DOUBTS: usize = 256;
 
 #[derive(Default)]
 pub struct Processes {
@@ -34,7 +34,7 @@ pub struct Processes {
 #[derive(Debug)]
 pub struct Process {
     /// When it was certainly there.
-    pub born: u64,
+    pub alive_at: u64,
     /// How often the family's first process had executed; its own execs come on top.
     base: Arc<OnceLock<u32>>,
     execs: u32,
@@ -42,7 +42,7 @@ pub struct Process {
     pub code: Arc<Code>,
     is_changed: bool,
     /// Under which name the programs find it, and since when as it is now.
-    pub shown: Option<Image>,
+    pub published: Option<ProcessImage>,
     pub shown_since: u64,
     /// From when to when the programs had the wrong code for some of its addresses.
     doubts: VecDeque<(u64, u64)>,
@@ -69,13 +69,13 @@ impl Clone for Code {
 
 /// What a sample without a mapping is to be taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmapped {
+pub enum UnmappedSample {
     /// Its process was not known well enough.
     Pending,
     /// The same, and it is to be looked at.
     Look,
     /// There was no such mapping; perhaps one that no event told of.
-    Nowhere { look: bool },
+    Nowhere { rescan: bool },
 }
 
 impl Code {
@@ -121,7 +121,7 @@ impl Code {
             }
         }
         // It may have cut another one in two.
-        if self.areas.len() + 1 >= 1 << MOST_AREAS_SHIFT {
+        if self.areas.len() + 1 >= 1 << MAX_AREAS_SHIFT {
             return None;
         }
         self.areas.insert(area.start, area);
@@ -130,29 +130,29 @@ impl Code {
 }
 
 impl Process {
-    fn new(born: u64) -> Self {
+    fn new(alive_at: u64) -> Self {
         Self {
-            born,
+            alive_at,
             base: Arc::default(),
             execs: 0,
             executed: 0,
             code: Arc::default(),
             is_changed: false,
-            shown: None,
+            published: None,
             shown_since: 0,
             doubts: VecDeque::new(),
-            looked: born,
+            looked: alive_at,
         }
     }
 
-    pub fn image(&self, pid: u32) -> Option<Image> {
+    pub fn image(&self, pid: u32) -> Option<ProcessImage> {
         let exec = self.base.get()?.wrapping_add(self.execs);
-        Some(Image { pid, exec })
+        Some(ProcessImage { pid, exec })
     }
 
     /// The programs have it as it is.
-    pub fn shown(&mut self, image: Image, now: u64) {
-        self.shown = Some(image);
+    pub fn published(&mut self, image: ProcessImage, now: u64) {
+        self.published = Some(image);
         self.shown_since = now;
         for (_, until) in self.doubts.iter_mut().rev() {
             if *until != u64::MAX {
@@ -162,8 +162,8 @@ impl Process {
         }
     }
 
-    fn doubt(&mut self, from: u64) {
-        if self.doubts.len() >= MOST_DOUBTS
+    fn mark_uncertain(&mut self, from: u64) {
+        if self.doubts.len() >= MAX_DOUBTS
             && let Some((first, _)) = self.doubts.pop_front()
             && let Some((next, _)) = self.doubts.front_mut()
         {
@@ -193,12 +193,12 @@ impl Processes {
         pid: u32,
         now: u64,
         areas: impl IntoIterator<Item = Area>,
-    ) -> Option<Image> {
+    ) -> Option<ProcessImage> {
         let mut process = Process::new(now);
-        let shown = self.take_over(pid, &mut process);
+        let published = self.take_over(pid, &mut process);
         self.by_pid.insert(pid, process);
         self.refresh(pid, now, areas);
-        shown
+        published
     }
 
     /// All code of a process that is known.
@@ -211,28 +211,28 @@ impl Processes {
         for area in areas {
             code.insert(area);
         }
-        if code.areas == process.code.areas && process.shown.is_some() {
+        if code.areas == process.code.areas && process.published.is_some() {
             return;
         }
         process.code = Arc::new(code);
-        if process.shown.is_some() {
-            process.doubt(now.saturating_sub(BETWEEN_LOOKS));
+        if process.published.is_some() {
+            process.mark_uncertain(now.saturating_sub(RESCAN_INTERVAL));
         }
         self.change(pid);
     }
 
     /// What goes over to another process with the same number: doubts about samples.
-    fn take_over(&mut self, pid: u32, process: &mut Process) -> Option<Image> {
+    fn take_over(&mut self, pid: u32, process: &mut Process) -> Option<ProcessImage> {
         let before = self.by_pid.remove(&pid)?;
         process.doubts = before.doubts;
-        before.shown
+        before.published
     }
 
     /// A new process; returns under which name one with the same number was shown.
-    pub fn forked(&mut self, pid: u32, parent: u32, time: u64) -> Option<Image> {
+    pub fn forked(&mut self, pid: u32, parent: u32, time: u64) -> Option<ProcessImage> {
         let Some(from) = self.by_pid.get(&parent) else {
             // It is looked at when a sample needs it.
-            return self.by_pid.remove(&pid).and_then(|before| before.shown);
+            return self.by_pid.remove(&pid).and_then(|before| before.published);
         };
         let mut process = Process {
             base: Arc::clone(&from.base),
@@ -240,10 +240,10 @@ impl Processes {
             code: Arc::clone(&from.code),
             ..Process::new(time)
         };
-        let shown = self.take_over(pid, &mut process);
+        let published = self.take_over(pid, &mut process);
         self.by_pid.insert(pid, process);
         self.change(pid);
-        shown
+        published
     }
 
     pub fn executed(&mut self, pid: u32, time: u64) {
@@ -261,8 +261,8 @@ impl Processes {
             return true;
         };
         let inserted = Arc::make_mut(&mut process.code).insert(area);
-        if inserted == Some(true) && process.shown.is_some() {
-            process.doubt(time);
+        if inserted == Some(true) && process.published.is_some() {
+            process.mark_uncertain(time);
         }
         self.change(pid);
         inserted.is_some()
@@ -270,7 +270,7 @@ impl Processes {
 
     pub fn left(&mut self, pid: u32, time: u64) {
         if self.by_pid.contains_key(&pid) {
-            self.left.push_back((time + WAIT, pid));
+            self.left.push_back((time + EXIT_GRACE, pid));
         }
     }
 
@@ -279,30 +279,32 @@ impl Processes {
         &mut self,
         now: u64,
         is_there: impl Fn(u32) -> bool,
-        mut take: impl FnMut(Image),
+        mut take: impl FnMut(ProcessImage),
     ) {
         while let Some(&(due, pid)) = self.left.front()
             && due <= now
         {
             self.left.pop_front();
-            let is_new = |process: &Process| process.born + WAIT > due;
+            let is_new = |process: &Process| process.alive_at + EXIT_GRACE > due;
             if self.by_pid.get(&pid).is_none_or(is_new) {
                 continue;
             }
             if is_there(pid) {
-                self.left.push_back((now + WAIT * 10, pid));
-            } else if let Some(Image { pid, exec }) =
-                self.by_pid.remove(&pid).and_then(|process| process.shown)
+                self.left.push_back((now + EXIT_GRACE * 10, pid));
+            } else if let Some(ProcessImage { pid, exec }) = self
+                .by_pid
+                .remove(&pid)
+                .and_then(|process| process.published)
             {
-                take(Image { pid, exec });
+                take(ProcessImage { pid, exec });
             }
         }
     }
 
     /// Forgets all, and hands out under which names they were shown.
-    pub fn forget_all(&mut self, mut take: impl FnMut(Image)) {
+    pub fn forget_all(&mut self, mut take: impl FnMut(ProcessImage)) {
         for (_, process) in self.by_pid.drain() {
-            process.shown.into_iter().for_each(&mut take);
+            process.published.into_iter().for_each(&mut take);
         }
         self.changed.clear();
         self.left.clear();
@@ -332,15 +334,15 @@ impl Processes {
     }
 
     /// A sample at this time found no mapping. All events up to then are known.
-    pub fn met_unmapped(&mut self, key: &ProcessKey, time: u64) -> Unmapped {
+    pub fn sample_unmapped(&mut self, key: &ProcessKey, time: u64) -> UnmappedSample {
         let Some(process) = self.by_pid.get_mut(&key.pid) else {
-            return Unmapped::Look;
+            return UnmappedSample::Look;
         };
-        if process.born < key.started {
-            return Unmapped::Look;
+        if process.alive_at < key.started {
+            return UnmappedSample::Look;
         }
         if process.executed > time {
-            return Unmapped::Pending;
+            return UnmappedSample::Pending;
         }
         match process.base.get() {
             None => {
@@ -349,17 +351,17 @@ impl Processes {
                 if family.set(base).is_ok() {
                     self.change_family(&family);
                 }
-                Unmapped::Pending
+                UnmappedSample::Pending
             }
             Some(base) if base.wrapping_add(process.execs) == key.exec => {
-                if process.shown.is_some() && process.shown_since <= time {
-                    let look = process.looked + BETWEEN_LOOKS <= time;
-                    Unmapped::Nowhere { look }
+                if process.published.is_some() && process.shown_since <= time {
+                    let rescan = process.looked + RESCAN_INTERVAL <= time;
+                    UnmappedSample::Nowhere { rescan }
                 } else {
-                    Unmapped::Pending
+                    UnmappedSample::Pending
                 }
             }
-            Some(_) => Unmapped::Look,
+            Some(_) => UnmappedSample::Look,
         }
     }
 
@@ -377,7 +379,7 @@ impl Processes {
     }
 
     /// Whether a sample at this time may have been given code that was not there any more.
-    pub fn is_doubtful(&self, key: &ProcessKey, time: u64) -> bool {
+    pub fn is_uncertain(&self, key: &ProcessKey, time: u64) -> bool {
         let Some(process) = self.by_pid.get(&key.pid) else {
             return false;
         };

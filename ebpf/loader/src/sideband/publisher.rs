@@ -5,78 +5,78 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData};
-use profcol_ebpf_common::published::{Image, Stretch};
+use profcol_ebpf_common::published::{ImageAreas, ProcessImage};
 
 use super::processes::Process;
 use crate::areas::AreaMemory;
-use crate::arena::{FreeList, Piece};
+use crate::arena::{Allocation, FreeList};
 
 /// Longer than any program runs that still reads what was given back.
 const REST: Duration = Duration::from_secs(1);
 
 pub struct Publisher {
-    stretches: HashMap<MapData, Image, Stretch>,
+    image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     areas: AreaMemory,
     free: FreeList,
     returned: Returned,
-    resting: VecDeque<(Instant, Piece)>,
+    quarantined: VecDeque<(Instant, Allocation)>,
 }
 
-type Returned = Arc<Mutex<Vec<Piece>>>;
+type Returned = Arc<Mutex<Vec<Allocation>>>;
 
 /// A place for areas, given back when nobody has it any more.
 #[derive(Debug)]
 pub struct Lease {
-    piece: Piece,
+    allocation: Allocation,
     returned: Returned,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
-        returned.push(self.piece);
+        returned.push(self.allocation);
     }
 }
 
 impl Publisher {
-    pub fn new(stretches: HashMap<MapData, Image, Stretch>, areas: AreaMemory) -> Self {
+    pub fn new(image_areas: HashMap<MapData, ProcessImage, ImageAreas>, areas: AreaMemory) -> Self {
         Self {
-            stretches,
+            image_areas,
             free: FreeList::new(0, areas.count()),
             areas,
             returned: Returned::default(),
-            resting: VecDeque::new(),
+            quarantined: VecDeque::new(),
         }
     }
 
     /// Shows the programs the process as it is, under this name. False where there is no room: then
     /// they see nothing of it.
-    pub fn show(&mut self, image: Image, process: &Process) -> bool {
-        if let Some(before) = process.shown
+    pub fn publish(&mut self, image: ProcessImage, process: &Process) -> bool {
+        if let Some(before) = process.published
             && before != image
         {
-            self.hide(&before);
+            self.unpublish(&before);
         }
         let Some(first) = self.place(process) else {
-            self.hide(&image);
+            self.unpublish(&image);
             return false;
         };
-        let stretch = Stretch {
+        let areas_of_image = ImageAreas {
             first,
             count: process.code.areas().len() as u32,
-            born: process.born,
+            alive_at: process.alive_at,
         };
-        if let Err(error) = self.stretches.insert(image, stretch, 0) {
-            tracing::debug!(pid = image.pid, %error, "mappings cannot be published");
-            self.hide(&image);
+        if let Err(error) = self.image_areas.insert(image, areas_of_image, 0) {
+            tracing::debug!(pid = image.pid, %error, "failed to publish mappings");
+            self.unpublish(&image);
             return false;
         }
         true
     }
 
-    pub fn hide(&mut self, image: &Image) {
-        if let Err(error) = self.stretches.remove(image) {
-            tracing::trace!(pid = image.pid, %error, "mappings were not published");
+    pub fn unpublish(&mut self, image: &ProcessImage) {
+        if let Err(error) = self.image_areas.remove(image) {
+            tracing::trace!(pid = image.pid, %error, "mappings were not in the map");
         }
     }
 
@@ -84,36 +84,39 @@ impl Publisher {
     fn place(&mut self, process: &Process) -> Option<u32> {
         let code = &process.code;
         if let Some(lease) = code.lease.get() {
-            return Some(lease.piece.start);
+            return Some(lease.allocation.start);
         }
         let count = code.areas().len() as u32;
         if count == 0 {
             return Some(0);
         }
-        let piece = Piece {
+        let allocation = Allocation {
             start: self.take(count)?,
             words: count,
         };
         let areas: &AreaMemory = &self.areas;
-        for (index, area) in (piece.start..).zip(code.areas()) {
+        for (index, area) in (allocation.start..).zip(code.areas()) {
             areas.write(index, area);
         }
         let returned = Arc::clone(&self.returned);
-        let lease = code.lease.get_or_init(|| Lease { piece, returned });
-        Some(lease.piece.start)
+        let lease = code.lease.get_or_init(|| Lease {
+            allocation,
+            returned,
+        });
+        Some(lease.allocation.start)
     }
 
     fn take(&mut self, count: u32) -> Option<u32> {
         let now = Instant::now();
         let mut returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
-        self.resting
-            .extend(returned.drain(..).map(|piece| (now, piece)));
+        self.quarantined
+            .extend(returned.drain(..).map(|allocation| (now, allocation)));
         drop(returned);
-        while let Some((since, piece)) = self.resting.front()
+        while let Some((since, allocation)) = self.quarantined.front()
             && now.duration_since(*since) >= REST
         {
-            self.free.give(*piece);
-            self.resting.pop_front();
+            self.free.give(*allocation);
+            self.quarantined.pop_front();
         }
         self.free.take(count)
     }

@@ -33,21 +33,21 @@ pub struct Mapped {
     pub end: u64,
     pub offset: u64,
     /// None for memory without a file.
-    pub origin: Option<Origin>,
+    pub origin: Option<FileOrigin>,
     /// As the process sees it.
     pub path: PathBuf,
 }
 
 /// What an event tells of a file. It does not tell when its content changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Origin {
+pub struct FileOrigin {
     pub inode: u64,
     /// As the kernel numbers devices.
     pub device: u32,
     pub generation: u32,
 }
 
-impl Origin {
+impl FileOrigin {
     /// The file, whose content was written at this time.
     pub fn written(&self, time: u64) -> FileId {
         FileId::new(self.inode, self.device, self.generation, time)
@@ -111,8 +111,8 @@ pub fn parse(bytes: &[u8]) -> Option<Record> {
 fn mapped(bytes: &[u8]) -> Option<Mapped> {
     let start = long(bytes, 16)?;
     let end = start.checked_add(long(bytes, 24)?)?;
-    let origin = Origin {
-        device: Origin::device(word(bytes, 40)?, word(bytes, 44)?),
+    let origin = FileOrigin {
+        device: FileOrigin::device(word(bytes, 40)?, word(bytes, 44)?),
         inode: long(bytes, 48)?,
         generation: long(bytes, 56)? as u32,
     };
@@ -202,7 +202,7 @@ mod tests {
                     start: 0x1000,
                     end: 0x3000,
                     offset: 0x3000,
-                    origin: Some(Origin {
+                    origin: Some(FileOrigin {
                         inode: 42,
                         device: 8 << 20 | 1,
                         generation: 3,

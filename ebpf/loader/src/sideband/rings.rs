@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 
 use super::SideBandError;
-use super::records::{self, Event, Kind, Origin, Record};
+use super::records::{self, Event, FileOrigin, Kind, Record};
 use crate::events;
-use crate::sys::{self, EventsOf, Mapped};
+use crate::sys::{self, EventScope, Mapped};
 
 /// Bytes of a ring, a power of two: what a user may lock without asking is for half a MiB on each CPU.
 const OF_CPU: usize = 256 << 10;
@@ -28,7 +28,7 @@ struct Ring {
     records: usize,
 }
 
-enum Unopened {
+enum RingOpenError {
     Event(io::Error),
     Memory(io::Error),
 }
@@ -50,15 +50,15 @@ impl Rings {
             by_cpu: BTreeMap::new(),
         };
         for &cpu in cpus {
-            match Ring::open(EventsOf::Cpu(cpu), OF_CPU) {
+            match Ring::open(EventScope::Cpu(cpu), OF_CPU) {
                 Ok(ring) => {
                     rings.by_cpu.insert(cpu, ring);
                 }
-                Err(Unopened::Event(error)) if events::is_gone(&error) => {}
-                Err(Unopened::Event(error)) => {
-                    return Err(events::explain(cpu, error, cpus.len()).into());
+                Err(RingOpenError::Event(error)) if events::is_gone(&error) => {}
+                Err(RingOpenError::Event(error)) => {
+                    return Err(events::open_error(cpu, error, cpus.len()).into());
                 }
-                Err(Unopened::Memory(error)) => return Err(SideBandError::Memory(error)),
+                Err(RingOpenError::Memory(error)) => return Err(SideBandError::Memory(error)),
             }
         }
         Ok(rings)
@@ -69,7 +69,7 @@ impl Rings {
         let mut came = false;
         for &cpu in online {
             if !self.by_cpu.contains_key(&cpu)
-                && let Ok(ring) = Ring::open(EventsOf::Cpu(cpu), OF_CPU)
+                && let Ok(ring) = Ring::open(EventScope::Cpu(cpu), OF_CPU)
             {
                 self.by_cpu.insert(cpu, ring);
                 came = true;
@@ -97,10 +97,10 @@ impl Rings {
 }
 
 /// What events tell of a file: it is mapped here, and the event of that is read.
-pub fn origin(file: &File) -> io::Result<Option<Origin>> {
-    let ring = match Ring::open(EventsOf::ThisThread, OF_THREAD) {
+pub fn origin(file: &File) -> io::Result<Option<FileOrigin>> {
+    let ring = match Ring::open(EventScope::ThisThread, OF_THREAD) {
         Ok(ring) => ring,
-        Err(Unopened::Event(error) | Unopened::Memory(error)) => return Err(error),
+        Err(RingOpenError::Event(error) | RingOpenError::Memory(error)) => return Err(error),
     };
     let mapped = Mapped::first_page_of_code(file.as_fd())?;
     let mut drained = Drained::default();
@@ -113,11 +113,12 @@ pub fn origin(file: &File) -> io::Result<Option<Origin>> {
 }
 
 impl Ring {
-    fn open(of: EventsOf, bytes: usize) -> Result<Self, Unopened> {
-        let event = sys::open_process_events(of).map_err(Unopened::Event)?;
+    fn open(of: EventScope, bytes: usize) -> Result<Self, RingOpenError> {
+        let event = sys::open_process_events(of).map_err(RingOpenError::Event)?;
         let records = sys::page_size() as usize;
-        let mapped = Mapped::shared(event.as_fd(), records + bytes).map_err(Unopened::Memory)?;
-        sys::enable(event.as_fd()).map_err(Unopened::Event)?;
+        let mapped =
+            Mapped::shared(event.as_fd(), records + bytes).map_err(RingOpenError::Memory)?;
+        sys::enable(event.as_fd()).map_err(RingOpenError::Event)?;
         Ok(Self {
             event,
             mapped,
@@ -137,7 +138,7 @@ impl Ring {
         while tail < head {
             let size = word(tail) >> 48;
             if size == 0 || size % 8 != 0 || size > head - tail {
-                tracing::error!(size, "The kernel's events cannot be read.");
+                tracing::error!(size, "Invalid record in a perf ring buffer.");
                 drained.lost += 1;
                 tail = head;
                 break;
@@ -171,8 +172,8 @@ mod tests {
         match origin(&open()) {
             Ok(told) => {
                 let told = told.expect("mapping it was an event");
-                let shown = open().metadata().expect("it is open");
-                assert_eq!(told.inode, shown.st_ino());
+                let published = open().metadata().expect("it is open");
+                assert_eq!(told.inode, published.st_ino());
                 assert_eq!(origin(&open()).expect("as before"), Some(told));
             }
             Err(error) => {

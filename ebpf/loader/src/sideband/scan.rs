@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::records::{Mapped, Origin};
+use super::records::{FileOrigin, Mapped};
 
 /// All numbers of processes.
 pub fn processes() -> Vec<u32> {
@@ -62,7 +62,7 @@ fn line(line: &[u8]) -> Option<Mapped> {
     let permissions = next()?;
     let offset = hex(next()?)?;
     let (major, minor) = next()?.split_once(':')?;
-    let device = Origin::device(hex(major)? as u32, hex(minor)? as u32);
+    let device = FileOrigin::device(hex(major)? as u32, hex(minor)? as u32);
     let inode: u64 = next()?.parse().ok()?;
     let path = rest.trim_ascii_start();
     if permissions.as_bytes().get(2) != Some(&b'x') || path == b"[vsyscall]" {
@@ -73,7 +73,7 @@ fn line(line: &[u8]) -> Option<Mapped> {
         start: hex(start)?,
         end: hex(end)?,
         offset,
-        origin: has_file.then_some(Origin {
+        origin: has_file.then_some(FileOrigin {
             inode,
             device,
             generation: 0,
@@ -101,7 +101,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0     [vsyscall]
 nonsense
 ";
         let code = parse(maps.as_bytes());
-        let origin = Origin {
+        let origin = FileOrigin {
             inode: 42,
             device: 0xfe << 20,
             generation: 0,

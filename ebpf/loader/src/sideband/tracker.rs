@@ -12,18 +12,18 @@ use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::Sample;
 
 use super::origins::{self, Origins};
-use super::processes::{Processes, Unmapped};
+use super::processes::{Processes, UnmappedSample};
 use super::publisher::Publisher;
 use super::records::{Event, Kind, Mapped};
 use super::rings::{self, Drained, Rings};
-use super::{MappingCounts, UNDER_WAY, scan};
+use super::{MAX_EVENT_DELAY, MappingCounts, scan};
 use crate::events;
 use crate::sys;
 
 /// How often CPUs and ends of processes are looked at.
-const FOLLOW: Duration = Duration::from_secs(2);
+const CPU_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Times that are remembered as unsure; there is one for each time that events were lost.
-const MOST_UNSURE: usize = 64;
+const MAX_UNCERTAIN: usize = 64;
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
@@ -38,7 +38,7 @@ pub struct Tracker {
     publisher: Publisher,
     counts: MappingCounts,
     /// How many samples more have each reason than the programs counted.
-    judged: [i64; REASONS],
+    corrections: [i64; REASONS],
     /// When the rings were emptied last, and when CPUs were looked for.
     drained: u64,
     followed: u64,
@@ -60,7 +60,7 @@ impl Tracker {
             origins: Origins::default(),
             publisher,
             counts: MappingCounts::default(),
-            judged: [0; REASONS],
+            corrections: [0; REASONS],
             drained: now,
             followed: now,
             look_at: HashMap::new(),
@@ -72,9 +72,9 @@ impl Tracker {
     /// The files that become readable when something happens, and how long to wait for that.
     pub fn waits_for(&self) -> (Vec<RawFd>, Duration) {
         let patience = if self.waiting.is_empty() {
-            FOLLOW
+            CPU_POLL_INTERVAL
         } else {
-            UNDER_WAY
+            MAX_EVENT_DELAY
         };
         (self.rings.files().collect(), patience)
     }
@@ -83,8 +83,8 @@ impl Tracker {
         self.counts
     }
 
-    pub fn judged(&self) -> [i64; REASONS] {
-        self.judged
+    pub fn corrections(&self) -> [i64; REASONS] {
+        self.corrections
     }
 
     pub fn path(&self, id: &FileId) -> Option<&Path> {
@@ -94,7 +94,7 @@ impl Tracker {
     /// Takes in what happened up to a moment ago, and from time to time what is not told by events.
     pub fn follow(&mut self) {
         let now = sys::since_boot();
-        if now >= self.followed + nanoseconds(FOLLOW) {
+        if now >= self.followed + nanoseconds(CPU_POLL_INTERVAL) {
             let before = std::mem::replace(&mut self.followed, now);
             if let Ok(online) = events::online() {
                 let mut drained = Drained::default();
@@ -109,10 +109,10 @@ impl Tracker {
                 ..
             } = self;
             processes.forget_gone(sys::since_boot(), scan::is_there, |image| {
-                publisher.hide(&image)
+                publisher.unpublish(&image)
             });
         }
-        self.advance(sys::since_boot().saturating_sub(nanoseconds(UNDER_WAY)));
+        self.advance(sys::since_boot().saturating_sub(nanoseconds(MAX_EVENT_DELAY)));
     }
 
     fn take(&mut self, drained: Drained) {
@@ -120,7 +120,7 @@ impl Tracker {
         if drained.lost > 0 {
             tracing::warn!(
                 lost = drained.lost,
-                "Events of mappings were lost. All processes are looked at again."
+                "Mapping events were lost; rescanning all processes."
             );
             self.counts.lost_events += drained.lost;
             self.unsure_since.get_or_insert(self.drained);
@@ -143,7 +143,7 @@ impl Tracker {
         let ready: Vec<Event> = self.waiting.drain(..count).collect();
         self.origins.begin();
         if let Some(since) = self.unsure_since.take() {
-            self.look_at_all(since);
+            self.rescan_all(since);
         }
         for event in ready {
             self.apply(event);
@@ -154,7 +154,7 @@ impl Tracker {
     /// Acts on what samples told.
     pub fn settle(&mut self) {
         for (pid, is_known) in std::mem::take(&mut self.look_at) {
-            self.look(pid, is_known);
+            self.rescan(pid, is_known);
         }
         self.publish();
     }
@@ -174,7 +174,7 @@ impl Tracker {
             Kind::Executed => self.processes.executed(pid, time),
             Kind::Forked { parent } => {
                 if let Some(image) = self.processes.forked(pid, parent, time) {
-                    self.publisher.hide(&image);
+                    self.publisher.unpublish(&image);
                 }
             }
             Kind::Left => self.processes.left(pid, time),
@@ -190,30 +190,30 @@ impl Tracker {
         }
     }
 
-    fn look_at_all(&mut self, since: u64) {
+    fn rescan_all(&mut self, since: u64) {
         let Self {
             processes,
             publisher,
             ..
         } = self;
-        processes.forget_all(|image| publisher.hide(&image));
+        processes.forget_all(|image| publisher.unpublish(&image));
         self.origins.forget_places();
         // From now on the programs find nothing that was published before.
-        if self.unsure.len() >= MOST_UNSURE {
+        if self.unsure.len() >= MAX_UNCERTAIN {
             self.unsure.pop_front();
         }
         self.unsure.push_back((since, sys::since_boot()));
         for pid in scan::processes() {
-            self.look(pid, false);
+            self.rescan(pid, false);
         }
         tracing::debug!(
             processes = self.processes.len(),
-            "looked at the mappings of all processes"
+            "rescanned the mappings of all processes"
         );
     }
 
     /// Looks at a process in /proc. Of one that shows nothing, events will tell.
-    fn look(&mut self, pid: u32, is_known: bool) {
+    fn rescan(&mut self, pid: u32, is_known: bool) {
         let now = sys::since_boot();
         let code = match scan::code(pid) {
             Some(code) => code,
@@ -230,7 +230,7 @@ impl Tracker {
         if is_known {
             self.processes.refresh(pid, now, areas);
         } else if let Some(image) = self.processes.found(pid, now, areas) {
-            self.publisher.hide(&image);
+            self.publisher.unpublish(&image);
         }
     }
 
@@ -258,20 +258,20 @@ impl Tracker {
             let Some(image) = process.image(pid) else {
                 continue;
             };
-            if self.publisher.show(image, process) {
-                process.shown(image, sys::since_boot());
+            if self.publisher.publish(image, process) {
+                process.published(image, sys::since_boot());
             } else {
-                process.shown = None;
+                process.published = None;
                 self.counts.no_room += 1;
             }
         }
     }
 
     /// The reason why a sample's stack is not to be believed, if there is one.
-    pub fn judge(&mut self, sample: &Sample) -> Option<EndReason> {
+    pub fn correct_reason(&mut self, sample: &Sample) -> Option<EndReason> {
         let reason = self.reason(sample)?;
         for (reason, more) in [(sample.end, -1), (reason as u32, 1)] {
-            if let Some(count) = self.judged.get_mut(reason as usize) {
+            if let Some(count) = self.corrections.get_mut(reason as usize) {
                 *count += more;
             }
         }
@@ -283,7 +283,7 @@ impl Tracker {
         let has_stack = sample.user_frames > 0;
         if has_stack
             && (self.unsure.iter().any(is_unsure)
-                || self.processes.is_doubtful(&sample.process, sample.time))
+                || self.processes.is_uncertain(&sample.process, sample.time))
         {
             return Some(EndReason::MappingsChanging);
         }
@@ -291,14 +291,14 @@ impl Tracker {
             return None;
         }
         let pid = sample.process.pid;
-        match self.processes.met_unmapped(&sample.process, sample.time) {
-            Unmapped::Pending => None,
-            Unmapped::Look => {
+        match self.processes.sample_unmapped(&sample.process, sample.time) {
+            UnmappedSample::Pending => None,
+            UnmappedSample::Look => {
                 self.look_at.insert(pid, false);
                 None
             }
-            Unmapped::Nowhere { look } => {
-                if look {
+            UnmappedSample::Nowhere { rescan } => {
+                if rescan {
                     self.look_at.entry(pid).or_insert(true);
                 }
                 Some(EndReason::NoMapping)

@@ -12,7 +12,7 @@ use crate::writer::Step;
 use crate::{Executable, Refused, Source};
 use memchr::memmem;
 use pclntab::{Table, Version};
-use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, SavedFp};
 
 /// How much code is searched for a known function, where the address of the code is not written.
 const MAX_SEARCHED: u64 = 64 << 20;
@@ -260,16 +260,16 @@ impl Shape {
     fn until_moved(&self, delta: i32) -> Option<Rule> {
         let is_push = delta == 8 && self.saves && self.machine == Machine::X86_64;
         let changes = self.switches == Some(true);
-        (is_push && changes).then(|| Rule::frame(Cfa::Sp(16), Saved::At(-16), PUSHED))
+        (is_push && changes).then(|| Rule::frame(Cfa::Sp(16), SavedFp::At(-16), PUSHED))
     }
 
     fn x86_64(&self, delta: i32) -> Option<Rule> {
         let saved = match (delta, self.saves) {
-            (0, _) | (_, false) => Saved::Same,
-            _ => Saved::At(-16),
+            (0, _) | (_, false) => SavedFp::Same,
+            _ => SavedFp::At(-16),
         };
         let cfa = match (self.switches, saved) {
-            (Some(_), Saved::At(_)) => return Some(Rule::OtherStack),
+            (Some(_), SavedFp::At(_)) => return Some(Rule::OtherStack),
             (Some(_), _) if delta > 0 => return None,
             _ => Cfa::Sp(delta.checked_add(8)?),
         };
@@ -281,7 +281,7 @@ impl Shape {
         if delta == 0 {
             return Some(Rule::frame(
                 Cfa::Sp(0),
-                Saved::Same,
+                SavedFp::Same,
                 ReturnAddress::LinkRegister,
             ));
         }
@@ -290,7 +290,7 @@ impl Shape {
             Some(_) => Cfa::Fp(delta.checked_add(8)?),
             None => Cfa::Sp(delta),
         };
-        let saved = Saved::At(bottom.checked_sub(8)?);
+        let saved = SavedFp::At(bottom.checked_sub(8)?);
         Some(Rule::frame(cfa, saved, ReturnAddress::At(bottom)))
     }
 }

@@ -1,6 +1,6 @@
 //! Where the caller's registers are, instruction by instruction.
 
-use profcol_ebpf_common::rule::{Cfa, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, Rule, SavedFp};
 
 use super::effect::{Base, Effect, Place, WORD};
 
@@ -44,8 +44,8 @@ impl State {
             return Rule::End;
         }
         let saved = match self.saved {
-            Kept::InRegister => Some(Saved::Same),
-            Kept::At(offset) => Some(Saved::At(offset)),
+            Kept::InRegister => Some(SavedFp::Same),
+            Kept::At(offset) => Some(SavedFp::At(offset)),
             Kept::Lost => None,
         };
         let cfa = self.sp.map(Cfa::Sp).or(self.fp.map(Cfa::Fp));

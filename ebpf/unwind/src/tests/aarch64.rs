@@ -3,7 +3,7 @@
 use super::{build, check};
 use crate::tests::image::{CODE, Frames, Image};
 use object::elf::EM_AARCH64;
-use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 
 fn image(size: usize) -> Image {
     let mut image = Image::new(size);
@@ -12,11 +12,15 @@ fn image(size: usize) -> Image {
 }
 
 fn frame(size: i32) -> Rule {
-    Rule::frame(Cfa::Sp(size), Saved::At(-size), ReturnAddress::At(8 - size))
+    Rule::frame(
+        Cfa::Sp(size),
+        SavedFp::At(-size),
+        ReturnAddress::At(8 - size),
+    )
 }
 
 fn leaf() -> Rule {
-    Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister)
+    Rule::frame(Cfa::Sp(0), SavedFp::Same, ReturnAddress::LinkRegister)
 }
 
 #[test]

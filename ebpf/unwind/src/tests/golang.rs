@@ -2,7 +2,7 @@
 
 use super::image::{ADDRESS, Image};
 use super::{check, sp};
-use profcol_ebpf_common::rule::{Cfa, PUSHED, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, PUSHED, Rule, SavedFp};
 
 const TOP_FRAME: u8 = 1;
 const WRITES_SP: u8 = 2;
@@ -83,7 +83,7 @@ fn image() -> Image {
 
 #[test]
 fn functions_of_go_are_what_their_table_says() {
-    let saved = Saved::At(-16);
+    let saved = SavedFp::At(-16);
     check(
         &image(),
         &[

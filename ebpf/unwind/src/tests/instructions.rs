@@ -3,7 +3,7 @@
 use super::image::{ADDRESS, Image};
 use super::{build, check, sp};
 use crate::{Executable, Table, instructions, span::Spans};
-use profcol_ebpf_common::rule::{Cfa, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, Rule, SavedFp};
 use proptest::prelude::*;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn is_same(rule: Rule, said: Rule) -> bool {
         _ => true,
     };
     // Before the register is changed, and once it is loaded again, it holds what its slot holds.
-    same_cfa && (fp == said_fp || [fp, said_fp].contains(&Saved::Same))
+    same_cfa && (fp == said_fp || [fp, said_fp].contains(&SavedFp::Same))
 }
 
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
@@ -114,7 +114,7 @@ fn image(size: usize, parts: &[(usize, &[u8])]) -> Image {
 fn finds_functions_by_the_pointers_to_them_in_relocations() {
     let words = [ADDRESS + 0x900, 8, ADDRESS + 0x40];
     let relocation: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let saved = Saved::At(-16);
+    let saved = SavedFp::At(-16);
     let expected = [
         (0x40, sp(8)),
         (0x41, Rule::x86_64(Cfa::Sp(16), saved)),

@@ -6,7 +6,7 @@ mod lookup;
 
 use crate::{Executable, Refused, Source, Table, htlhash};
 use image::{ADDRESS, CODE, Frames, Image};
-use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::Page;
 use std::io::Write;
 
@@ -32,13 +32,13 @@ fn check_entry(instructions: &[u8], expected: Rule) {
 }
 
 fn sp(offset: i32) -> Rule {
-    Rule::x86_64(Cfa::Sp(offset), Saved::Same)
+    Rule::x86_64(Cfa::Sp(offset), SavedFp::Same)
 }
 
 #[test]
 fn says_what_call_frame_information_says() {
-    let fp = Saved::At(-16);
-    let slot = |cfa| Rule::x86_64(cfa, Saved::Same);
+    let fp = SavedFp::At(-16);
+    let slot = |cfa| Rule::x86_64(cfa, SavedFp::Same);
     for (instructions, expected) in [
         (&[][..], sp(8)),
         // def_cfa_offset 16; rbp at cfa-16
@@ -48,7 +48,7 @@ fn says_what_call_frame_information_says() {
         // def_cfa_offset 0; ra in rdi: vfork
         (
             &[0x0e, 0, 0x09, 16, 5],
-            Rule::frame(Cfa::Sp(0), Saved::Same, ReturnAddress::LinkRegister),
+            Rule::frame(Cfa::Sp(0), SavedFp::Same, ReturnAddress::LinkRegister),
         ),
         // ra in rsi
         (&[0x09, 16, 4], Rule::Unsupported),
@@ -57,7 +57,7 @@ fn says_what_call_frame_information_says() {
         // cfa = *(rbp-8); rbp at *(rbp+0)
         (
             &[0x0f, 3, 0x76, 0x78, 0x06, 0x10, 6, 2, 0x76, 0],
-            Rule::x86_64(Cfa::FpSlot { slot: -8, plus: 0 }, Saved::AtFp(0)),
+            Rule::x86_64(Cfa::FpSlot { slot: -8, plus: 0 }, SavedFp::AtFp(0)),
         ),
         // cfa = *(rsp+8) + 16, in two spellings
         (

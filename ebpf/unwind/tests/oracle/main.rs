@@ -5,7 +5,7 @@
 
 mod readelf;
 
-use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, Saved};
+use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::PAGE_SIZE;
 use profcol_ebpf_unwind::{Executable, Machine, Refused, Segment, Table};
 use std::collections::{BTreeSet, HashSet};
@@ -185,9 +185,9 @@ fn agree(machine: Machine, ours: Rule, row: &readelf::Row, signal: bool) -> Resu
                 Cfa::SpSlot { .. } | Cfa::FpSlot { .. } => "exp".to_owned(),
             };
             let fp = match fp {
-                Saved::Same => None,
-                Saved::At(offset) => Some(format!("c{offset:+}")),
-                Saved::AtFp(_) => Some("exp".to_owned()),
+                SavedFp::Same => None,
+                SavedFp::At(offset) => Some(format!("c{offset:+}")),
+                SavedFp::AtFp(_) => Some("exp".to_owned()),
             };
             let ra = match ra {
                 ReturnAddress::At(offset) => Some(format!("c{offset:+}")),

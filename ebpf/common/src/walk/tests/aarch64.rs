@@ -8,13 +8,17 @@ const SIGNATURE: u64 = 0x002d << 48;
 
 const LEAF: Rule = Rule::Frame {
     cfa: Cfa::Sp(0),
-    fp: Saved::Same,
+    fp: SavedFp::Same,
     ra: ReturnAddress::LinkRegister,
 };
 
 /// A function that saves the frame pointer and its return address at the bottom of its frame.
 fn framed(size: i32) -> Rule {
-    Rule::frame(Cfa::Sp(size), Saved::At(-size), ReturnAddress::At(8 - size))
+    Rule::frame(
+        Cfa::Sp(size),
+        SavedFp::At(-size),
+        ReturnAddress::At(8 - size),
+    )
 }
 
 fn at(ip: u64, link: u64) -> Registers {
@@ -66,9 +70,9 @@ fn returns_by_the_register_from_a_leaf_and_by_the_stack_from_others() {
 #[test]
 fn finds_the_return_address_where_the_rule_says() {
     // Go keeps it at the bottom of a frame, and the frame pointer below that.
-    let gos = Rule::frame(Cfa::Sp(48), Saved::At(-56), ReturnAddress::At(-48));
+    let gos = Rule::frame(Cfa::Sp(48), SavedFp::At(-56), ReturnAddress::At(-48));
     // A C compiler that puts its variables below, with the frame pointer set.
-    let by_fp = Rule::frame(Cfa::Fp(16), Saved::At(-16), ReturnAddress::At(-8));
+    let by_fp = Rule::frame(Cfa::Fp(16), SavedFp::At(-16), ReturnAddress::At(-8));
     let fp = STACK + 0x100;
     for (rule, memory) in [
         (
@@ -187,7 +191,7 @@ fn finds_the_frames_behind_unknown_code_by_the_frame_pointer() {
         (first + 16, 0),
         (first + 24, TEXT + 0x34),
     ];
-    let frameless = Rule::frame(Cfa::Sp(16), Saved::Same, ReturnAddress::At(-8));
+    let frameless = Rule::frame(Cfa::Sp(16), SavedFp::Same, ReturnAddress::At(-8));
     let end = EndReason::FramePointerEnd;
     for (rule, expected) in [
         (
@@ -198,7 +202,7 @@ fn finds_the_frames_behind_unknown_code_by_the_frame_pointer() {
             ),
         ),
         (
-            Rule::frame(Cfa::Fp(16), Saved::At(-16), ReturnAddress::At(-8)),
+            Rule::frame(Cfa::Fp(16), SavedFp::At(-16), ReturnAddress::At(-8)),
             (&[TEXT + 4, TEXT + 0x13, TEXT + 0x23], EndReason::Complete),
         ),
         (frameless, (&[TEXT + 4, TEXT + 0x13], end)),
@@ -208,7 +212,7 @@ fn finds_the_frames_behind_unknown_code_by_the_frame_pointer() {
         check(&rows, &memory, at(TEXT + 4, 0), expected);
     }
     // A frame pointer that is another's.
-    for fp in [first + 8, first + 16 + LARGEST_GUESSED_FRAME + 8] {
+    for fp in [first + 8, first + 16 + MAX_GUESSED_FRAME + 8] {
         let mut memory = memory;
         memory[0].1 = fp;
         let rows = [(0, Rule::Gap), (0x10, framed(32)), (0x20, Rule::End)];
@@ -240,7 +244,7 @@ fn knows_who_was_interrupted() {
 
 #[test]
 fn knows_system_calls() {
-    let mut registers = [0; Aarch64::WORDS];
+    let mut registers = [0; Aarch64::PT_REGS_WORDS];
     for (number, before, expected) in [
         (64, 0xd503_201f, true),
         (0, 0xd503_201f, true),
@@ -250,7 +254,7 @@ fn knows_system_calls() {
     ] {
         // The upper half is the interrupt mask.
         registers[35] = 0xe0 << 32 | number;
-        let is_in = Aarch64::is_in_system_call(&registers, || before);
+        let is_in = Aarch64::is_in_syscall(&registers, || before);
         assert_eq!(is_in, expected, "{number:#x} {before:#x}");
     }
 }

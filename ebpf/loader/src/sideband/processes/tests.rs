@@ -34,7 +34,7 @@ fn publish(processes: &mut Processes, now: u64) -> HashMap<u32, u32> {
     for pid in processes.take_changed() {
         let process = processes.get_mut(pid).expect("is known");
         let image = process.image(pid).expect("its family is known");
-        process.shown(image, now);
+        process.published(image, now);
         published.insert(image.pid, image.exec);
     }
     published
@@ -46,8 +46,8 @@ fn known() -> Processes {
     processes.found(PID, 10, [area(0, 100, 1)]);
     assert!(publish(&mut processes, 15).is_empty());
     assert_eq!(
-        processes.met_unmapped(&key(PID, 3, 5), 20),
-        Unmapped::Pending
+        processes.sample_unmapped(&key(PID, 3, 5), 20),
+        UnmappedSample::Pending
     );
     assert_eq!(publish(&mut processes, 30), [(PID, 3)].into());
     processes
@@ -108,8 +108,8 @@ fn counts_the_execs_of_a_family_from_the_first_sample_on() {
     processes.executed(9, 15);
     assert!(publish(&mut processes, 16).is_empty());
     assert_eq!(
-        processes.met_unmapped(&key(8, 5, 11), 17),
-        Unmapped::Pending
+        processes.sample_unmapped(&key(8, 5, 11), 17),
+        UnmappedSample::Pending
     );
     assert_eq!(
         publish(&mut processes, 18),
@@ -123,13 +123,13 @@ fn learns_nothing_from_a_sample_of_an_image_that_is_gone() {
     processes.found(PID, 10, []);
     processes.executed(PID, 20);
     assert_eq!(
-        processes.met_unmapped(&key(PID, 3, 5), 19),
-        Unmapped::Pending
+        processes.sample_unmapped(&key(PID, 3, 5), 19),
+        UnmappedSample::Pending
     );
     assert!(publish(&mut processes, 21).is_empty());
     assert_eq!(
-        processes.met_unmapped(&key(PID, 4, 5), 22),
-        Unmapped::Pending
+        processes.sample_unmapped(&key(PID, 4, 5), 22),
+        UnmappedSample::Pending
     );
     assert_eq!(publish(&mut processes, 23), [(PID, 4)].into());
 }
@@ -137,10 +137,13 @@ fn learns_nothing_from_a_sample_of_an_image_that_is_gone() {
 #[test]
 fn a_number_that_is_used_again_is_another_process() {
     let mut processes = known();
-    assert_eq!(processes.met_unmapped(&key(PID, 3, 11), 40), Unmapped::Look);
+    assert_eq!(
+        processes.sample_unmapped(&key(PID, 3, 11), 40),
+        UnmappedSample::Look
+    );
     processes.found(8, 35, []);
     let before = processes.forked(PID, 8, 40);
-    assert_eq!(before, Some(Image { pid: PID, exec: 3 }));
+    assert_eq!(before, Some(ProcessImage { pid: PID, exec: 3 }));
     assert!(ranges(&processes, PID).is_empty());
 }
 
@@ -159,18 +162,18 @@ fn a_fork_has_what_its_parent_has_until_one_of_them_changes() {
 fn tells_what_is_nowhere_from_what_is_not_known_yet() {
     let mut processes = known();
     let mut check = |exec, time, expected| {
-        let said = processes.met_unmapped(&key(PID, exec, 5), time);
+        let said = processes.sample_unmapped(&key(PID, exec, 5), time);
         assert_eq!(said, expected, "exec {exec} at {time}");
     };
-    check(3, 29, Unmapped::Pending);
-    check(3, 30, Unmapped::Nowhere { look: false });
-    let later = 10 + BETWEEN_LOOKS;
-    check(3, later, Unmapped::Nowhere { look: true });
+    check(3, 29, UnmappedSample::Pending);
+    check(3, 30, UnmappedSample::Nowhere { rescan: false });
+    let later = 10 + RESCAN_INTERVAL;
+    check(3, later, UnmappedSample::Nowhere { rescan: true });
     // An exec that no event told of.
-    check(4, 40, Unmapped::Look);
+    check(4, 40, UnmappedSample::Look);
     assert_eq!(
-        processes.met_unmapped(&key(99, 1, 1), 40),
-        Unmapped::Look,
+        processes.sample_unmapped(&key(99, 1, 1), 40),
+        UnmappedSample::Look,
         "nobody told of this process"
     );
 }
@@ -181,7 +184,7 @@ fn doubts_samples_between_a_change_and_its_publication() {
     processes.mapped(PID, 40, area(50, 150, 2));
     publish(&mut processes, 50);
     let check = |time, expected| {
-        let doubtful = processes.is_doubtful(&key(PID, 3, 5), time);
+        let doubtful = processes.is_uncertain(&key(PID, 3, 5), time);
         assert_eq!(doubtful, expected, "at {time}");
     };
     check(39, false);
@@ -197,20 +200,20 @@ fn code_that_takes_nothing_elses_place_is_no_cause_for_doubt() {
     // The same again.
     processes.mapped(PID, 41, area(20, 30, 1));
     publish(&mut processes, 50);
-    assert!((35..55).all(|time| !processes.is_doubtful(&key(PID, 3, 5), time)));
+    assert!((35..55).all(|time| !processes.is_uncertain(&key(PID, 3, 5), time)));
 }
 
 #[test]
 fn many_changes_are_doubted_as_one() {
     let mut processes = known();
-    let last = 40 + MOST_DOUBTS as u64 * 2;
+    let last = 40 + MAX_DOUBTS as u64 * 2;
     for time in 40..=last {
         processes.mapped(PID, time, area(0, 100, time));
         publish(&mut processes, time);
     }
-    assert!((40..=last).all(|time| processes.is_doubtful(&key(PID, 3, 5), time)));
+    assert!((40..=last).all(|time| processes.is_uncertain(&key(PID, 3, 5), time)));
     let process = processes.get(PID).expect("is known");
-    assert_eq!(process.doubts.len(), MOST_DOUBTS);
+    assert_eq!(process.doubts.len(), MAX_DOUBTS);
 }
 
 #[test]
@@ -220,13 +223,13 @@ fn forgets_a_process_when_its_last_thread_is_gone() {
     let mut hidden = Vec::new();
     processes.forget_gone(41, |_| false, |image| hidden.push(image));
     assert!(hidden.is_empty(), "samples may still come");
-    let mut now = 40 + WAIT;
+    let mut now = 40 + EXIT_GRACE;
     // Other threads go on.
     processes.forget_gone(now, |_| true, |image| hidden.push(image));
     assert!(hidden.is_empty());
-    now += WAIT * 10;
+    now += EXIT_GRACE * 10;
     processes.forget_gone(now, |_| false, |image| hidden.push(image));
-    assert_eq!(hidden, [Image { pid: PID, exec: 3 }]);
+    assert_eq!(hidden, [ProcessImage { pid: PID, exec: 3 }]);
     assert_eq!(processes.len(), 0);
 }
 
@@ -236,7 +239,7 @@ fn a_process_that_came_after_another_ended_is_not_forgotten_with_it() {
     processes.found(8, 35, []);
     processes.left(PID, 40);
     processes.forked(PID, 8, 45);
-    processes.forget_gone(40 + WAIT, |_| false, |_| panic!("is still there"));
+    processes.forget_gone(40 + EXIT_GRACE, |_| false, |_| panic!("is still there"));
     assert!(processes.get(PID).is_some());
 }
 
@@ -244,7 +247,7 @@ fn a_process_that_came_after_another_ended_is_not_forgotten_with_it() {
 fn has_room_for_so_many_mappings_and_no_more() {
     let mut processes = known();
     processes.executed(PID, 40);
-    let most = 1u64 << MOST_AREAS_SHIFT;
+    let most = 1u64 << MAX_AREAS_SHIFT;
     let inserted =
         (0..most * 2).filter(|at| processes.mapped(PID, 41, area(at * 2, at * 2 + 1, 1)));
     assert_eq!(inserted.count() as u64, most - 1);

@@ -1,7 +1,7 @@
-//! Processes that every pipeline drops, which are not sampled any more.
+//! Drop feedback: excludes processes whose samples are dropped by all pipelines.
 //!
-//! Processors speak of a number in a profile. Whose that was is looked up in what was sent: a number
-//! alone may be another process's by now, or the same one's after an exec.
+//! Processors report a PID in a profile. It is resolved in the batches that were sent: by now the PID may
+//! be reused, or the process may have exec'd.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,17 +10,17 @@ use profcol_ebpf_loader::ProcessKey;
 
 use super::interval::Interval;
 
-/// How many batches a decision may come late.
-const REMEMBERED: usize = 64;
-/// Processes that are left out for a while: as many as the programs know of processes. Those for
-/// which there is no room are sampled, and dropped by the pipelines.
-const RESTING: usize = 8192;
+/// Feedback may refer to this many past batches.
+const MAX_SENT_BATCHES: usize = 64;
+/// Maximum number of temporarily excluded processes: the size of the programs' map. Beyond it processes
+/// are sampled, and dropped by the pipelines.
+const MAX_SUSPENDED: usize = 8192;
 
-pub struct Unwanted {
+pub struct DropFeedback {
     follower: Option<Follower>,
     sent: VecDeque<Sent>,
     /// Until when.
-    resting: Vec<(u64, ProcessKey)>,
+    suspended: Vec<(u64, ProcessKey)>,
 }
 
 /// The processes of a batch, by their numbers; `None` where two had the same one.
@@ -29,12 +29,12 @@ struct Sent {
     processes: HashMap<u32, Option<ProcessKey>>,
 }
 
-impl Unwanted {
+impl DropFeedback {
     pub fn new(follower: Option<Follower>) -> Self {
         Self {
             follower,
             sent: VecDeque::new(),
-            resting: Vec::new(),
+            suspended: Vec::new(),
         }
     }
 
@@ -50,7 +50,7 @@ impl Unwanted {
                 *known = None;
             }
         }
-        if self.sent.len() == REMEMBERED {
+        if self.sent.len() == MAX_SENT_BATCHES {
             self.sent.pop_front();
         }
         self.sent.push_back(Sent {
@@ -69,8 +69,8 @@ impl Unwanted {
             };
             match dropped.until {
                 Until::Gone => processes.push(process),
-                Until::Time(time) if time > now && self.resting.len() < RESTING => {
-                    self.resting.push((time, process));
+                Until::Time(time) if time > now && self.suspended.len() < MAX_SUSPENDED => {
+                    self.suspended.push((time, process));
                     processes.push(process);
                 }
                 Until::Time(_) => {}
@@ -80,9 +80,9 @@ impl Unwanted {
     }
 
     /// Those that are to be sampled again.
-    pub fn rested(&mut self, now: u64) -> Vec<ProcessKey> {
-        let rested = self.resting.extract_if(.., |(until, _)| *until <= now);
-        rested.map(|(_, process)| process).collect()
+    pub fn expired(&mut self, now: u64) -> Vec<ProcessKey> {
+        let expired = self.suspended.extract_if(.., |(until, _)| *until <= now);
+        expired.map(|(_, process)| process).collect()
     }
 
     fn process(&self, sighting: Sighting) -> Option<ProcessKey> {
@@ -97,7 +97,7 @@ mod tests {
     use profcol_ebpf_loader::{Frames, Sample};
 
     use super::*;
-    use crate::ebpf_cpu::Now;
+    use crate::ebpf_cpu::Timestamps;
 
     fn key(pid: u32, exec: u32) -> ProcessKey {
         ProcessKey {
@@ -108,9 +108,9 @@ mod tests {
     }
 
     fn interval(unix: u64, processes: &[ProcessKey]) -> Interval {
-        let mut interval = Interval::starting_at(Now {
+        let mut interval = Interval::starting_at(Timestamps {
             unix,
-            ..Now::default()
+            ..Timestamps::default()
         });
         for &process in processes {
             let sample = Sample {
@@ -122,52 +122,52 @@ mod tests {
         interval
     }
 
-    fn followed() -> (Reporter, Unwanted) {
+    fn followed() -> (Reporter, DropFeedback) {
         let pipeline = "profiles".parse().expect("is the name of a pipeline");
         let board = Board::default().within([pipeline]);
-        (board.reporter(), Unwanted::new(board.follow()))
+        (board.reporter(), DropFeedback::new(board.follow()))
     }
 
     #[test]
     fn finds_whose_profile_was_dropped() {
-        let (reporter, mut unwanted) = followed();
-        let check = |unwanted: &mut Unwanted, time, pid, expected: &[ProcessKey]| {
+        let (reporter, mut drop_feedback) = followed();
+        let check = |drop_feedback: &mut DropFeedback, time, pid, expected: &[ProcessKey]| {
             reporter.drops(Sighting { pid, time });
-            assert_eq!(unwanted.take(0), expected, "{pid} at {time}");
+            assert_eq!(drop_feedback.take(0), expected, "{pid} at {time}");
         };
-        unwanted.remember(&interval(1, &[key(7, 1), key(8, 1)]));
-        unwanted.remember(&interval(2, &[key(7, 1), key(7, 2)]));
-        unwanted.remember(&interval(3, &[key(7, 2)]));
-        check(&mut unwanted, 3, 7, &[key(7, 2)]);
+        drop_feedback.remember(&interval(1, &[key(7, 1), key(8, 1)]));
+        drop_feedback.remember(&interval(2, &[key(7, 1), key(7, 2)]));
+        drop_feedback.remember(&interval(3, &[key(7, 2)]));
+        check(&mut drop_feedback, 3, 7, &[key(7, 2)]);
         // Decisions may come late, and are about what it was then.
-        check(&mut unwanted, 1, 7, &[key(7, 1)]);
-        check(&mut unwanted, 1, 8, &[key(8, 1)]);
+        check(&mut drop_feedback, 1, 7, &[key(7, 1)]);
+        check(&mut drop_feedback, 1, 8, &[key(8, 1)]);
         // It was replaced by an exec: which of the two was it?
-        check(&mut unwanted, 2, 7, &[]);
+        check(&mut drop_feedback, 2, 7, &[]);
         // Other profiles than those sent from here.
-        check(&mut unwanted, 2, 8, &[]);
-        check(&mut unwanted, 4, 7, &[]);
-        check(&mut unwanted, 1, -7, &[]);
-        for time in 10..10 + REMEMBERED as u64 {
-            unwanted.remember(&interval(time, &[]));
+        check(&mut drop_feedback, 2, 8, &[]);
+        check(&mut drop_feedback, 4, 7, &[]);
+        check(&mut drop_feedback, 1, -7, &[]);
+        for time in 10..10 + MAX_SENT_BATCHES as u64 {
+            drop_feedback.remember(&interval(time, &[]));
         }
-        assert_eq!(unwanted.sent.len(), REMEMBERED);
-        check(&mut unwanted, 3, 7, &[]);
+        assert_eq!(drop_feedback.sent.len(), MAX_SENT_BATCHES);
+        check(&mut drop_feedback, 3, 7, &[]);
     }
 
     #[test]
     fn those_that_rest_come_back() {
-        let (reporter, mut unwanted) = followed();
-        unwanted.remember(&interval(1, &[key(7, 1), key(8, 1), key(9, 1)]));
+        let (reporter, mut drop_feedback) = followed();
+        drop_feedback.remember(&interval(1, &[key(7, 1), key(8, 1), key(9, 1)]));
         for (pid, until) in [(7, 30), (8, 20), (9, 10)] {
             let sighting = Sighting { pid, time: 1 };
             reporter.drops_until(sighting, Until::Time(until));
         }
         // What is over already is not left out.
-        assert_eq!(unwanted.take(10), [key(7, 1), key(8, 1)]);
-        assert_eq!(unwanted.rested(19), []);
-        assert_eq!(unwanted.rested(20), [key(8, 1)]);
-        assert_eq!(unwanted.rested(100), [key(7, 1)]);
-        assert_eq!(unwanted.rested(100), []);
+        assert_eq!(drop_feedback.take(10), [key(7, 1), key(8, 1)]);
+        assert_eq!(drop_feedback.expired(19), []);
+        assert_eq!(drop_feedback.expired(20), [key(8, 1)]);
+        assert_eq!(drop_feedback.expired(100), [key(7, 1)]);
+        assert_eq!(drop_feedback.expired(100), []);
     }
 }

@@ -1,13 +1,13 @@
-//! What has to hold around the profiler, and what it costs where something does not.
+//! Checks the prerequisites of profiling.
 //!
-//! Asked before anything is tried: the kernel answers with the same error number to most of it.
+//! They are checked first, since the kernel returns the same error number for most of them.
 
 use std::fs;
 use std::io;
 
 use crate::events;
 
-/// Members of capability sets, as the kernel numbers them.
+/// Numbers of capabilities.
 mod capability {
     pub const DAC_READ_SEARCH: u32 = 2;
     pub const SYS_PTRACE: u32 = 19;
@@ -19,52 +19,52 @@ mod capability {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SurroundingsError {
+pub enum PreflightError {
     #[error("cannot read /proc/self/status: {0}; mount /proc")]
     Status(#[from] io::Error),
     #[error(
-        "profiling needs {missing}, which this process has not; run it as root, or give it the capabilities \
+        "profiling requires {missing}, which this process does not have; run it as root, or give it the capabilities \
          (systemd: `AmbientCapabilities=`, containers: `capabilities.add`)"
     )]
     Capabilities { missing: String },
     #[error(
-        "the kernel is locked down for confidentiality, so that no program may read its memory, and profiling does; \
-         boot it with `lockdown=integrity`, or without"
+        "the kernel is locked down for confidentiality, so BPF programs may not read kernel memory; \
+         boot with `lockdown=integrity` or without lockdown"
     )]
     LockedDown,
 }
 
-/// Those without which nothing works.
-const NEEDED: [(u32, &str); 2] = [
+/// Capabilities without which profiling fails.
+const REQUIRED: [(u32, &str); 2] = [
     (capability::BPF, "CAP_BPF"),
     (capability::PERFMON, "CAP_PERFMON"),
 ];
 
 /// Those that some executables need, and what is lost without them. CAP_SYSLOG is missed by whoever
 /// reads the kernel's symbols.
-const USEFUL: [(u32, &str, &str); 3] = [
+const OPTIONAL: [(u32, &str, &str); 3] = [
     (
         capability::SYS_PTRACE,
         "CAP_SYS_PTRACE",
-        "executables of other users' processes are found by their path alone: \
-         stacks are cut off in containers and in files that are deleted or replaced",
+        "executables of other users' processes are opened by path only: \
+         stacks are truncated in containers and in files that were deleted or replaced",
     ),
     (
         capability::DAC_READ_SEARCH,
         "CAP_DAC_READ_SEARCH",
-        "executables that this user may not read cannot be opened: stacks in them are cut off",
+        "executables that this user may not read cannot be opened: stacks in them are truncated",
     ),
     (
         capability::CHECKPOINT_RESTORE,
         "CAP_CHECKPOINT_RESTORE",
-        "executables that are deleted or replaced while they run cannot be opened: stacks in them are cut off",
+        "executables that were deleted or replaced while running cannot be opened: stacks in them are truncated",
     ),
 ];
 
 /// The numbers of all that a profiler uses on this host.
 pub fn capabilities() -> impl Iterator<Item = u32> {
-    let needed = NEEDED.into_iter().map(|(number, _)| number);
-    let useful = USEFUL.into_iter().map(|(number, ..)| number);
+    let needed = REQUIRED.into_iter().map(|(number, _)| number);
+    let useful = OPTIONAL.into_iter().map(|(number, ..)| number);
     let paranoid = events::is_paranoid().then_some(capability::SYS_ADMIN);
     needed
         .chain(useful)
@@ -72,19 +72,19 @@ pub fn capabilities() -> impl Iterator<Item = u32> {
         .chain(paranoid)
 }
 
-/// Returns what cannot work, and warns of what will work less well.
-pub fn check(is_sidecar: bool) -> Result<(), SurroundingsError> {
-    let held = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
-    held.check_needed()?;
+/// Fails on missing prerequisites, and warns about optional ones.
+pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
+    let effective = Capabilities::of_status(&fs::read_to_string("/proc/self/status")?);
+    effective.check_required()?;
     // Not there where the kernel has no such module or its file system is not mounted.
     let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     if lockdown.contains("[confidentiality]") {
-        return Err(SurroundingsError::LockedDown);
+        return Err(PreflightError::LockedDown);
     }
-    for (name, cost) in held.missed() {
+    for (name, cost) in effective.missing_optional() {
         tracing::warn!("{name} is missing: {cost}.");
     }
-    if let Some(why) = strange_proc(is_sidecar) {
+    if let Some(why) = proc_mismatch(is_sidecar) {
         tracing::warn!("{why}");
     }
     Ok(())
@@ -102,31 +102,31 @@ impl Capabilities {
         }))
     }
 
-    fn holds(self, number: u32) -> bool {
+    fn has(self, number: u32) -> bool {
         self.0 >> number & 1 == 1
     }
 
-    fn check_needed(self) -> Result<(), SurroundingsError> {
-        let missing: Vec<&str> = NEEDED
+    fn check_required(self) -> Result<(), PreflightError> {
+        let missing: Vec<&str> = REQUIRED
             .iter()
-            .filter(|&&(number, _)| !self.holds(number) && !self.holds(capability::SYS_ADMIN))
+            .filter(|&&(number, _)| !self.has(number) && !self.has(capability::SYS_ADMIN))
             .map(|&(_, name)| name)
             .collect();
         if missing.is_empty() {
             return Ok(());
         }
-        Err(SurroundingsError::Capabilities {
+        Err(PreflightError::Capabilities {
             missing: missing.join(" and "),
         })
     }
 
-    fn missed(self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        USEFUL
+    fn missing_optional(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        OPTIONAL
             .into_iter()
             .filter(move |&(number, ..)| {
                 let implied =
-                    number == capability::CHECKPOINT_RESTORE && self.holds(capability::SYS_ADMIN);
-                !self.holds(number) && !implied
+                    number == capability::CHECKPOINT_RESTORE && self.has(capability::SYS_ADMIN);
+                !self.has(number) && !implied
             })
             .map(|(_, name, cost)| (name, cost))
     }
@@ -136,12 +136,12 @@ impl Capabilities {
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// The kernel numbers processes as the host does; /proc may not.
-fn strange_proc(is_sidecar: bool) -> Option<&'static str> {
+fn proc_mismatch(is_sidecar: bool) -> Option<&'static str> {
     let own = fs::read_link("/proc/self");
     if own.is_ok_and(|own| own.to_str() != Some(&std::process::id().to_string())) {
         return Some(
-            "/proc belongs to another PID namespace: processes have no names and their stacks are cut off. \
-             Mount the one of this namespace.",
+            "/proc belongs to another PID namespace: processes have no names and their stacks are truncated. \
+             Mount the /proc of this namespace.",
         );
     }
     if is_sidecar {
@@ -149,10 +149,10 @@ fn strange_proc(is_sidecar: bool) -> Option<&'static str> {
     }
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     (namespace.to_str() != Some(FIRST_PID_NAMESPACE)).then_some(
-        "This process is in a PID namespace of its own, where it does not see the host's processes: \
-         these have no names and their stacks are cut off. \
-         Run it in the host's (Kubernetes: `hostPID: true`, Docker: `--pid=host`), \
-         or set `mode: sidecar` to profile this namespace alone.",
+        "This process has its own PID namespace and does not see the host's processes: \
+         they have no names and their stacks are truncated. \
+         Run it in the host's PID namespace (Kubernetes: `hostPID: true`, Docker: `--pid=host`), \
+         or set `mode: sidecar` to profile this namespace only.",
     )
 }
 
@@ -160,19 +160,19 @@ fn strange_proc(is_sidecar: bool) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn holding(numbers: &[u32]) -> Capabilities {
+    fn with_capabilities(numbers: &[u32]) -> Capabilities {
         let set = numbers.iter().fold(0u64, |set, number| set | 1 << number);
         Capabilities::of_status(&format!("Name:\tx\nCapInh:\t00\nCapEff:\t{set:016x}\n"))
     }
 
     #[test]
     fn names_the_capabilities_without_which_nothing_works() {
-        let check = |held: &[u32], expected: Option<&str>| {
-            let said = match holding(held).check_needed() {
-                Err(SurroundingsError::Capabilities { missing }) => Some(missing),
+        let check = |effective: &[u32], expected: Option<&str>| {
+            let said = match with_capabilities(effective).check_required() {
+                Err(PreflightError::Capabilities { missing }) => Some(missing),
                 _ => None,
             };
-            assert_eq!(said.as_deref(), expected, "{held:?}");
+            assert_eq!(said.as_deref(), expected, "{effective:?}");
         };
         check(&[], Some("CAP_BPF and CAP_PERFMON"));
         check(&[capability::BPF], Some("CAP_PERFMON"));
@@ -183,9 +183,12 @@ mod tests {
 
     #[test]
     fn names_the_capabilities_that_some_stacks_need() {
-        let check = |held: &[u32], expected: &[&str]| {
-            let missed: Vec<&str> = holding(held).missed().map(|(name, _)| name).collect();
-            assert_eq!(missed, expected, "{held:?}");
+        let check = |effective: &[u32], expected: &[&str]| {
+            let missing_optional: Vec<&str> = with_capabilities(effective)
+                .missing_optional()
+                .map(|(name, _)| name)
+                .collect();
+            assert_eq!(missing_optional, expected, "{effective:?}");
         };
         let all = [
             "CAP_SYS_PTRACE",

@@ -14,22 +14,22 @@ use std::time::{Duration, Instant};
 use profcol_ebpf_common::record;
 
 /// How often all processes are gone through for their namespaces.
-const BETWEEN_SCANS: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 /// Processes that are looked at in one go, and namespaces that are remembered.
-const MOST_PROCESSES: usize = 1 << 16;
-const MOST_NAMESPACES: usize = 1024;
+const MAX_PROCESSES: usize = 1 << 16;
+const MAX_NAMESPACES: usize = 1024;
 /// Namespaces of others in which a path is tried.
-const MOST_OTHERS: usize = 8;
+const MAX_OTHER_NAMESPACES: usize = 8;
 
 #[derive(Default)]
-pub struct Places {
+pub struct PathResolver {
     own: Option<u32>,
     /// A process of each namespace.
     members: HashMap<u32, u32>,
     scanned: Option<Instant>,
 }
 
-impl Places {
+impl PathResolver {
     pub fn new() -> Self {
         Self {
             own: namespace_of("self"),
@@ -38,7 +38,7 @@ impl Places {
     }
 
     /// What leads to the file while its process lives.
-    pub fn link(file: &record::File) -> PathBuf {
+    pub fn map_files_link(file: &record::File) -> PathBuf {
         let record::File {
             pid, start, end, ..
         } = *file;
@@ -49,7 +49,7 @@ impl Places {
     }
 
     /// What may lead to it by its path.
-    pub fn by_path(&mut self, file: &record::File, path: &Path) -> Vec<PathBuf> {
+    pub fn candidates(&mut self, file: &record::File, path: &Path) -> Vec<PathBuf> {
         if !path.is_absolute() {
             return Vec::new();
         }
@@ -62,23 +62,23 @@ impl Places {
             roots.push(root_of(member));
         }
         roots.extend([PathBuf::new(), root_of(1)]);
-        roots.extend(self.others(file.mount_namespace));
-        roots.iter().map(|root| below(root, path)).collect()
+        roots.extend(self.other_namespaces(file.mount_namespace));
+        roots.iter().map(|root| join_root(root, path)).collect()
     }
 
-    fn others(&self, namespace: u32) -> impl Iterator<Item = PathBuf> + '_ {
+    fn other_namespaces(&self, namespace: u32) -> impl Iterator<Item = PathBuf> + '_ {
         let other = move |of: u32| of != namespace && Some(of) != self.own;
         self.members
             .iter()
             .filter(move |&(&of, _)| other(of))
             .map(|(_, &pid)| root_of(pid))
-            .take(MOST_OTHERS)
+            .take(MAX_OTHER_NAMESPACES)
     }
 
     fn scan_if_due(&mut self) {
         if self
             .scanned
-            .is_some_and(|scanned| scanned.elapsed() < BETWEEN_SCANS)
+            .is_some_and(|scanned| scanned.elapsed() < SCAN_INTERVAL)
         {
             return;
         }
@@ -90,8 +90,8 @@ impl Places {
         let numbers = processes
             .flatten()
             .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for pid in numbers.take(MOST_PROCESSES) {
-            if self.members.len() >= MOST_NAMESPACES {
+        for pid in numbers.take(MAX_PROCESSES) {
+            if self.members.len() >= MAX_NAMESPACES {
                 break;
             }
             if let Some(namespace) = namespace_of(&pid.to_string()) {
@@ -103,8 +103,11 @@ impl Places {
 
 /// The number in what reads `mnt:[4026531841]`.
 fn namespace_of(process: &str) -> Option<u32> {
-    let link = fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
-    let number = link.to_str()?.strip_prefix("mnt:[")?.strip_suffix(']')?;
+    let map_files_link = fs::read_link(format!("/proc/{process}/ns/mnt")).ok()?;
+    let number = map_files_link
+        .to_str()?
+        .strip_prefix("mnt:[")?
+        .strip_suffix(']')?;
     number.parse().ok()
 }
 
@@ -113,7 +116,7 @@ fn root_of(pid: u32) -> PathBuf {
 }
 
 /// `path` is absolute, so joining it would leave the root.
-fn below(root: &Path, path: &Path) -> PathBuf {
+fn join_root(root: &Path, path: &Path) -> PathBuf {
     let mut joined = root.as_os_str().to_owned();
     joined.push(std::ffi::OsStr::from_bytes(path.as_os_str().as_bytes()));
     joined.into()
@@ -125,8 +128,8 @@ mod tests {
 
     #[test]
     fn looks_for_a_path_in_its_own_namespace_alone_where_it_is_this_one() {
-        let mut places = Places::new();
-        let Some(own) = places.own else {
+        let mut path_resolver = PathResolver::new();
+        let Some(own) = path_resolver.own else {
             panic!("this process has a mount namespace");
         };
         let file = |mount_namespace| record::File {
@@ -136,8 +139,8 @@ mod tests {
             ..record::File::default()
         };
         let path = Path::new("/usr/bin/true");
-        assert_eq!(places.by_path(&file(own), path), [path]);
-        let elsewhere = places.by_path(&file(1), path);
+        assert_eq!(path_resolver.candidates(&file(own), path), [path]);
+        let elsewhere = path_resolver.candidates(&file(1), path);
         for place in [
             "/proc/7/root/usr/bin/true",
             "/proc/8/root/usr/bin/true",
@@ -145,9 +148,13 @@ mod tests {
         ] {
             assert!(elsewhere.contains(&place.into()), "{elsewhere:?}");
         }
-        assert!(places.by_path(&file(1), Path::new("cut/off")).is_empty());
         assert!(
-            places.members.contains_key(&own),
+            path_resolver
+                .candidates(&file(1), Path::new("cut/off"))
+                .is_empty()
+        );
+        assert!(
+            path_resolver.members.contains_key(&own),
             "the scan found this process"
         );
     }

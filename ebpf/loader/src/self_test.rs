@@ -12,13 +12,13 @@ use profcol_ebpf_common::file::FileId;
 use crate::identify::{Identifier, IdentifyError};
 
 #[derive(Debug, thiserror::Error)]
-pub enum ProofError {
+pub enum SelfTestError {
     #[error("cannot read /proc/self/maps: {0}; mount /proc")]
     Maps(#[from] std::io::Error),
     #[error(transparent)]
     Identify(#[from] IdentifyError),
     #[error(
-        "this kernel keeps its mappings in a way that is not known: of {asked} mappings, {wrong} were read wrongly, the first at {first:#x}"
+        "unknown layout of the kernel's VMA tree: {wrong} of {asked} mappings were read incorrectly, the first at {first:#x}"
     )]
     Differs {
         asked: usize,
@@ -36,7 +36,7 @@ struct Line {
 }
 
 /// Returns how many mappings were compared.
-pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
+pub fn verify_mappings(identifier: &mut Identifier) -> Result<usize, SelfTestError> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     let lines: Vec<Line> = maps.lines().filter_map(parse).collect();
     // Numbers that /proc shows may be others than the kernel's own, but equal ones mean one file.
@@ -44,7 +44,7 @@ pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
     let (mut wrong, mut first, mut asked) = (0, 0, 0);
     for line in lines {
         let middle = line.start + (line.end - line.start) / 2;
-        let Some(answer) = identifier.ask(middle)? else {
+        let Some(identified) = identifier.mapping_at(middle)? else {
             // Unmapped meanwhile, perhaps; others tell.
             if still_there(&line)? {
                 wrong += 1;
@@ -53,13 +53,13 @@ pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
             asked += 1;
             continue;
         };
-        let mut right = (answer.start, answer.end) == (line.start, line.end);
+        let mut right = (identified.start, identified.end) == (line.start, line.end);
         match line.file {
             Some(file) => {
-                right &= answer.to_offset.wrapping_add(line.start) == line.offset;
-                right &= *files.entry(file).or_insert(answer.id) == answer.id;
+                right &= identified.offset_delta.wrapping_add(line.start) == line.offset;
+                right &= *files.entry(file).or_insert(identified.id) == identified.id;
             }
-            None => right &= answer.id == FileId::default(),
+            None => right &= identified.id == FileId::default(),
         }
         if !right && wrong == 0 {
             first = line.start;
@@ -69,7 +69,7 @@ pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
     }
     // Another thread may have mapped or unmapped memory meanwhile, but not often.
     if asked == 0 || wrong > 1 + asked / 20 {
-        return Err(ProofError::Differs {
+        return Err(SelfTestError::Differs {
             asked,
             wrong,
             first,
@@ -78,7 +78,7 @@ pub fn prove(identifier: &mut Identifier) -> Result<usize, ProofError> {
     Ok(asked)
 }
 
-fn still_there(line: &Line) -> Result<bool, ProofError> {
+fn still_there(line: &Line) -> Result<bool, SelfTestError> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     Ok(maps
         .lines()

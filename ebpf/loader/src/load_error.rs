@@ -10,23 +10,23 @@ use aya::programs::ProgramError;
 ///
 /// More of it is for whoever reports the failure: it is written out at the debug level.
 #[derive(Debug)]
-pub struct Refusal(String);
+pub struct ProgramLoadError(String);
 
-impl fmt::Display for Refusal {
+impl fmt::Display for ProgramLoadError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-impl Error for Refusal {}
+impl Error for ProgramLoadError {}
 
-impl From<EbpfError> for Refusal {
+impl From<EbpfError> for ProgramLoadError {
     fn from(error: EbpfError) -> Self {
         Self(chain(&error))
     }
 }
 
-impl From<ProgramError> for Refusal {
+impl From<ProgramError> for ProgramLoadError {
     fn from(error: ProgramError) -> Self {
         match &error {
             ProgramError::LoadError {
@@ -34,9 +34,9 @@ impl From<ProgramError> for Refusal {
                 verifier_log,
             } => {
                 let log = verifier_log.to_string();
-                tracing::debug!("the end of the verifier's log:\n{}", end_of(&log));
-                match why(&log) {
-                    Some(why) => Self(format!("{io_error}: {why}")),
+                tracing::debug!("end of the verifier log:\n{}", tail(&log));
+                match rejection(&log) {
+                    Some(rejection) => Self(format!("{io_error}: {rejection}")),
                     None => Self(io_error.to_string()),
                 }
             }
@@ -63,7 +63,7 @@ fn chain(error: &(dyn Error + 'static)) -> String {
 /// Lines of a log that are worth reading: it has one and more for each instruction on the way.
 const LINES: usize = 40;
 
-fn end_of(log: &str) -> &str {
+fn tail(log: &str) -> &str {
     let end = log.trim_end();
     match end.rmatch_indices('\n').nth(LINES - 1) {
         Some((at, _)) => end.get(at + 1..).unwrap_or_default(),
@@ -73,7 +73,7 @@ fn end_of(log: &str) -> &str {
 
 /// The line of the verifier's log that says why: the last one that is neither an instruction, nor
 /// the state before one, nor a figure.
-fn why(log: &str) -> Option<&str> {
+fn rejection(log: &str) -> Option<&str> {
     log.lines().map(str::trim).rev().find(|line| {
         let is_figure = ["processed ", "verification time ", "stack depth "]
             .iter()
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn finds_the_line_that_says_why() {
-        let check = |log: &str, expected: Option<&str>| assert_eq!(why(log), expected);
+        let check = |log: &str, expected: Option<&str>| assert_eq!(rejection(log), expected);
         check("", None);
         check(
             "Func#3 ('locate') is safe for any args that match its prototype\n\
@@ -112,9 +112,9 @@ mod tests {
     #[test]
     fn keeps_the_end_of_a_long_log() {
         let log: String = (0..100).map(|line| format!("{line}\n")).collect();
-        assert_eq!(end_of(&log).lines().count(), LINES);
-        assert!(end_of(&log).starts_with("60\n") && end_of(&log).ends_with("\n99"));
-        assert_eq!(end_of("one\ntwo\n"), "one\ntwo");
+        assert_eq!(tail(&log).lines().count(), LINES);
+        assert!(tail(&log).starts_with("60\n") && tail(&log).ends_with("\n99"));
+        assert_eq!(tail("one\ntwo\n"), "one\ntwo");
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
             io_error: std::io::Error::from_raw_os_error(22),
         });
         assert_eq!(
-            Refusal::from(error).to_string(),
+            ProgramLoadError::from(error).to_string(),
             "map error: failed to create map `arena`: Invalid argument (os error 22)"
         );
     }

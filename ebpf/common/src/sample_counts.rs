@@ -1,31 +1,30 @@
-//! Counting in the kernel: of equal samples only the first is sent, the others are counted.
+//! In-kernel aggregation: of equal samples only the first is sent, the others are counted.
 //!
-//! Counts are kept in two maps that take turns. While one is emptied the other is counted in, and
-//! each sample says which turn it belongs to: so that none falls between two turns, and each count
-//! is added to the stack of its own.
+//! Counts are double-buffered: while the loader reads one map, the programs count in the other. Each
+//! sample says which buffer it belongs to, so every count is added to the right stack.
 
 use crate::record::ProcessKey;
 
-/// What samples have in common that differ in time alone, or in the CPU.
+/// Key of a count: samples that differ in time or CPU only are equal.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct Repeat {
+pub struct SampleKey {
     pub process: ProcessKey,
     pub thread: u32,
-    /// Why the user's stack ends where it ends.
+    /// An [`EndReason`](crate::reason::EndReason).
     pub end: u32,
     pub stack: StackHash,
 }
 
-/// Stands for a stack: its frames in two lanes.
+/// A 128-bit hash of a stack.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct StackHash(pub [u64; 2]);
 
 impl StackHash {
-    /// The number of kernel frames is part of what a stack is.
+    /// The number of kernel frames is part of the hash.
     #[inline(always)]
     pub fn begin(kernel_frames: u32) -> Self {
         Self([u64::from(kernel_frames), 0x9e37_79b9_7f4a_7c15])
@@ -40,12 +39,12 @@ impl StackHash {
     }
 }
 
-/// What the programs do with samples that are equal.
-pub mod turn {
-    /// They send each.
+/// Where equal samples are counted.
+pub mod count_buffer {
+    /// Not counted: each sample is sent.
     pub const NONE: u32 = 0;
-    /// They count them in the first map.
+    /// In the first map.
     pub const FIRST: u32 = 1;
-    /// They count them in the second map.
+    /// In the second map.
     pub const SECOND: u32 = 2;
 }
