@@ -2,12 +2,12 @@
 
 use profcol_component::Registry;
 
-use crate::elsewhere::ELSEWHERE;
+use crate::foreign::ELSEWHERE;
 
 pub const REGISTRY: Registry = Registry {
     receivers: profcol_receivers::ALL,
     processors: profcol_processors::ALL,
     exporters: profcol_exporters::ALL,
     extensions: profcol_extensions::ALL,
-    elsewhere: ELSEWHERE,
+    foreign: ELSEWHERE,
 };

@@ -9,8 +9,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory, Foreign, Kind,
-    Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard, Stop, entry, testkit,
+    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory,
+    ForeignComponent, Kind, Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard,
+    Stop, entry, testkit,
 };
 use profcol_config::schema::options;
 use profcol_config::{
@@ -249,11 +250,11 @@ fn empty_endpoints_are_refused() {
 #[test]
 fn foreign_components_are_named_once_and_are_not_ours() {
     let mut seen = BTreeSet::new();
-    for Foreign {
+    for ForeignComponent {
         kind,
         names,
         instead,
-    } in REGISTRY.elsewhere
+    } in REGISTRY.foreign
     {
         for name in *names {
             assert!(seen.insert((*kind, name)), "{kind} {name} is there twice");

@@ -160,7 +160,7 @@ impl FileConfig {
 
     pub(super) fn permissions(&self) -> u32 {
         let parsed = parse_permissions(&self.directory_permissions);
-        parsed.ok().flatten().unwrap_or(files::FOLDER_MODE)
+        parsed.ok().flatten().unwrap_or(files::DIRECTORY_MODE)
     }
 
     fn validate_grouping(&self, group_by: &GroupBy, problems: &mut Problems) {

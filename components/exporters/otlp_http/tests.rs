@@ -176,7 +176,9 @@ async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
         let exporter = exporter(&backend.address, &format!("compression: {leaves}")).await;
         let (mut batch, compressed) = received(50, came);
         let whole = batch.profiles.heap_size();
-        batch.profiles.keep_for(exporter.delivery().passes);
+        batch
+            .profiles
+            .keep_for(exporter.delivery().passthrough_encoding);
         assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
         exporter.export(&batch).await.unwrap();
         assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
@@ -200,7 +202,9 @@ async fn json_says_the_same_as_protobuf() {
     ] {
         let exporter = exporter(&backend.address, options).await;
         let (mut batch, _) = received(5, Encoding::Gzip);
-        batch.profiles.keep_for(exporter.delivery().passes);
+        batch
+            .profiles
+            .keep_for(exporter.delivery().passthrough_encoding);
         exporter.export(&batch).await.unwrap();
         let sent = backend.seen().pop().unwrap();
         assert_eq!(sent.headers.get(CONTENT_TYPE).unwrap(), "application/json");

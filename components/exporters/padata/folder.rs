@@ -55,7 +55,7 @@ pub enum Dropped {
 impl Folder {
     /// Makes the folder where there is none, and completes what was left behind in it.
     pub fn open(path: &Path, level: i32) -> io::Result<Self> {
-        files::create_folders(path)?;
+        files::create_directories(path)?;
         let lock = files::options()
             .create(true)
             .truncate(false)

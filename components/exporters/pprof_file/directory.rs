@@ -73,7 +73,7 @@ impl Directory {
     /// Creates and locks the directory, removes what a crash left behind, and goes on counting
     /// where the files end.
     pub(super) fn open(&mut self) -> Result<(), DirectoryError> {
-        files::create_folders(&self.path).map_err(|error| self.failed("create", error))?;
+        files::create_directories(&self.path).map_err(|error| self.failed("create", error))?;
         let opened = self.try_lock()?;
         let read = |error| self.failed("read", error);
         let mut last = 0;

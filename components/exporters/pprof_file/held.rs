@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use profcol_component::{CodeFrame, LateName, LateNames, Naming};
+use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
 use profcol_pprof::{
     Builder, LabelSelection, Options, ProfileSet, Refused, UnnamedLocation, gzip, sets,
 };
@@ -49,7 +49,7 @@ enum Group {
 struct Open {
     builder: Builder,
     /// Locations whose names are asked for when the file is made.
-    unnamed: HashMap<UnnamedLocation, LateName>,
+    unnamed: HashMap<UnnamedLocation, DeferredSymbol>,
     began: Timestamp,
     samples: u64,
     size: usize,
@@ -81,7 +81,7 @@ struct Plan<'a> {
 /// What an open file takes beside what it holds.
 const BYTES_PER_FILE: usize = 1024 + size_of::<Open>();
 /// What a location without a name takes, with its place in a hash table.
-const BYTES_PER_UNNAMED: usize = size_of::<(UnnamedLocation, LateName)>() * 2;
+const BYTES_PER_UNNAMED: usize = size_of::<(UnnamedLocation, DeferredSymbol)>() * 2;
 /// Sample types may be anything, so somebody could ask for as many files as a batch has profiles.
 const MAX_FILES: usize = 4096;
 
@@ -91,7 +91,7 @@ impl Held {
     pub(super) fn add(
         &mut self,
         model: &Model,
-        late_names: &LateNames,
+        deferred_symbols: &DeferredSymbols,
         grouping: &Grouping,
     ) -> Result<u64, AddError> {
         let plan = self.plan(model, grouping);
@@ -110,7 +110,7 @@ impl Held {
             if key.group == Group::Other {
                 others += set.sample_count() as u64;
             }
-            self.add_set(&set, &model.dictionary, late_names, key, grouping)?;
+            self.add_set(&set, &model.dictionary, deferred_symbols, key, grouping)?;
         }
         Ok(others)
     }
@@ -143,7 +143,7 @@ impl Held {
         &mut self,
         set: &ProfileSet<'_>,
         dictionary: &Dictionary,
-        late_names: &LateNames,
+        deferred_symbols: &DeferredSymbols,
         key: FileKey,
         grouping: &Grouping,
     ) -> Result<(), Refused> {
@@ -157,7 +157,7 @@ impl Held {
             builder, unnamed, ..
         } = file;
         let mut note = |location: LocationIdx, id| {
-            if let Some(name) = late_names.find(dictionary, location) {
+            if let Some(name) = deferred_symbols.find(dictionary, location) {
                 unnamed.insert(id, name);
             }
         };
@@ -208,15 +208,15 @@ impl Open {
     }
 
     fn finish(mut self) -> Vec<u8> {
-        let mut named: HashMap<UnnamedLocation, Arc<[CodeFrame]>> = HashMap::new();
+        let mut named: HashMap<UnnamedLocation, Arc<[SymbolFrame]>> = HashMap::new();
         for (id, name) in self.unnamed {
-            if let Naming::Named(frames) = name.get() {
+            if let SymbolLookup::Resolved(frames) = name.lookup() {
                 named.insert(id, frames);
             }
         }
         if !named.is_empty() {
             self.builder
-                .set_lines(|id| Some(named.get(&id)?.iter().map(CodeFrame::line)));
+                .set_lines(|id| Some(named.get(&id)?.iter().map(SymbolFrame::line)));
         }
         self.builder.finish()
     }

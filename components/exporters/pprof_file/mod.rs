@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
-    Factory, LateNames, Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, DeferredSymbols, Delivered,
+    Delivery, Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::{Mutex, Notify, Semaphore};
@@ -86,7 +86,7 @@ struct Failure {
 /// What of a batch goes into files.
 struct Input {
     profiles: Profiles,
-    late_names: LateNames,
+    deferred_symbols: DeferredSymbols,
 }
 
 enum Offer {
@@ -246,7 +246,7 @@ impl Input {
     fn of(batch: &Batch) -> Self {
         Self {
             profiles: batch.profiles.clone(),
-            late_names: batch.late_names.clone(),
+            deferred_symbols: batch.deferred_symbols.clone(),
         }
     }
 }
@@ -257,7 +257,7 @@ impl Shared {
     fn offer(&self, input: &Input) -> Result<Offer, Refusal> {
         let Input {
             profiles,
-            late_names,
+            deferred_symbols,
         } = input;
         // Decoding needs no lock.
         let model = profiles.model();
@@ -266,7 +266,7 @@ impl Shared {
         if state.is_full(self.limit) {
             return state.refuse_or_wait(self.limit);
         }
-        let others = match state.held.add(model, late_names, &self.grouping) {
+        let others = match state.held.add(model, deferred_symbols, &self.grouping) {
             Ok(others) => others,
             Err(AddError::TooManyFiles) if state.held.since().is_some() => {
                 return state.refuse_or_wait(self.limit);
@@ -284,10 +284,10 @@ impl Shared {
     fn write_through(&self, input: &Input, outbox: &mut Outbox) -> Result<Delivered, Refusal> {
         let Input {
             profiles,
-            late_names,
+            deferred_symbols,
         } = input;
         let mut held = Held::default();
-        let others = held.add(profiles.model(), late_names, &self.grouping);
+        let others = held.add(profiles.model(), deferred_symbols, &self.grouping);
         let others = others.map_err(|error| refusal_of_add(&error, profiles))?;
         let written = outbox.write_all(held.finish());
         self.note(&mut self.state.blocking_lock(), &written);

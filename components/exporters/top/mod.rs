@@ -86,7 +86,7 @@ impl Exporter for Top {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let model = batch.profiles.model();
-        self.tally().add(model, &batch.late_names);
+        self.tally().add(model, &batch.deferred_symbols);
         self.something.notify_one();
         Ok(Delivered::default())
     }

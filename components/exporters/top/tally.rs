@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
-use profcol_component::{LateName, LateNames, Naming};
+use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolLookup};
 use profcol_profile::{
     Attributes, Dictionary, LocationIdx, Model, Profile, SampleRef, StackIdx, Value,
 };
@@ -48,7 +48,7 @@ pub(super) struct OfType {
     names: HashMap<Name, usize>,
     pub functions: Vec<Function>,
     unnamed: Vec<Unnamed>,
-    unnamed_places: HashMap<LateName, usize>,
+    unnamed_places: HashMap<DeferredSymbol, usize>,
     /// What was observed in stacks with code that has no name yet.
     unnamed_stacks: HashMap<Vec<Frame>, u64>,
     pub processes: HashMap<ProcessName, Process>,
@@ -85,7 +85,7 @@ pub(super) struct Process {
 
 /// Code that is being named.
 struct Unnamed {
-    name: LateName,
+    name: DeferredSymbol,
     file: String,
 }
 
@@ -103,17 +103,17 @@ type Known = HashMap<LocationIdx, Vec<Frame>>;
 #[derive(Clone, Copy)]
 struct Tables<'a> {
     dictionary: &'a Dictionary,
-    late_names: &'a LateNames,
+    deferred_symbols: &'a DeferredSymbols,
 }
 
 // === impl Tally ===
 
 impl Tally {
-    pub fn add(&mut self, model: &Model, late_names: &LateNames) {
+    pub fn add(&mut self, model: &Model, deferred_symbols: &DeferredSymbols) {
         let dictionary = &*model.dictionary;
         let tables = Tables {
             dictionary,
-            late_names,
+            deferred_symbols,
         };
         let mut known: Vec<Known> = Vec::new();
         for row in &model.resources {
@@ -253,10 +253,10 @@ impl OfType {
     fn resolve_names(&mut self) {
         let unnamed = std::mem::take(&mut self.unnamed);
         let functions = unnamed.into_iter().map(|Unnamed { name, file }| {
-            let names = match name.get() {
-                Naming::Named(frames) => frames.iter().map(|it| cut(&it.name)).collect(),
-                Naming::Pending => vec![NAMING.to_owned()],
-                Naming::Nameless => vec![String::new()],
+            let names = match name.lookup() {
+                SymbolLookup::Resolved(frames) => frames.iter().map(|it| cut(&it.name)).collect(),
+                SymbolLookup::Pending => vec![NAMING.to_owned()],
+                SymbolLookup::NotFound => vec![String::new()],
             };
             self.numbers(names, &file)
         });
@@ -282,14 +282,14 @@ impl OfType {
     fn frames_at(&mut self, location: LocationIdx, tables: Tables<'_>) -> Vec<Frame> {
         let Tables {
             dictionary,
-            late_names,
+            deferred_symbols,
         } = tables;
         let row = dictionary.locations.get(location);
         let mapping = dictionary.mappings.get(row.location.mapping).mapping;
         let file = dictionary.strings.get(mapping.filename);
         let file = cut(file.rsplit('/').next().unwrap_or(file));
         if row.lines.is_empty() {
-            return vec![match late_names.find(dictionary, location) {
+            return vec![match deferred_symbols.find(dictionary, location) {
                 Some(name) => self.unnamed(name, file),
                 None => Frame::Function(self.number(Name {
                     function: String::new(),
@@ -305,7 +305,7 @@ impl OfType {
         numbers.into_iter().map(Frame::Function).collect()
     }
 
-    fn unnamed(&mut self, name: LateName, file: String) -> Frame {
+    fn unnamed(&mut self, name: DeferredSymbol, file: String) -> Frame {
         let next = self.unnamed.len();
         if next >= UNNAMED && !self.unnamed_places.contains_key(&name) {
             let function = NAMING.to_owned();

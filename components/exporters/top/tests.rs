@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use profcol_component::testkit::{LateNamer, load};
+use profcol_component::testkit::{FakeSymbolizer, load};
 use profcol_profile::{
     Function, Interner, KeyValue, Line, Location, LocationIdx, LocationRef, Mapping, MappingRef,
     Model, Profile, Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
@@ -172,12 +172,12 @@ async fn code_is_shown_as_far_as_it_is_named_by_then() {
  40.0%   40.0%  (no symbol)  [stripped]
 ";
     for (is_named, expected) in [(false, pending), (true, named)] {
-        let namer = LateNamer::new(|file| match file {
+        let namer = FakeSymbolizer::new(|file| match file {
             "/lib/db.so" => &["query", "query"],
             _ => &[],
         });
         let batch = Batch {
-            late_names: namer.names(),
+            deferred_symbols: namer.names(),
             ..batch(told)
         };
         let top = mute("processes: 0");

@@ -96,7 +96,7 @@ impl Factory for EbpfCpu {
         Ok(Box::new(Self {
             config,
             metrics: Metrics::new(context),
-            unwanted: Unwanted::new(context.unwanted.follow()),
+            unwanted: Unwanted::new(context.drop_feedback.subscribe()),
             executables: context.executables.clone(),
             running: None,
         }))

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use profcol_component::{Follower, Sighting, Until};
+use profcol_component::{DropExpiry, DropSubscription, SampledProcess};
 use profcol_ebpf_loader::ProcessKey;
 
 use super::interval::Interval;
@@ -17,9 +17,9 @@ const REMEMBERED: usize = 64;
 const RESTING: usize = 8192;
 
 pub struct Unwanted {
-    follower: Option<Follower>,
+    follower: Option<DropSubscription>,
     sent: VecDeque<Sent>,
-    /// Until when.
+    /// DropExpiry when.
     resting: Vec<(u64, ProcessKey)>,
 }
 
@@ -30,7 +30,7 @@ struct Sent {
 }
 
 impl Unwanted {
-    pub fn new(follower: Option<Follower>) -> Self {
+    pub fn new(follower: Option<DropSubscription>) -> Self {
         Self {
             follower,
             sent: VecDeque::new(),
@@ -61,19 +61,19 @@ impl Unwanted {
 
     /// What all pipelines dropped since the last time. `now` is in nanoseconds of Unix time.
     pub fn take(&mut self, now: u64) -> Vec<ProcessKey> {
-        let told = self.follower.as_ref().map(Follower::take);
+        let told = self.follower.as_ref().map(DropSubscription::take);
         let mut processes = Vec::new();
         for dropped in told.unwrap_or_default() {
             let Some(process) = self.process(dropped.sighting) else {
                 continue;
             };
             match dropped.until {
-                Until::Gone => processes.push(process),
-                Until::Time(time) if time > now && self.resting.len() < RESTING => {
+                DropExpiry::ProcessEnd => processes.push(process),
+                DropExpiry::Time(time) if time > now && self.resting.len() < RESTING => {
                     self.resting.push((time, process));
                     processes.push(process);
                 }
-                Until::Time(_) => {}
+                DropExpiry::Time(_) => {}
             }
         }
         processes
@@ -85,7 +85,7 @@ impl Unwanted {
         rested.map(|(_, process)| process).collect()
     }
 
-    fn process(&self, sighting: Sighting) -> Option<ProcessKey> {
+    fn process(&self, sighting: SampledProcess) -> Option<ProcessKey> {
         let sent = self.sent.iter().find(|sent| sent.time == sighting.time)?;
         *sent.processes.get(&u32::try_from(sighting.pid).ok()?)?
     }
@@ -93,7 +93,7 @@ impl Unwanted {
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::{Reporter, Unwanted as Board};
+    use profcol_component::{DropFeedback as Board, DropReporter};
     use profcol_ebpf_loader::{Frames, Sample};
 
     use super::*;
@@ -122,17 +122,17 @@ mod tests {
         interval
     }
 
-    fn followed() -> (Reporter, Unwanted) {
+    fn followed() -> (DropReporter, Unwanted) {
         let pipeline = "profiles".parse().expect("is the name of a pipeline");
         let board = Board::default().within([pipeline]);
-        (board.reporter(), Unwanted::new(board.follow()))
+        (board.reporter(), Unwanted::new(board.subscribe()))
     }
 
     #[test]
     fn finds_whose_profile_was_dropped() {
         let (reporter, mut unwanted) = followed();
         let check = |unwanted: &mut Unwanted, time, pid, expected: &[ProcessKey]| {
-            reporter.drops(Sighting { pid, time });
+            reporter.report_drop(SampledProcess { pid, time });
             assert_eq!(unwanted.take(0), expected, "{pid} at {time}");
         };
         unwanted.remember(&interval(1, &[key(7, 1), key(8, 1)]));
@@ -160,8 +160,8 @@ mod tests {
         let (reporter, mut unwanted) = followed();
         unwanted.remember(&interval(1, &[key(7, 1), key(8, 1), key(9, 1)]));
         for (pid, until) in [(7, 30), (8, 20), (9, 10)] {
-            let sighting = Sighting { pid, time: 1 };
-            reporter.drops_until(sighting, Until::Time(until));
+            let sighting = SampledProcess { pid, time: 1 };
+            reporter.report_drop_until(sighting, DropExpiry::Time(until));
         }
         // What is over already is not left out.
         assert_eq!(unwanted.take(10), [key(7, 1), key(8, 1)]);

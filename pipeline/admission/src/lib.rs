@@ -110,11 +110,11 @@ impl Exhausted {
 impl Admission {
     /// Refuses what would bring the resident memory of this process over `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        Self::measured_by(memory::in_use, limit)
+        Self::with_memory_reader(memory::in_use, limit)
     }
 
     /// With four fifths of the memory that there is for this process as the limit.
-    pub fn of_available_memory() -> Self {
+    pub fn for_available_memory() -> Self {
         Self::new(memory::available().map_or(u64::MAX, |bytes| bytes / 5 * 4))
     }
 
@@ -124,7 +124,7 @@ impl Admission {
     }
 
     /// [`new`](Self::new), with another way to learn how much memory is in use.
-    pub fn measured_by(read: ReadMemory, limit: u64) -> Self {
+    pub fn with_memory_reader(read: ReadMemory, limit: u64) -> Self {
         Self::with(read, heap::release_free, limit)
     }
 
@@ -194,7 +194,7 @@ impl Admission {
 
     /// Does work that takes long on a thread of its own. As much goes on at a time as there are
     /// CPUs; the rest waits.
-    pub async fn on_thread<T: Send + 'static>(
+    pub async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {

@@ -18,7 +18,7 @@ pub struct Delivery {
     pub queue: Option<QueueSettings>,
     /// The encoding in which bodies that came in it leave as they came; such a batch waits in those
     /// bytes alone, and any other one without them.
-    pub passes: Option<&'static str>,
+    pub passthrough_encoding: Option<&'static str>,
 }
 
 /// The keys that every network exporter has; flattened into its configuration.
@@ -125,7 +125,7 @@ impl DeliverySettings {
                 .sending_queue
                 .enabled
                 .then(|| self.sending_queue.clone()),
-            passes: None,
+            passthrough_encoding: None,
         }
     }
 
@@ -169,7 +169,7 @@ impl Delivery {
             timeout: None,
             retry,
             queue: None,
-            passes: None,
+            passthrough_encoding: None,
         }
     }
 }

@@ -61,7 +61,7 @@ impl Executables {
     }
 
     /// Whether there is anybody to whom to offer, once everything is built.
-    pub fn are_wanted(&self) -> bool {
+    pub fn has_subscribers(&self) -> bool {
         !lock(&self.subscriptions).is_empty()
     }
 
@@ -105,13 +105,13 @@ mod tests {
     #[test]
     fn each_subscriber_gets_what_it_has_room_for() {
         let board = Executables::default();
-        assert!(!board.are_wanted());
+        assert!(!board.has_subscribers());
         let meter = Meter::default();
         let dropped =
             ["first", "second"].map(|name| meter.counter("dropped", "Dropped.", &[("of", name)]));
         let [first, second] =
             [&dropped[0], &dropped[1]].map(|dropped| board.subscribe(2, dropped.clone()));
-        assert!(board.are_wanted());
+        assert!(board.has_subscribers());
         let file = Arc::new(File::open("/dev/null").unwrap());
         let ids = |taken: VecDeque<Executable>| -> Vec<String> {
             let ids = taken.iter().map(|taken| taken.build_id.text().to_owned());

@@ -155,7 +155,7 @@ impl Note {
 /// Opens the file, which may have been removed with its directory.
 fn append(file: &Path) -> io::Result<fs::File> {
     if let Some(directory) = file.parent() {
-        files::create_folders(directory)?;
+        files::create_directories(directory)?;
     }
     files::options().append(true).create(true).open(file)
 }

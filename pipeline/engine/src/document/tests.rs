@@ -51,7 +51,7 @@ const REGISTRY: Registry = Registry {
     processors: &[entry::<Middle>()],
     exporters: &[entry::<Sink>()],
     extensions: &[entry::<Aside>()],
-    elsewhere: &[],
+    foreign: &[],
 };
 
 #[async_trait::async_trait]

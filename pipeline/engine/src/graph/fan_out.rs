@@ -203,7 +203,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::testkit::{Sink, batch, watched_batch};
+    use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
 
     use super::*;
 
@@ -259,7 +259,7 @@ mod tests {
     async fn who_waits_for_a_batch_gets_the_outcome_of_the_copy_that_was_taken_first() {
         let (good, dead) = (Arc::new(Sink::default()), full(1));
         let fan_out = fan_out(&[&good, &dead]);
-        let (watched, outcomes) = watched_batch(1);
+        let (watched, outcomes) = batch_with_outcomes(1);
         let id = BatchId::unique();
         let with = |finalizers| Batch {
             finalizers,

@@ -340,7 +340,7 @@ impl Sender {
 #[async_trait]
 impl Consumer for Sender {
     async fn consume(&self, mut batch: Batch) -> Answer {
-        batch.profiles.keep_for(self.delivery.passes);
+        batch.profiles.keep_for(self.delivery.passthrough_encoding);
         if batch.source == Source::Live {
             self.enqueue_live(batch);
             return Ok(());

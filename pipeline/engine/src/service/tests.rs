@@ -53,8 +53,8 @@ impl Actor {
         let name = format!("{}{}", context.id, pipeline.unwrap_or_default());
         if script.speaks_of_processes {
             match context.pipeline {
-                Some(_) => drop(context.unwanted.reporter()),
-                None => note(match context.unwanted.follow() {
+                Some(_) => drop(context.drop_feedback.reporter()),
+                None => note(match context.drop_feedback.subscribe() {
                     Some(_) => format!("{name} may be told of processes"),
                     None => format!("{name} goes on"),
                 }),
@@ -197,7 +197,7 @@ const REGISTRY: Registry = Registry {
     processors: &[entry::<Pass>()],
     exporters: &[entry::<Target>()],
     extensions: &[entry::<Helper>()],
-    elsewhere: &[],
+    foreign: &[],
 };
 
 struct NoWorld;

@@ -126,7 +126,7 @@ pub(crate) async fn decompress_request(
     }
     let (asked, bytes) = (admission.clone(), bytes.clone());
     let work = move || decompress_admitted(&asked, encoding, &bytes, limit);
-    finished(admission.on_thread(work).await)
+    finished(admission.run_blocking(work).await)
 }
 
 /// Decompresses what a server answered, away from the runtime's threads if it may take long.

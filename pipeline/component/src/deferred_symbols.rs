@@ -1,7 +1,7 @@
 //! Names of code that come after the profiles that need them.
 //!
 //! A processor that names code passes a batch on before everything in it has a name, rather than hold it up for
-//! long. Such a batch carries [`LateNames`]: an exporter that holds profiles for a while asks there for the rest,
+//! long. Such a batch carries [`DeferredSymbols`]: an exporter that holds profiles for a while asks there for the rest,
 //! when it writes or shows them.
 
 use std::fmt;
@@ -12,44 +12,44 @@ use profcol_profile::{Dictionary, LocationIdx, NamedLine};
 
 /// Where to ask for the names that a batch was passed on without.
 #[derive(Clone, Default)]
-pub struct LateNames(Vec<Arc<dyn NameSource>>);
+pub struct DeferredSymbols(Vec<Arc<dyn SymbolSource>>);
 
 /// What goes on naming code after batches were passed on.
-pub trait NameSource: Send + Sync {
+pub trait SymbolSource: Send + Sync {
     /// The code at a location; `None` where no name is expected for it.
-    fn code_at(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code>;
+    fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code>;
 
-    fn name(&self, code: &Code) -> Naming;
+    fn lookup(&self, code: &Code) -> SymbolLookup;
 }
 
 /// A place in an executable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
     pub build_id: Arc<str>,
-    pub place: Place,
+    pub place: CodeAddress,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum CodeAddress {
     /// The address for which it was linked.
-    Address(u64),
+    Virtual(u64),
     /// From the start of the file.
-    Offset(u64),
+    FileOffset(u64),
 }
 
 /// How far naming has come.
 #[derive(Clone, Debug)]
-pub enum Naming {
+pub enum SymbolLookup {
     /// The frames, the innermost first.
-    Named(Arc<[CodeFrame]>),
+    Resolved(Arc<[SymbolFrame]>),
     Pending,
     /// There is no name.
-    Nameless,
+    NotFound,
 }
 
 /// A function, and where in it.
 #[derive(Debug, Default)]
-pub struct CodeFrame {
+pub struct SymbolFrame {
     pub name: Arc<str>,
     /// As the linker sees it.
     pub system_name: Arc<str>,
@@ -61,22 +61,22 @@ pub struct CodeFrame {
 
 /// Code whose name is asked for later. Two are equal where they are the same code.
 #[derive(Clone)]
-pub struct LateName {
-    source: Arc<dyn NameSource>,
+pub struct DeferredSymbol {
+    source: Arc<dyn SymbolSource>,
     code: Code,
 }
 
-// === impl LateNames ===
+// === impl DeferredSymbols ===
 
-impl LateNames {
-    pub fn add(&mut self, source: Arc<dyn NameSource>) {
+impl DeferredSymbols {
+    pub fn add(&mut self, source: Arc<dyn SymbolSource>) {
         if !self.0.iter().any(|known| Arc::ptr_eq(known, &source)) {
             self.0.push(source);
         }
     }
 
     /// For a batch that was merged from several.
-    pub fn append(&mut self, other: LateNames) {
+    pub fn append(&mut self, other: DeferredSymbols) {
         for source in other.0 {
             self.add(source);
         }
@@ -87,52 +87,52 @@ impl LateNames {
     }
 
     /// By what to ask for the name of a location that has no lines.
-    pub fn find(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<LateName> {
+    pub fn find(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<DeferredSymbol> {
         self.0.iter().find_map(|source| {
-            let code = source.code_at(dictionary, location)?;
+            let code = source.code_location(dictionary, location)?;
             let source = Arc::clone(source);
-            Some(LateName { source, code })
+            Some(DeferredSymbol { source, code })
         })
     }
 }
 
-impl fmt::Debug for LateNames {
+impl fmt::Debug for DeferredSymbols {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LateNames of {}", self.0.len())
+        write!(f, "DeferredSymbols of {}", self.0.len())
     }
 }
 
-// === impl LateName ===
+// === impl DeferredSymbol ===
 
-impl LateName {
-    pub fn get(&self) -> Naming {
-        self.source.name(&self.code)
+impl DeferredSymbol {
+    pub fn lookup(&self) -> SymbolLookup {
+        self.source.lookup(&self.code)
     }
 }
 
-impl PartialEq for LateName {
+impl PartialEq for DeferredSymbol {
     fn eq(&self, other: &Self) -> bool {
         self.code == other.code
     }
 }
 
-impl Eq for LateName {}
+impl Eq for DeferredSymbol {}
 
-impl Hash for LateName {
+impl Hash for DeferredSymbol {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.code.hash(state);
     }
 }
 
-impl fmt::Debug for LateName {
+impl fmt::Debug for DeferredSymbol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.code.fmt(f)
     }
 }
 
-// === impl CodeFrame ===
+// === impl SymbolFrame ===
 
-impl CodeFrame {
+impl SymbolFrame {
     pub fn line(&self) -> NamedLine<'_> {
         NamedLine {
             name: &self.name,
