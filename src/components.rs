@@ -2,7 +2,7 @@
 
 use profcol_component::Registry;
 
-use crate::foreign::ELSEWHERE;
+use crate::elsewhere::ELSEWHERE;
 
 pub const REGISTRY: Registry = Registry {
     receivers: profcol_receivers::ALL,

@@ -7,11 +7,11 @@ use profcol_component::ForeignComponent;
 use profcol_component::Kind::{self, Exporter, Extension, Processor, Receiver};
 
 const LOGS: &str =
-    "it is for logs, and profcol moves profiles only; leave it to a Collector beside profcol";
+    "it is for logs, and profcol supports only profiles; leave it to a Collector beside profcol";
 const METRICS: &str =
-    "it is for metrics, and profcol moves profiles only; leave it to a Collector beside profcol";
+    "it is for metrics, and profcol supports only profiles; leave it to a Collector beside profcol";
 const TRACES: &str =
-    "it is for traces, and profcol moves profiles only; leave it to a Collector beside profcol";
+    "it is for traces, and profcol supports only profiles; leave it to a Collector beside profcol";
 const STATEMENTS: &str = "profcol has no OTTL; `attributes`, `resource` and `relabel` change attributes, `filter` drops samples";
 const BY_OTLP: &str = "profcol does not have it; where the backend takes OTLP, send to it by `otlp_grpc` or `otlp_http`";
 const BROKER: &str = "profcol does not use message brokers; move profiles by OTLP (`otlp`, `otlp_grpc`, `otlp_http`)";

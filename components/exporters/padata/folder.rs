@@ -64,7 +64,7 @@ impl Folder {
         lock.try_lock().map_err(|error| match error {
             TryLockError::Error(error) => error,
             TryLockError::WouldBlock => io::Error::other(
-                "somebody records there already: give each recorder a folder of its own",
+                "the directory is locked by another recorder: use a separate directory for each",
             ),
         })?;
         let mut folder = Self {
@@ -120,7 +120,7 @@ impl Folder {
             Err(error) => {
                 // It is only in the way.
                 let _ = fs::remove_file(plain.with_extension(UNFINISHED));
-                tracing::warn!(path = %plain.display(), %error, "A complete file cannot be compressed; it stays as it is until the next start.");
+                tracing::warn!(path = %plain.display(), %error, "Failed to compress a complete file; retrying at the next start.");
                 plain.to_owned()
             }
         };
@@ -212,7 +212,7 @@ impl Complete {
         };
         let mut samples = 0;
         if let Err(error) = self.count_rows(file, settled, &mut samples) {
-            tracing::warn!(path = %self.path.display(), samples, %error, "Not all samples of a file can be counted.");
+            tracing::warn!(path = %self.path.display(), samples, %error, "Failed to count all samples of a file.");
         }
         samples
     }

@@ -161,7 +161,7 @@ impl Recorder {
         self.rotate_if_complete();
         let gone = self.recording.take_if(|recording| !recording.is_there());
         if let Some(gone) = gone {
-            tracing::error!(path = %gone.path().display(), samples = gone.samples(), "The file that is being written was taken away with what it had; beginning another.");
+            tracing::error!(path = %gone.path().display(), samples = gone.samples(), "The active file was removed and its samples are lost; creating a new one.");
         }
         // Each further try has one file less in its way.
         while self.try_record(profiles)? == Attempt::Again {}
@@ -336,12 +336,12 @@ impl Telemetry {
             dropped_files: counter("dropped_files", "Old files that were dropped for new ones."),
             dropped_samples: counter(
                 "dropped_profile_samples",
-                "Samples in dropped files that nobody had delivered.",
+                "Undelivered samples in dropped files.",
             ),
             failed_writes: counter("failed_writes", "Tries to write that failed."),
             bytes: context.meter.gauge(
                 "otelcol_exporter_padata_bytes",
-                "Bytes of all files together.",
+                "Total size of all files in bytes.",
                 &labels,
             ),
         }

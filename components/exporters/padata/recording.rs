@@ -234,7 +234,7 @@ pub fn free_name(folder: &Path, now: u64) -> io::Result<String> {
     }
     let mut stems = (now..).map(|second| format!("{second}-{process}"));
     let free = stems.find(|stem| !taken.contains(stem));
-    let stem = free.ok_or_else(|| io::Error::other("all names are taken"))?;
+    let stem = free.ok_or_else(|| io::Error::other("no unused file name left"))?;
     Ok(format!("{stem}.padata"))
 }
 

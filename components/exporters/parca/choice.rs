@@ -48,7 +48,10 @@ impl Choice {
     pub fn took(&self, schema: Schema) {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.replace(schema) != Some(schema) {
-            tracing::info!(schema = schema.name(), "The server takes profiles.");
+            tracing::info!(
+                schema = schema.name(),
+                "The server accepts profiles in this schema."
+            );
         }
     }
 
@@ -58,7 +61,7 @@ impl Choice {
         // Another schema that is tried on the way is no news.
         if found.is_none_or(|found| found == schema) {
             let schema = schema.name();
-            tracing::info!(schema, %status, "The server does not take profiles in this schema.");
+            tracing::info!(schema, %status, "The server does not support this schema.");
         }
     }
 }

@@ -108,7 +108,7 @@ async fn asked(stream: &mut GrpcStream) -> Result<Option<Vec<StackId>>, Status> 
         return Ok(None);
     };
     let bad = |reason: String| {
-        let message = format!("the server asked for stacks in a way that is not known: {reason}");
+        let message = format!("failed to decode the server's stack request: {reason}");
         Status::new(Code::Internal, message)
     };
     let record = record(&answer).map_err(|error| bad(error.to_string()))?;
@@ -122,7 +122,7 @@ async fn asked(stream: &mut GrpcStream) -> Result<Option<Vec<StackId>>, Status> 
     let ids = read_wanted(&batch).map_err(|error| bad(error.to_string()))?;
     let ids = ids.iter().map(|id| {
         let is_ours: Result<StackId, _> = (**id).try_into();
-        is_ours.map_err(|_| bad(format!("an id of {} bytes", id.len())))
+        is_ours.map_err(|_| bad(format!("id with invalid length {}", id.len())))
     });
     ids.collect::<Result<_, _>>().map(Some)
 }

@@ -61,9 +61,9 @@ pub enum Unsaid {
     Record(#[from] NotEncoded),
     #[error("failed to encode a pprof: {0}")]
     Pprof(#[from] Refused),
-    #[error("encoding ended early: {0}")]
+    #[error("the encoding task failed: {0}")]
     Broken(String),
-    #[error("the server asks for {asked} stacks of {known}")]
+    #[error("the server requested {asked} stacks, {known} are known")]
     TooManyAsked { asked: usize, known: usize },
 }
 

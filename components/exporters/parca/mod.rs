@@ -241,7 +241,7 @@ impl Parca {
             Err(failure) => return Err(failure),
         }
         if !self.is_old.swap(true, Ordering::Relaxed) {
-            tracing::info!(%status, "The server takes no columns of lines: leaving them out.");
+            tracing::info!(%status, "The server does not support line columns; omitting them.");
         }
         Ok(())
     }
@@ -360,11 +360,11 @@ impl Telemetry {
         Self {
             fatal_samples: counter(
                 "fatal_profile_samples",
-                "Samples that were not sent, since the server would have died of their record.",
+                "Samples not sent because their record would crash the server.",
             ),
             given_up_samples: counter(
                 "given_up_profile_samples",
-                "Samples of batches under which connections ended again and again.",
+                "Samples dropped because their batch repeatedly broke the connection.",
             ),
         }
     }

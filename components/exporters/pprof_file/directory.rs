@@ -42,9 +42,9 @@ pub(super) enum DirectoryError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("{} is in use by another pprof_file exporter: give each a directory of its own", .0.display())]
+    #[error("{} is locked by another pprof_file exporter: use a separate directory for each", .0.display())]
     InUse(PathBuf),
-    #[error("every name for a file in {} is taken: put {{time}} into file_name", .0.display())]
+    #[error("no unused file name left in {}: add {{time}} to file_name", .0.display())]
     NoFreeName(PathBuf),
 }
 
@@ -84,7 +84,7 @@ impl Directory {
             if self.template.is_temporary(name) {
                 let path = entry.path();
                 fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
-                tracing::info!(path = %path.display(), "Removed a file that was not finished.");
+                tracing::info!(path = %path.display(), "Removed an incomplete file.");
             } else if let Some(sequence) = self.template.sequence_in(name) {
                 last = last.max(sequence);
             }
@@ -104,7 +104,7 @@ impl Directory {
     pub(super) fn write(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
         if !self.is_there() {
             self.open()?;
-            tracing::warn!(path = %self.path.display(), "The directory was removed or moved away. Made it again.");
+            tracing::warn!(path = %self.path.display(), "The directory was removed or moved; created it again.");
         }
         let (path, temporary) = self.free_name(file)?;
         let written = write_and_sync(&temporary, &file.bytes)
@@ -123,7 +123,7 @@ impl Directory {
     /// Forces the names of the files to the disk.
     pub(super) fn sync(&self) -> Result<(), DirectoryError> {
         let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| self.failed("force to the disk the directory", error))
+        synced.map_err(|error| self.failed("sync the directory", error))
     }
 
     /// Removes what is too old or too much, or would be with the file that comes next; returns how many
@@ -135,7 +135,7 @@ impl Directory {
         match self.kept() {
             Ok(kept) => rules.prune(&kept, next),
             Err(error) => {
-                tracing::warn!(%error, "Failed to look for old files.");
+                tracing::warn!(%error, "Failed to list old files.");
                 0
             }
         }
@@ -163,7 +163,7 @@ impl Directory {
             Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse(self.path.clone())),
             Err(TryLockError::Error(error)) => {
                 // Some network file systems have no locks.
-                tracing::warn!(path = %self.path.display(), %error, "The directory cannot be locked. Nobody else may write there.");
+                tracing::warn!(path = %self.path.display(), %error, "Failed to lock the directory. Make sure that no other process writes to it.");
                 Ok(directory)
             }
         }

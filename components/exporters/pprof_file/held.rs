@@ -66,7 +66,7 @@ pub(super) struct Finished {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AddError {
-    #[error("there would be more than {MAX_FILES} profile types and groups to write at once")]
+    #[error("more than {MAX_FILES} profile types and groups")]
     TooManyFiles,
     #[error(transparent)]
     Refused(#[from] Refused),

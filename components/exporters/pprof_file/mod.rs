@@ -180,7 +180,7 @@ impl PprofFile {
         let shared = Arc::clone(&self.shared);
         let writing = spawn_blocking(move || shared.write(&mut outbox));
         if let Err(error) = writing.await {
-            tracing::error!(%error, "Writing files ended early.");
+            tracing::error!(%error, "The writer task failed.");
         }
     }
 
@@ -332,14 +332,14 @@ impl Shared {
     fn note(&self, state: &mut State, written: &Result<(), DirectoryError>) {
         let Err(error) = written else {
             if state.failure.take().is_some() {
-                tracing::info!("Files are written again.");
+                tracing::info!("Writing files succeeds again.");
                 self.status.set(Status::Ok);
             }
             return;
         };
         let reason = error.to_string();
         if state.failure.is_none() {
-            tracing::error!(%error, "Failed to write profiles. Trying again.");
+            tracing::error!(%error, "Failed to write profiles; retrying.");
         }
         self.status.set(Status::RecoverableError(reason.clone()));
         state.failure = Some(Failure {

@@ -109,7 +109,8 @@ impl SizeLimit {
         if bytes <= limit_bytes {
             return Ok(());
         }
-        let reason = format!("a message of {bytes} bytes exceeds the destination's {limit_bytes}");
+        let reason =
+            format!("message of {bytes} bytes exceeds the destination's limit of {limit_bytes}");
         Err(Refusal::TooLarge {
             reason,
             limit_bytes,
@@ -128,7 +129,7 @@ impl SizeLimit {
         tracing::info!(
             bytes,
             limit_bytes,
-            "The destination takes smaller messages: splitting."
+            "The destination has a lower message size limit; splitting batches."
         );
         Refusal::TooLarge {
             reason,

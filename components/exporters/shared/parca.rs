@@ -43,7 +43,7 @@ impl LabelSettings {
     pub fn validate(&self, problems: &mut Problems) {
         for name in self.external_labels.keys() {
             if name.is_empty() || sanitized(name) != name.as_str() {
-                let message = "not a label name: letters, digits and _ are possible";
+                let message = "not a label name: only letters, digits and _ are allowed";
                 problems.add(&format!("external_labels::{name}"), message);
             }
         }

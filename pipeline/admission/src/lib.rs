@@ -10,9 +10,9 @@
 //!   ≤ the limit, or the request is refused
 //! ```
 //!
-//! A reading costs some tens of microseconds. There is a new one where the last is old or the sum does not fit, so
-//! that it comes with requests and never on a timer. Before a request is refused, memory that was
-//! freed is given back to the kernel, in which it would count.
+//! A reading costs some tens of microseconds. There is a new one where the last is old or the sum
+//! does not fit, so that it comes with requests and never on a timer. Before a request is refused,
+//! memory that was freed is given back to the kernel, in which it would count.
 
 #![cfg_attr(
     test,
@@ -90,7 +90,7 @@ pub struct Reservation {
 /// There is not enough memory left.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{wanted} more bytes of memory do not fit: {in_use} bytes are in use, new data is refused from {limit} bytes on (see `memory_limiter`)"
+    "failed to reserve {wanted} bytes of memory: {in_use} of {limit} bytes are in use (see `memory_limiter`)"
 )]
 pub struct Exhausted {
     pub wanted: u64,

@@ -31,8 +31,9 @@ pub trait Factory: 'static {
     /// `dyn Receiver`, `dyn Processor`, `dyn Exporter` or `dyn Extension`.
     type Component: ?Sized;
 
-    /// What of root's power it uses. A process that has more gives up the rest before anything starts; reading what
-    /// others may not (`DAC_READ_SEARCH`) is always kept, for certificates, tokens and keys.
+    /// What of root's power it uses. A process that has more gives up the rest before anything
+    /// starts; reading what others may not (`DAC_READ_SEARCH`) is always kept, for certificates,
+    /// tokens and keys.
     fn capabilities(_: &Self::Config) -> Capabilities {
         Capabilities::NONE
     }
@@ -229,7 +230,7 @@ impl BuildContext {
         };
         handles.get::<T>().ok_or_else(|| {
             BuildError(format!(
-                "extension {id:?} does not offer what is asked of it here"
+                "extension {id:?} does not provide the required interface"
             ))
         })
     }

@@ -228,15 +228,15 @@ impl Counts {
         Self {
             accepted: counter(
                 "otelcol_receiver_accepted_profile_samples",
-                "Samples that entered the pipelines.",
+                "Samples accepted by the pipelines.",
             ),
             refused: counter(
                 "otelcol_receiver_refused_profile_samples",
-                "Samples that the pipelines did not take.",
+                "Samples refused by the pipelines.",
             ),
             failed: counter(
                 "otelcol_receiver_failed_profile_samples",
-                "Samples that the receiver itself could not use.",
+                "Samples that the receiver failed to process.",
             ),
         }
     }

@@ -19,7 +19,7 @@ const SHARE: usize = 16;
 
 /// The peer sends too slowly, or has stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("body arrives too slowly: {got} bytes in {} seconds, at least {least} are expected", WINDOW.as_secs())]
+#[error("body arrives too slowly: {got} bytes in {} seconds, expected at least {least}", WINDOW.as_secs())]
 pub(crate) struct Stalled {
     got: usize,
     least: usize,

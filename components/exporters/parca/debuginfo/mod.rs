@@ -7,8 +7,8 @@
 //!                                              settled: not asked about again
 //! ```
 //!
-//! It has a connection of its own, so that a large file does not hold up profiles. What a file has is compressed
-//! only where it would not arrive in time otherwise, for the sake of the host's CPU.
+//! It has a connection of its own, so that a large file does not hold up profiles. What a file has
+//! is compressed only where it would not arrive in time otherwise, for the sake of the host's CPU.
 
 mod capacity;
 mod config;
@@ -126,7 +126,9 @@ impl Debuginfo {
         let opened = tokio::task::spawn_blocking(move || Settled::open(&directory, &server));
         match opened.await {
             Ok(opened) => *lock(&self.settled) = opened,
-            Err(error) => tracing::error!(%error, "what the server has cannot be read"),
+            Err(error) => {
+                tracing::error!(%error, "Failed to read the cache of uploaded build ids.")
+            }
         }
         let uploader = Arc::new(self.uploader(client));
         let mut uploads = Uploads::default();
@@ -207,7 +209,7 @@ impl Debuginfo {
                 Next::Done
             }
             Ended::There { reason } => {
-                tracing::debug!(%path, build_id, reason, "the server wants no debuginfo");
+                tracing::debug!(%path, build_id, reason, "The server does not need debuginfo.");
                 tries("there");
                 self.settle(build_id, true);
                 Next::Done
@@ -217,19 +219,19 @@ impl Debuginfo {
                 Next::Later
             }
             Ended::Refused { reason } => {
-                tracing::warn!(%path, build_id, reason, "The server refuses debuginfo.");
+                tracing::warn!(%path, build_id, reason, "The server refused debuginfo.");
                 tries("refused");
                 self.settle(build_id, true);
                 Next::Done
             }
             Ended::Skipped(Skipped::Changed) => {
                 let reason = Skipped::Changed;
-                tracing::info!(%path, build_id, %reason, "An upload of debuginfo is abandoned.");
+                tracing::info!(%path, build_id, %reason, "Aborted an upload of debuginfo.");
                 self.telemetry.skipped(reason.reason()).inc();
                 Next::Again
             }
             Ended::Skipped(skipped) => {
-                tracing::info!(%path, build_id, reason = %skipped, "No debuginfo is uploaded.");
+                tracing::info!(%path, build_id, reason = %skipped, "Skipped an upload of debuginfo.");
                 self.telemetry.skipped(skipped.reason()).inc();
                 self.settle(build_id, false);
                 Next::Done
@@ -241,14 +243,13 @@ impl Debuginfo {
             }
             Ended::Away(status) => {
                 let pause = pause.begin(Instant::now());
-                tracing::info!(%status, pause = %profcol_config::Duration::from(pause), "The server takes no debuginfo for now.");
+                tracing::info!(%status, pause = %profcol_config::Duration::from(pause), "The server does not accept debuginfo; pausing uploads.");
                 Next::Untried
             }
             Ended::NoService => {
                 pause.begin_long(Instant::now());
                 tracing::warn!(
-                    "The server has no service for debuginfo. To not ask it again, set \
-                     `debuginfo::upload` to false."
+                    "The server has no debuginfo service. Set `debuginfo::upload` to false to disable uploads."
                 );
                 Next::Untried
             }
@@ -258,7 +259,7 @@ impl Debuginfo {
         self.telemetry.waiting.set(shelf.len() as f64);
         drop(shelf);
         if is_given_up {
-            tracing::warn!(%path, build_id, "Uploads of this debuginfo are given up.");
+            tracing::warn!(%path, build_id, "Upload of debuginfo failed; no retries left.");
             self.settle(build_id, false);
         }
     }
@@ -268,13 +269,12 @@ impl Debuginfo {
         let build_id = executable.build_id.text();
         let (reason, place) = match elsewhere {
             Elsewhere::Split => ("split_dwarf", "in .dwo files"),
-            Elsewhere::Common => ("dwz", "in part in a file that dwz made"),
+            Elsewhere::Common => ("dwz", "partly in a dwz file"),
         };
         tracing::info!(
             %path,
             build_id,
-            "An executable's DWARF is {place}, which the server cannot read: the names of its \
-             functions are uploaded, without lines and inlined frames."
+            "The DWARF of an executable is {place}, which the server does not support. Uploaded symbols only, without lines and inlined frames."
         );
         self.telemetry.symbols_only(reason).inc();
     }
@@ -283,9 +283,7 @@ impl Debuginfo {
         tracing::info!(
             path = %executable.path.display(),
             build_id = executable.build_id.text(),
-            "An executable's DWARF does not arrive within the server's time limit, not even compressed: the \
-             names of its functions are uploaded, without lines and inlined frames. For these, raise the \
-             server's --http-read-timeout and `debuginfo::timeout`."
+            "The DWARF of an executable is too large for the server's time limit, even compressed. Uploaded symbols only, without lines and inlined frames. To upload DWARF, raise the server's --http-read-timeout and `debuginfo::timeout`."
         );
         self.telemetry.symbols_only("time_limit").inc();
     }
@@ -314,8 +312,7 @@ fn tell_broken(executable: &Executable, broken: &Broken) {
         sent,
         ?took,
         reason,
-        "An upload of debuginfo broke off. The server takes another one in 17 minutes, which will be no larger \
-         than what arrives in time. To have more arrive, raise its --http-read-timeout and `debuginfo::timeout`."
+        "An upload of debuginfo was interrupted. Retrying in 17 minutes with a size that fits the time limit. For larger uploads, raise the server's --http-read-timeout and `debuginfo::timeout`."
     );
 }
 

@@ -63,24 +63,23 @@ impl Settings {
 pub enum Skipped {
     #[error(transparent)]
     Refused(#[from] Refused),
-    #[error("{size} bytes would be uploaded, more than `max_file_size`")]
+    #[error("upload size of {size} bytes exceeds `max_file_size`")]
     TooLarge { size: u64 },
     #[error(
-        "{size} bytes would be uploaded, and no more than {bytes} arrive within {time:?}: raise the server's \
-         --http-read-timeout and `debuginfo::timeout`"
+        "upload size of {size} bytes exceeds the {bytes} bytes that can be sent within {time:?}: raise the server's --http-read-timeout and `debuginfo::timeout`"
     )]
     TooSlow {
         size: u64,
         bytes: u64,
         time: Duration,
     },
-    #[error("it was changed while it was read")]
+    #[error("the file changed while it was read")]
     Changed,
-    #[error("it is another file by now, whose build id is {found:?}")]
+    #[error("the file was replaced by one with build id {found:?}")]
     Replaced { found: String },
-    #[error("it cannot be read: {0}")]
+    #[error("failed to read the file: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("its upload ended in a defect of this program")]
+    #[error("the upload task panicked")]
     Defect,
 }
 
@@ -162,7 +161,7 @@ impl Reading {
         if let Some(go) = &self.go
             && go.send(pace).is_err()
         {
-            tracing::debug!("the thread that reads an executable is gone");
+            tracing::debug!("The reader thread of an executable has exited.");
         }
         self.chunks.take().unwrap_or_else(|| mpsc::channel(1).1)
     }
@@ -182,18 +181,18 @@ impl Drop for Reading {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that reads executables ended in a panic");
+            tracing::error!("The reader thread of an executable panicked.");
         }
     }
 }
 
 fn broken() -> Skipped {
-    io::Error::other("the thread that reads it is gone").into()
+    io::Error::other("the reader thread has exited").into()
 }
 
 fn run(executable: &Executable, settings: &Settings, ends: Ends) {
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "executables are read at usual priority");
+        tracing::debug!(%error, "Failed to lower the priority of the reader thread.");
     }
     let goes_on = || !matches!(ends.go.try_recv(), Err(threads::TryRecvError::Disconnected));
     let (extraction, planned) = match plan(executable, settings, &goes_on) {
@@ -329,7 +328,7 @@ fn with_more_names(
     tracing::debug!(
         path = %executable.path.display(),
         debug_file = %found.path.display(),
-        "an executable has a debug file"
+        "Found a separate debug file."
     );
     let names = |plan: &Plan| (plan.contents().dwarf, plan.contents().all_symbols);
     let is_better = known

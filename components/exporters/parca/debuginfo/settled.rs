@@ -171,7 +171,7 @@ fn warn(file: &Path, error: &io::Error) {
     tracing::warn!(
         path = %file.display(),
         %error,
-        "What the server has cannot be remembered across restarts. Check `debuginfo::state_directory`."
+        "Failed to persist the cache of uploaded build ids. Check `debuginfo::state_directory`."
     );
 }
 

@@ -97,7 +97,7 @@ impl Uploader {
             hash: &hash,
         };
         if subject.build_id.len() < SHORTEST_ID {
-            let reason = "its build id is too short".to_owned();
+            let reason = "the build id is too short".to_owned();
             return Err(Ended::Refused { reason });
         }
         self.ask(subject).await?;
@@ -116,7 +116,7 @@ impl Uploader {
                 self.by_url(&instructions, &mut reading).await
             }
             other => {
-                let reason = format!("it wants an upload of the unknown kind {other}");
+                let reason = format!("the server requested the unknown upload strategy {other}");
                 return Err(Ended::Refused { reason });
             }
         };
@@ -156,7 +156,7 @@ impl Uploader {
             _ => refusal(status),
         })?;
         let instructions = Instructions::read(&answer).map_err(|error| garbage(&error))?;
-        let reason = || "it gives no instructions".to_owned();
+        let reason = || "the server sent no upload instructions".to_owned();
         instructions.ok_or_else(|| Ended::Refused { reason: reason() })
     }
 
@@ -185,7 +185,7 @@ impl Uploader {
             }
             Err(_) => {
                 capacity.broke(attempt.sent, took, None);
-                let reason = "it took longer than `debuginfo::timeout`";
+                let reason = "the upload exceeded `debuginfo::timeout`";
                 Err(attempt.broken(reason.to_owned()))
             }
         }
@@ -215,7 +215,7 @@ impl Uploader {
         if let Some(data) = held {
             if *sent + (data.len() as u64) < size {
                 // To end the call well would say that this is all of it.
-                let message = "the file was not read to its end";
+                let message = "the file was not read completely";
                 return Err(Status::new(NOT_READ, message));
             }
             self.send_chunk(&mut stream, &data, true).await?;
@@ -262,17 +262,17 @@ impl Uploader {
         // Whoever has the URL may write there: no message says it.
         let client = HttpClient::new(&settings, &instructions.signed_url, None, USER_AGENT);
         let Ok(client) = client else {
-            let reason = "the server gives a signed URL that cannot be used";
+            let reason = "the server sent an invalid signed URL";
             return Err(attempt.broken(reason.to_owned()));
         };
         let chunks = reading.start(pace);
         let answer = client.put(size, chunks).await;
         let outcome = match answer {
             Ok(answer) if answer.status.is_success() => Ok(()),
-            Ok(answer) => Err(format!("the signed URL answers {}", answer.status)),
+            Ok(answer) => Err(format!("the signed URL returned {}", answer.status)),
             Err(HttpError::Timeout { limit, .. }) => {
                 let limit = profcol_config::Duration::from(limit);
-                Err(format!("it took longer than {limit}"))
+                Err(format!("the upload exceeded {limit}"))
             }
             Err(HttpError::Broken { error, .. }) => Err(error),
             Err(HttpError::Connect(error)) => Err(error.to_string()),
@@ -296,7 +296,7 @@ impl Uploader {
                     size: bytes,
                     sent: bytes,
                     took: begin.elapsed(),
-                    reason: format!("its end is refused: {status}"),
+                    reason: format!("failed to mark the upload as finished: {status}"),
                 }));
             }
             sleep(wait).await;
@@ -358,6 +358,6 @@ fn refusal(status: Status) -> Ended {
 }
 
 fn garbage(error: &dyn std::fmt::Display) -> Ended {
-    let message = format!("the server's answer is no message of its own: {error}");
+    let message = format!("failed to decode the server's response: {error}");
     Ended::Away(Status::new(Code::Internal, message))
 }

@@ -33,7 +33,7 @@ impl Uploads {
         let (id, ended) = match self.under_way.join_next_with_id().await? {
             Ok(ended) => ended,
             Err(error) => {
-                tracing::error!(%error, "An upload of debuginfo ended early.");
+                tracing::error!(%error, "An upload task of debuginfo failed.");
                 // The same file would end the next one too.
                 (error.id(), Ended::Skipped(Skipped::Defect))
             }

@@ -21,7 +21,8 @@ pub(super) struct Reader<'w> {
     /// Why texts of references are no YAML, which makes plain text of them.
     broken: Vec<Problem>,
     pub(super) budget: Budget,
-    /// What was read already: each file and address is asked once, and a variable is one text however often it is used.
+    /// What was read already: each file and address is asked once, and a variable is one text
+    /// however often it is used.
     read: HashMap<String, Arc<str>>,
 }
 
@@ -68,7 +69,7 @@ impl<'w> Reader<'w> {
                 body: text,
             }
         } else {
-            let help = format!("a path that holds a colon is written `file:{text}`");
+            let help = format!("write a path that contains a colon as `file:{text}`");
             let uri = Uri::parse(text)
                 .ok_or_else(|| Problem::new(format!("invalid uri: {text:?}")).help(help))?;
             if !SCHEMES.contains(&uri.scheme) {
@@ -109,9 +110,8 @@ impl<'w> Reader<'w> {
             let problem = Problem::new(format!("invalid uri: {text:?}"));
             problem.help(match forgot_env {
                 true => format!("write `${{env:{text}}}`"),
-                false => {
-                    "write `${env:NAME}`, `${file:path}`, or `$${…}` for the text itself".to_owned()
-                }
+                false => "write `${env:NAME}`, `${file:path}`, or `$${…}` for a literal `${…}`"
+                    .to_owned(),
             })
         })?;
         if !SCHEMES.contains(&uri.scheme) {
@@ -139,7 +139,7 @@ impl<'w> Reader<'w> {
             "null" => Ok(empty_map(node.at)),
             kind => Err(Problem::new(format!("retrieved value (type={kind}) cannot be used as a configuration"))
                 .at(node.at)
-                .help("a configuration is a map of sections: receivers, processors, exporters, extensions, service")),
+                .help("a configuration must be a map of sections: receivers, processors, exporters, extensions, service")),
         }
     }
 
@@ -182,7 +182,7 @@ impl<'w> Reader<'w> {
             ));
             problem.help = match name.split_once('-') {
                 Some((name, default)) if is_variable_name(name) => {
-                    Some(format!("a default is written `${{env:{name}:-{default}}}`"))
+                    Some(format!("write a default as `${{env:{name}:-{default}}}`"))
                 }
                 _ => None,
             };

@@ -408,7 +408,7 @@ fn says_why_a_source_cannot_be_read() {
     let error = resolve(&input(&["https://h/x"], &[]), &host).expect_err("no client");
     assert_eq!(
         error.problems.to_string(),
-        "unable to download \"https://h/x\": there is no HTTP client here"
+        "unable to download \"https://h/x\": no HTTP client available"
     );
 }
 
@@ -510,8 +510,8 @@ fn bombs_are_refused() {
     }
 }
 
-/// Bytes that once upset, or could upset, a reader: each must end in a tree or in problems, never in a panic, an
-/// overflowing stack or minutes of work.
+/// Bytes that once upset, or could upset, a reader: each must end in a tree or in problems, never
+/// in a panic, an overflowing stack or minutes of work.
 #[test]
 fn hostile_bytes_end_in_a_result() {
     const MANY: usize = 10 << 20;

@@ -57,7 +57,7 @@ impl World for Host {
     fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
         match &self.fetch {
             Some(fetch) => fetch(url),
-            None => Err("there is no HTTP client here".to_owned()),
+            None => Err("no HTTP client available".to_owned()),
         }
     }
 }

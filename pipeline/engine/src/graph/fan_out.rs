@@ -65,8 +65,7 @@ impl FanOut {
                 partial: Mutex::default(),
                 forgotten: meter.counter(
                     "profcol_fanout_forgotten_batches",
-                    "Partly accepted batches forgotten because too many others were; \
-                     a resend of one is delivered twice.",
+                    "Partially accepted batches evicted from the cache; a resend of one is delivered twice.",
                     &[("fanout", name)],
                 ),
             }),

@@ -62,7 +62,7 @@ impl Stage {
         );
         let duration = meter.histogram(
             "otelcol_processor_internal_duration_seconds",
-            "What a batch takes in the processor itself.",
+            "Processing time per batch, without the following components.",
             DURATIONS,
             labels,
         );

@@ -154,7 +154,7 @@ impl Sender {
         let mut answer = Ok(());
         if let Some(oversize) = split.oversize {
             let reason =
-                format!("samples that alone exceed the limit of {limit_bytes} bytes of a message");
+                format!("single samples exceed the message size limit of {limit_bytes} bytes");
             let refusal = Refusal::permanent(reason);
             let oversize = batch.clone().with_profiles(oversize);
             self.count_failed(&oversize, &refusal, DropReason::TooLarge);
@@ -244,7 +244,7 @@ impl Sender {
                 .unwrap_or_else(|_| {
                     let timeout = profcol_config::Duration::from(timeout);
                     Err(Refusal::retry(format!(
-                        "no answer within the timeout of {timeout}"
+                        "no response within the timeout of {timeout}"
                     )))
                 }),
         }?;

@@ -63,12 +63,12 @@ impl Queue {
         let labels: &[(&str, &str)] = &[("exporter", exporter)];
         let size = meter.gauge(
             "otelcol_exporter_queue_size",
-            "What the sending queue holds, in its sizer's unit.",
+            "Current size of the sending queue, in units of its sizer.",
             labels,
         );
         let capacity = meter.gauge(
             "otelcol_exporter_queue_capacity",
-            "What the sending queue can hold, in its sizer's unit.",
+            "Capacity of the sending queue, in units of its sizer.",
             labels,
         );
         capacity.set(settings.queue_size as f64);
@@ -143,7 +143,7 @@ impl Queue {
         let wanted = permits(i64::try_from(size).unwrap_or(i64::MAX));
         if i64::from(wanted) > self.settings.queue_size {
             return Err(Refusal::permanent(format!(
-                "a batch of {size} {} is larger than the whole sending queue",
+                "batch of {size} {} exceeds the capacity of the sending queue",
                 self.settings.sizer.unit()
             )));
         }

@@ -129,7 +129,7 @@ impl Running {
 }
 
 /// Behind the reason of a failure on a connection on which the server has not answered yet.
-const NO_HTTP2: &str = "; the server has answered nothing in HTTP/2: check that the port is that of gRPC, and whether it wants TLS";
+const NO_HTTP2: &str = "; the server did not respond over HTTP/2: check that the port serves gRPC, and whether it requires TLS";
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -191,7 +191,7 @@ impl Channel {
         }
         Err(last.unwrap_or_else(|| ConnectError::Lookup {
             host: self.endpoint.clone(),
-            error: "it has no address".to_owned(),
+            error: "no address found".to_owned(),
         }))
     }
 
@@ -220,7 +220,9 @@ impl Channel {
         match self.look_up().await {
             Ok(ways) => lines.follow(ways),
             Err(error) if lines.all.is_empty() => return Err(error),
-            Err(error) => debug!(endpoint = %self.endpoint, %error, "keeping the known addresses"),
+            Err(error) => {
+                debug!(endpoint = %self.endpoint, %error, "DNS lookup failed; keeping the previous addresses")
+            }
         }
         lines.looked_up = Some(Instant::now());
         Ok(())
@@ -234,7 +236,9 @@ impl Channel {
         let task = async move {
             match dial::look_up(&host, port).await {
                 Ok(addresses) => lines.lock().await.follow(direct(addresses)),
-                Err(error) => debug!(%host, %error, "keeping the known addresses"),
+                Err(error) => {
+                    debug!(%host, %error, "DNS lookup failed; keeping the previous addresses")
+                }
             }
         };
         self.spawn(task);
@@ -393,7 +397,7 @@ impl Line {
             .handshake(stream);
         let (send, mut connection) = timeout(BEGIN, handshake)
             .await
-            .map_err(|_| failed("HTTP/2 did not begin in time".to_owned()))?
+            .map_err(|_| failed("HTTP/2 handshake timed out".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
         let shared = Arc::<Shared>::default();
         let probing = probe(
@@ -408,7 +412,7 @@ impl Line {
                 result = connection => if let Err(error) = result {
                     debug!(%endpoint, %error, "gRPC connection ended");
                 },
-                () = probing => debug!(%endpoint, "gRPC connection given up: a probe was not answered"),
+                () = probing => debug!(%endpoint, "gRPC connection closed: keepalive ping timed out"),
             }
             mine.closed.store(true, Relaxed);
         };

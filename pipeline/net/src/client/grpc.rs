@@ -173,8 +173,8 @@ impl GrpcClient {
         }
     }
 
-    /// Begins a call with messages both ways. `headers` are for it alone; `timeout` is told to the server; who waits for it
-    /// has to limit that too.
+    /// Begins a call with messages both ways. `headers` are for it alone; `timeout` is told to the
+    /// server; who waits for it has to limit that too.
     pub async fn stream(
         &self,
         path: &'static str,
@@ -314,7 +314,9 @@ fn fixed_headers(
         configured => configured,
     };
     let user_agent = HeaderValue::from_str(user_agent).map_err(|_| {
-        ClientError::Settings(format!("user_agent {user_agent:?} is no header value"))
+        ClientError::Settings(format!(
+            "user_agent {user_agent:?} is not a valid header value"
+        ))
     })?;
     headers.insert(USER_AGENT, user_agent);
     headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -347,7 +349,8 @@ pub(super) fn check_answer(http: StatusCode, headers: &HeaderMap) -> Result<(), 
     }
     if !grpc::is_grpc(headers.get(CONTENT_TYPE)) {
         let found = headers.get(CONTENT_TYPE);
-        let message = format!("unexpected content-type {found:?}; the server speaks no gRPC there");
+        let message =
+            format!("unexpected content-type {found:?}; the endpoint does not serve gRPC");
         return Err(Status::new(Code::Unknown, message));
     }
     Ok(())

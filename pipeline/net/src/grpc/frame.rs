@@ -388,7 +388,7 @@ where
     while let Some(data) = next_data(body, &mut pace, admission).await? {
         assembler.push(data)?;
     }
-    let message = "grpc: the request holds no message";
+    let message = "grpc: the request contains no message";
     assembler
         .finish()?
         .ok_or_else(|| Status::new(Code::Internal, message))

@@ -305,7 +305,7 @@ impl<S: GrpcService> Calls<S> {
         let outcome = AssertUnwindSafe(work).catch_unwind().await;
         outcome.unwrap_or_else(|_| {
             self.stats.panics.fetch_add(1, Relaxed);
-            error!("a gRPC handler panicked; the caller is told INTERNAL");
+            error!("a gRPC handler panicked; returning INTERNAL");
             Err(Status::new(Code::Internal, "the handler panicked"))
         })
     }
@@ -440,7 +440,7 @@ impl GrpcConversation {
     pub async fn send(&self, message: Bytes) -> Result<(), Status> {
         let message = Framed::new(message, false)?;
         let sent = self.answers.send(message).await;
-        sent.map_err(|_| Status::new(Code::Cancelled, "the caller has hung up"))
+        sent.map_err(|_| Status::new(Code::Cancelled, "the caller disconnected"))
     }
 }
 
@@ -450,13 +450,16 @@ fn check_call(request: &Request<Incoming>) -> Result<(), Box<Response<AnswerBody
     let content_type = request.headers().get(CONTENT_TYPE);
     let (http, status) = if !grpc::is_grpc(content_type) {
         let message = match content_type {
-            Some(found) => format!("the content-type {found:?} is not that of a gRPC call"),
-            None => "a gRPC call has the content-type application/grpc".to_owned(),
+            Some(found) => format!("unexpected content-type {found:?} for a gRPC call"),
+            None => "expected content-type application/grpc".to_owned(),
         };
         let status = Status::new(Code::InvalidArgument, message);
         (StatusCode::UNSUPPORTED_MEDIA_TYPE, status)
     } else if request.method() != Method::POST {
-        let message = format!("a gRPC call is a POST, not a {}", request.method());
+        let message = format!(
+            "unexpected method {} for a gRPC call, expected POST",
+            request.method()
+        );
         (
             StatusCode::METHOD_NOT_ALLOWED,
             Status::new(Code::Internal, message),

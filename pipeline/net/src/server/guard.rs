@@ -127,7 +127,7 @@ impl Guarded {
         } else if let Some(limit) = self.patience.write {
             let clock = self.writing.get_or_insert_with(|| Box::pin(sleep(limit)));
             if clock.as_mut().poll(cx).is_ready() {
-                return stalled("the client does not take its answers");
+                return stalled("the client does not read its responses");
             }
         }
         result

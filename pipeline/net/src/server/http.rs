@@ -248,7 +248,7 @@ impl<S: HttpService> Requests<S> {
                     .await;
                 let mut response = outcome.unwrap_or_else(|_| {
                     self.stats.panics.fetch_add(1, Relaxed);
-                    error!("an HTTP handler panicked; the client is told 500");
+                    error!("an HTTP handler panicked; returning 500");
                     let status = Status::new(Code::Internal, "the handler panicked");
                     self.service
                         .refusal(&head.headers, StatusCode::INTERNAL_SERVER_ERROR, &status)

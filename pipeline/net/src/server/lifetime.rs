@@ -1,4 +1,4 @@
-//! How long a connection lives: until it is idle, old, misbehaving, or the server stops.
+//! How long a connection lives: until it is idle, old, misbehaving, or the server is shutting down.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -100,16 +100,16 @@ impl Lifetime {
     {
         let (reason, grace) = tokio::select! {
             result = &mut connection => return ended(peer, result),
-            () = stopping.wait() => ("the server stops", None),
+            () = stopping.wait() => ("the server is shutting down", None),
             () = self.idle(activity) => ("it was idle", Some(LAST_ANSWER)),
             () = self.age() => ("it reached its age", self.age_grace),
-            () = self.too_many_probes(activity) => ("the client probes too often", None),
+            () = self.too_many_probes(activity) => ("the client sends too many keepalive pings", None),
         };
         debug!(%peer, "closing connection: {reason}");
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             result = connection => ended(peer, result),
-            () = or_never(grace) => debug!(%peer, "cutting a connection that does not end in time"),
+            () = or_never(grace) => debug!(%peer, "closing a connection after the grace period"),
         }
     }
 

@@ -261,7 +261,7 @@ fn hint(error: &io::Error) -> &'static str {
             " (no interface of this host has that address; use 0.0.0.0 for all of them, or localhost)"
         }
         io::ErrorKind::PermissionDenied => {
-            " (ports below 1024 need CAP_NET_BIND_SERVICE; a Unix socket needs a writable folder)"
+            " (ports below 1024 need CAP_NET_BIND_SERVICE; a Unix socket needs a writable directory)"
         }
         _ => "",
     }

@@ -95,7 +95,7 @@ impl Context<'_> {
     pub fn take_memory(&self, bytes: usize) -> Result<(), &'static str> {
         match self.memory.take(bytes) {
             true => Ok(()),
-            false => Err("there is not enough memory for this"),
+            false => Err("out of memory"),
         }
     }
 
@@ -283,7 +283,7 @@ impl<'de> Visitor<'de> for Name {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field")
+        f.write_str("a field name")
     }
 
     fn visit_borrowed_str<E: Error>(self, name: &'de str) -> Result<Self::Value, E> {

@@ -19,7 +19,7 @@ use crate::{
 /// Why a body is no OTLP JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    #[error("the body has {bytes} bytes, above the {limit} that a batch can have")]
+    #[error("body of {bytes} bytes exceeds the maximum batch size of {limit}")]
     TooLarge { bytes: usize, limit: usize },
     #[error("{path}: {problem}")]
     Malformed { path: String, problem: String },

@@ -23,19 +23,19 @@ pub(super) trait WholeNumber: TryFrom<i64> + TryFrom<u64> {
 }
 
 impl WholeNumber for u64 {
-    const EXPECTED: &'static str = "a whole number of 64 bits without sign, bare or quoted";
+    const EXPECTED: &'static str = "an unsigned 64-bit integer, bare or quoted";
 }
 
 impl WholeNumber for i64 {
-    const EXPECTED: &'static str = "a whole number of 64 bits, bare or quoted";
+    const EXPECTED: &'static str = "a 64-bit integer, bare or quoted";
 }
 
 impl WholeNumber for u32 {
-    const EXPECTED: &'static str = "a whole number of 32 bits without sign";
+    const EXPECTED: &'static str = "an unsigned 32-bit integer";
 }
 
 impl WholeNumber for Row {
-    const EXPECTED: &'static str = "an index, a whole number from 0 to 2147483647";
+    const EXPECTED: &'static str = "an index from 0 to 2147483647";
 }
 
 impl TryFrom<i64> for Row {

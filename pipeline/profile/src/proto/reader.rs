@@ -5,21 +5,21 @@ use super::tag;
 /// What can be wrong with bytes that should be protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    #[error("the message ends in the middle of a field")]
+    #[error("message truncated in the middle of a field")]
     Truncated,
-    #[error("a varint is longer than 64 bits")]
+    #[error("varint exceeds 64 bits")]
     Overlong,
-    #[error("a tag is no field number with a wire type")]
+    #[error("invalid field tag")]
     BadTag,
-    #[error("field {field} has wire type {wire_type}, which is not its own")]
+    #[error("field {field} has unexpected wire type {wire_type}")]
     WrongType { field: u32, wire_type: u32 },
     #[error("field {field} is a group, which is not supported")]
     Group { field: u32 },
-    #[error("field {field} stands twice where it may stand once")]
+    #[error("duplicate field {field}")]
     Twice { field: u32 },
-    #[error("the message is longer than 4 GiB")]
+    #[error("message exceeds 4 GiB")]
     TooLong,
-    #[error("values are nested more than {limit} levels deep")]
+    #[error("values nested deeper than {limit} levels")]
     TooDeep { limit: usize },
 }
 

@@ -168,7 +168,7 @@ fn says_where_the_bytes_are_cut() {
     let wire = Bytes::from_static(&[0x0a, 0x02, 0x12, 0x05]);
     assert_eq!(
         receive(&wire).unwrap_err(),
-        "resource_profiles[0]: the message ends in the middle of a field"
+        "resource_profiles[0]: message truncated in the middle of a field"
     );
 }
 
