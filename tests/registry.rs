@@ -15,7 +15,7 @@ use profcol_component::{
 };
 use profcol_config::schema::options;
 use profcol_config::{
-    Config, Host, Input, Node, Problems, Resolved, Sources, print, resolve, yaml,
+    Config, Input, Node, Problems, Resolved, Sources, SystemProviders, print, resolve, yaml,
 };
 use profcol_engine::{Document, Graph, Service};
 use schemars::JsonSchema;
@@ -138,7 +138,7 @@ impl Place {
             sets: Vec::new(),
         };
         let read = |input: &Input| {
-            resolve(input, &Host::default()).unwrap_or_else(|error| panic!("{error}"))
+            resolve(input, &SystemProviders::default()).unwrap_or_else(|error| panic!("{error}"))
         };
         let written = read(&input).root;
         for (section, component, set) in OVERRIDES {
@@ -532,7 +532,7 @@ async fn backend(place: &Place) -> Service {
         configs: vec![config],
         sets: Vec::new(),
     };
-    let resolved = resolve(&input, &Host::default()).expect("valid");
+    let resolved = resolve(&input, &SystemProviders::default()).expect("valid");
     start(
         &document(&resolved, &REGISTRY),
         &Meter::default(),

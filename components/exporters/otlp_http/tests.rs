@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::shared::backend::{self, HttpBackend, context, received, response};
-use crate::shared::otlp::MAX_SAID;
+use crate::shared::otlp::MAX_REASON_LEN;
 use profcol_component::testkit::load;
 
 async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {
@@ -99,7 +99,7 @@ async fn the_words_of_the_destination_are_told() {
     let status = Status::new(Code::InvalidArgument, "stack 3 is bad");
     let long = "x".repeat(2000);
     let long_status = Status::new(Code::InvalidArgument, &*long);
-    let long_told = format!(", Message={}", "x".repeat(MAX_SAID));
+    let long_told = format!(", Message={}", "x".repeat(MAX_REASON_LEN));
     let proto = [("content-type", "application/x-protobuf")];
     let json = [("content-type", "application/json")];
     let html = [("content-type", "text/html")];

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 
 use profcol_component::files;
 
+use super::buffer::EncodedFile;
 use super::config::Retention;
-use super::held::Finished;
 use super::name::{Template, temporary};
 
 pub(super) struct Directory {
@@ -101,7 +101,7 @@ impl Directory {
     }
 
     /// Writes a file: all of it or nothing. Its name is safe after the next [`sync`](Self::sync).
-    pub(super) fn write(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
+    pub(super) fn write(&mut self, file: &EncodedFile) -> Result<PathBuf, DirectoryError> {
         if !self.is_there() {
             self.open()?;
             tracing::warn!(path = %self.path.display(), "The directory was removed or moved; created it again.");
@@ -128,7 +128,7 @@ impl Directory {
 
     /// Removes what is too old or too much, or would be with the file that comes next; returns how many
     /// files. Failure is not worth losing data for.
-    pub(super) fn prune(&self, next: Option<&Finished>) -> u64 {
+    pub(super) fn prune(&self, next: Option<&EncodedFile>) -> u64 {
         let Some(rules) = self.retention else {
             return 0;
         };
@@ -180,7 +180,7 @@ impl Directory {
         }
     }
 
-    fn free_name(&mut self, file: &Finished) -> Result<(PathBuf, PathBuf), DirectoryError> {
+    fn free_name(&mut self, file: &EncodedFile) -> Result<(PathBuf, PathBuf), DirectoryError> {
         for _ in 0..MAX_TRIES {
             let name = self.template.name(&file.parts, self.sequence);
             let path = self.path.join(&name);
@@ -234,7 +234,7 @@ impl Rules {
         }
     }
 
-    fn prune(self, kept: &[Kept], next: Option<&Finished>) -> u64 {
+    fn prune(self, kept: &[Kept], next: Option<&EncodedFile>) -> u64 {
         let mut files = kept.len() + usize::from(next.is_some());
         let mut bytes: u64 = kept.iter().map(|file| file.bytes).sum();
         bytes += next.map_or(0, |next| next.bytes.len() as u64);
@@ -266,7 +266,7 @@ impl Rules {
 }
 
 impl DirectoryError {
-    pub(super) fn is_of_full_disk(&self) -> bool {
+    pub(super) fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 }

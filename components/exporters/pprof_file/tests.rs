@@ -59,7 +59,7 @@ impl Started {
 
     /// Waits until the write is over that has begun.
     async fn written(&self) {
-        drop(self.exporter.outbox.lock().await);
+        drop(self.exporter.write_queue.lock().await);
     }
 
     async fn is_idle(&self) -> bool {

@@ -29,7 +29,7 @@ struct Source {
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TooMuch {
+pub enum SourceLimitError {
     #[error("`{name}` is larger than {} MiB", MAX_TEXT_BYTES >> 20)]
     Text { name: String },
     #[error("the configuration exceeds {} MiB in total", MAX_TOTAL_BYTES >> 20)]
@@ -48,17 +48,17 @@ impl Sources {
         name: impl Into<String>,
         text: impl Into<Arc<str>>,
         used_at: Option<Location>,
-    ) -> Result<SourceId, TooMuch> {
+    ) -> Result<SourceId, SourceLimitError> {
         let (name, text) = (name.into(), text.into());
         if text.len() > MAX_TEXT_BYTES {
-            return Err(TooMuch::Text { name });
+            return Err(SourceLimitError::Text { name });
         }
         if self.bytes + text.len() > MAX_TOTAL_BYTES {
-            return Err(TooMuch::Total);
+            return Err(SourceLimitError::Total);
         }
         let id = match u32::try_from(self.list.len()) {
             Ok(id) if self.list.len() < MAX_SOURCES => SourceId(id),
-            _ => return Err(TooMuch::Sources),
+            _ => return Err(SourceLimitError::Sources),
         };
         self.bytes += text.len();
         self.list.push(Source {

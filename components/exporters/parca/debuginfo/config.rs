@@ -37,9 +37,9 @@ pub struct DebuginfoConfig {
 }
 
 /// In bytes a second.
-const SLOWEST: u64 = 1024;
+const MIN_RATE_LIMIT: u64 = 1024;
 /// More than any executable has.
-const LARGEST: u64 = 1 << 40;
+const MAX_FILE_SIZE: u64 = 1 << 40;
 
 impl Default for DebuginfoConfig {
     fn default() -> Self {
@@ -67,11 +67,14 @@ impl DebuginfoConfig {
                 problems.add(key, format!("must be between 1 and {most}"));
             }
         }
-        if (1..SLOWEST).contains(&self.rate_limit) {
-            problems.add("rate_limit", format!("must be 0 or at least {SLOWEST}"));
+        if (1..MIN_RATE_LIMIT).contains(&self.rate_limit) {
+            problems.add(
+                "rate_limit",
+                format!("must be 0 or at least {MIN_RATE_LIMIT}"),
+            );
         }
-        if self.max_file_size > LARGEST {
-            problems.add("max_file_size", format!("must be at most {LARGEST}"));
+        if self.max_file_size > MAX_FILE_SIZE {
+            problems.add("max_file_size", format!("must be at most {MAX_FILE_SIZE}"));
         }
         if self.timeout <= Duration::ZERO {
             problems.add("timeout", "must be positive");

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::world::World;
+use super::providers::ConfigProviders;
 use super::{Note, NoteLevel, empty_map};
 use crate::node::{Location, Node};
 use crate::problem::{MAX_PROBLEMS, Problem};
-use crate::sources::{SourceId, Sources, TooMuch};
+use crate::sources::{SourceId, SourceLimitError, Sources};
 use crate::suggest::did_you_mean;
 use crate::yaml::{self, Budget};
 
@@ -15,7 +15,7 @@ use crate::yaml::{self, Budget};
 pub const SCHEMES: [&str; 5] = ["env", "file", "http", "https", "yaml"];
 
 pub(super) struct Reader<'w> {
-    world: &'w dyn World,
+    providers: &'w dyn ConfigProviders,
     sources: Sources,
     pub(super) notes: Vec<Note>,
     /// Why texts of references are no YAML, which makes plain text of them.
@@ -38,9 +38,9 @@ struct Uri<'a> {
 }
 
 impl<'w> Reader<'w> {
-    pub(super) fn new(world: &'w dyn World) -> Self {
+    pub(super) fn new(providers: &'w dyn ConfigProviders) -> Self {
         Reader {
-            world,
+            providers,
             sources: Sources::default(),
             notes: Vec::new(),
             broken: Vec::new(),
@@ -152,8 +152,8 @@ impl<'w> Reader<'w> {
                 self.keep(format!("yaml:{}", shorten(body)), text, used_at)
             }
             "file" => {
-                let text = self.once("file", body, |world| {
-                    world
+                let text = self.once("file", body, |providers| {
+                    providers
                         .read(body)
                         .map_err(|error| format!("unable to read the file file:{body}: {error}"))
                 })?;
@@ -161,8 +161,8 @@ impl<'w> Reader<'w> {
             }
             _ => {
                 let url = format!("{scheme}:{body}");
-                let text = self.once(scheme, body, |world| {
-                    world
+                let text = self.once(scheme, body, |providers| {
+                    providers
                         .fetch(&url)
                         .map_err(|error| format!("unable to download {url:?}: {error}"))
                 })?;
@@ -188,7 +188,7 @@ impl<'w> Reader<'w> {
             };
             return Err(problem);
         }
-        let value = self.world.env(name).map_err(Problem::new)?;
+        let value = self.providers.env(name).map_err(Problem::new)?;
         let text = match (value, default) {
             (Some(value), _) => {
                 if value.is_empty() {
@@ -226,13 +226,13 @@ impl<'w> Reader<'w> {
         &mut self,
         scheme: &str,
         body: &str,
-        read: impl FnOnce(&dyn World) -> Result<Vec<u8>, String>,
+        read: impl FnOnce(&dyn ConfigProviders) -> Result<Vec<u8>, String>,
     ) -> Result<Arc<str>, Problem> {
         let key = format!("{scheme}:{body}");
         if let Some(text) = self.read.get(&key) {
             return Ok(text.clone());
         }
-        let bytes = read(self.world).map_err(Problem::new)?;
+        let bytes = read(self.providers).map_err(Problem::new)?;
         let text: Arc<str> = match String::from_utf8(bytes) {
             Ok(text) => Arc::from(text),
             Err(error) => {
@@ -261,7 +261,7 @@ impl<'w> Reader<'w> {
         let source = self
             .sources
             .add(name, text.clone(), used_at)
-            .map_err(|error: TooMuch| Problem::new(error.to_string()))?;
+            .map_err(|error: SourceLimitError| Problem::new(error.to_string()))?;
         Ok(Retrieved { source, text })
     }
 
@@ -296,9 +296,9 @@ fn is_variable_name(name: &str) -> bool {
 
 /// For display as a name.
 fn shorten(text: &str) -> String {
-    const LONGEST: usize = 60;
+    const MAX_LEN: usize = 60;
     let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(LONGEST) {
+    match line.char_indices().nth(MAX_LEN) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
         None if line.len() < text.trim_end().len() => format!("{line}…"),
         None => line.to_owned(),

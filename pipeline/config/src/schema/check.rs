@@ -57,7 +57,7 @@ impl<'s> Checker<'s, '_> {
             .get("format")
             .is_some_and(|format| format == "secret")
         {
-            self.problems.hide(node.at);
+            self.problems.mask_source(node.at);
         }
         match &node.value {
             Value::Null if types.null => node.clone(),

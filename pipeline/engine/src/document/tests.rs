@@ -2,7 +2,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Consumer, Delivered, Delivery, Factory, Output, Refusal,
     RunError, Stop, entry,
 };
-use profcol_config::{Host, Input, Resolved, Secret, resolve};
+use profcol_config::{Input, Resolved, Secret, SystemProviders, resolve};
 
 use super::*;
 
@@ -86,7 +86,7 @@ fn resolved(text: &str) -> Resolved {
         configs: vec![format!("yaml:{text}")],
         sets: Vec::new(),
     };
-    resolve(&input, &Host::default()).unwrap_or_else(|error| panic!("{error}"))
+    resolve(&input, &SystemProviders::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[track_caller]

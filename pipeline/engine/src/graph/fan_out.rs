@@ -37,7 +37,7 @@ struct Answered {
 
 /// Collects the answers for one batch. Where the caller goes away before all are there, those that
 /// are there are remembered all the same.
-struct Asking<'a> {
+struct PendingAnswers<'a> {
     fan_out: &'a FanOut,
     id: BatchId,
     answered: Mutex<Vec<Option<Answered>>>,
@@ -73,7 +73,7 @@ impl FanOut {
     }
 
     /// The answers that are known for a batch which is sent again.
-    fn recall(&self, id: BatchId) -> Vec<Option<Answered>> {
+    fn known_answers(&self, id: BatchId) -> Vec<Option<Answered>> {
         let mut partial = lock(&self.partial);
         partial.retain(|batch| batch.since.elapsed() < RESEND_WINDOW);
         let position = partial.iter().position(|batch| batch.id == id);
@@ -114,10 +114,10 @@ impl Consumer for FanOut {
             return self.push_once(batch).await;
         };
         let finalizers = std::mem::take(&mut batch.finalizers);
-        let asking = Asking {
+        let asking = PendingAnswers {
             fan_out: self,
             id,
-            answered: Mutex::new(self.recall(id)),
+            answered: Mutex::new(self.known_answers(id)),
         };
         let answers = (self.consumers.iter().enumerate())
             .map(|(position, consumer)| asking.ask(position, &**consumer, &batch, &finalizers));
@@ -132,7 +132,7 @@ impl Consumer for FanOut {
     }
 }
 
-impl Asking<'_> {
+impl PendingAnswers<'_> {
     /// Asks a consumer that has not answered yet; returns its refusal if it may take the batch later.
     async fn ask(
         &self,
@@ -175,7 +175,7 @@ impl Asking<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingAnswers<'_> {
     fn drop(&mut self) {
         let answered = std::mem::take(&mut *lock(&self.answered));
         let mut took = answered.iter().flatten().peekable();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_batch_gets_the_outcome_of_the_copy_that_was_taken_first() {
+    async fn a_waiter_gets_the_outcome_of_the_first_accepted_copy() {
         let (good, dead) = (Arc::new(Sink::default()), full(1));
         let fan_out = fan_out(&[&good, &dead]);
         let (watched, outcomes) = batch_with_outcomes(1);

@@ -44,7 +44,7 @@ const MAX_SPLITS: u32 = 16;
 const MAX_SHUTDOWN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is left of the time for a stop when the last try begins.
-const LAST_TRY: Duration = Duration::from_millis(500);
+const FINAL_ATTEMPT_TIME: Duration = Duration::from_millis(500);
 
 /// Delivers batches to one exporter.
 pub(crate) struct Sender {
@@ -227,7 +227,7 @@ impl Sender {
         };
         let left = deadline
             .saturating_duration_since(Instant::now())
-            .checked_sub(LAST_TRY)?;
+            .checked_sub(FINAL_ATTEMPT_TIME)?;
         let wait = wait
             .min(MAX_SHUTDOWN_INTERVAL)
             .max(asked.unwrap_or_default());
@@ -312,10 +312,10 @@ impl Sender {
     /// What the queue does not take is lost for this exporter, and its source notices nothing.
     fn enqueue_live(&self, batch: Batch) {
         let size = Size::of(&batch);
-        let refusal = match self.queue.place_now(&batch) {
-            Ok(place) => {
+        let refusal = match self.queue.try_reserve(&batch) {
+            Ok(slot) => {
                 self.accepted(size);
-                self.queue.enqueue(batch, place);
+                self.queue.enqueue(batch, slot);
                 return;
             }
             Err(refusal) => refusal,
@@ -349,8 +349,8 @@ impl Consumer for Sender {
             return self.deliver(batch).await;
         }
         let size = Size::of(&batch);
-        let place = match self.queue.place(&batch).await {
-            Ok(place) => place,
+        let slot = match self.queue.reserve(&batch).await {
+            Ok(slot) => slot,
             Err(refusal) => {
                 self.account.not_enqueued(size);
                 self.overflow.refused(size.source_samples, &refusal);
@@ -358,7 +358,7 @@ impl Consumer for Sender {
             }
         };
         self.accepted(size);
-        self.queue.push(batch, place).await
+        self.queue.push(batch, slot).await
     }
 }
 

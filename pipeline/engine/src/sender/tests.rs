@@ -6,7 +6,7 @@ use profcol_config::Duration as ConfigDuration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::queue::{LAG, STALL};
+use super::queue::{MAX_BACKLOG_WAIT, MAX_STALLED_WAIT};
 use super::*;
 
 /// A sender for `sink`, working.
@@ -245,7 +245,7 @@ async fn senders_wait_for_their_turn_while_exports_lag() {
     // One is being exported, one is on its way to that, and two may wait.
     assert_eq!(longest_wait(export).await, 8 * export);
     // Not for ever, and not at all where nothing lags.
-    assert_eq!(longest_wait(Duration::from_secs(3)).await, LAG);
+    assert_eq!(longest_wait(Duration::from_secs(3)).await, MAX_BACKLOG_WAIT);
     assert_eq!(longest_wait(Duration::ZERO).await, Duration::ZERO);
 }
 
@@ -260,7 +260,7 @@ async fn senders_hardly_wait_once_nothing_leaves_the_queue() {
     }
     let began = Instant::now();
     rig.sender.consume(batch(1)).await.unwrap();
-    assert_eq!(began.elapsed(), STALL);
+    assert_eq!(began.elapsed(), MAX_STALLED_WAIT);
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Entry, Exporter,
     Extension, Factory, Processor, Refusal, Registry, StatusBoard, entry,
 };
-use profcol_config::{Config, Input, World, resolve};
+use profcol_config::{Config, ConfigProviders, Input, resolve};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -200,9 +200,9 @@ const REGISTRY: Registry = Registry {
     foreign: &[],
 };
 
-struct NoWorld;
+struct NoProviders;
 
-impl World for NoWorld {
+impl ConfigProviders for NoProviders {
     fn env(&self, _: &str) -> Result<Option<String>, String> {
         Ok(None)
     }
@@ -221,7 +221,7 @@ fn graph(yaml: &str, meter: &Meter) -> Graph {
         configs: vec![format!("yaml:{yaml}")],
         sets: Vec::new(),
     };
-    let resolved = resolve(&input, &NoWorld).unwrap_or_else(|error| panic!("{error}"));
+    let resolved = resolve(&input, &NoProviders).unwrap_or_else(|error| panic!("{error}"));
     let document = Document::read(&resolved.root, &REGISTRY)
         .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
     Graph::build(&document, meter, &StatusBoard::default()).unwrap()

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_that_nobody_chose_gives_way_to_who_has_it() {
+    async fn falls_back_to_a_free_port_if_the_default_is_taken() {
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut settings = TelemetrySettings::default();
         let reader = &mut settings.metrics.readers[0].pull.exporter.prometheus;
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_writes_beside_the_readers_leaves_them_free_to_move() {
+    fn other_metric_settings_keep_the_default_port_movable() {
         let settings: TelemetrySettings = load("{metrics: {level: detailed}}").unwrap();
         let reader = &settings.metrics.readers[0].pull.exporter.prometheus;
         assert!(reader.may_move && reader.port == 8888);

@@ -54,7 +54,7 @@ pub(super) enum Address {
 }
 
 /// All addresses of a host, in the order in which the system wants them tried.
-pub(super) async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
     let failed = |error: String| ConnectError::Lookup {
         host: host.to_owned(),
         error,
@@ -139,7 +139,7 @@ async fn open_any(
     endpoint: &str,
     buffers: Buffers,
 ) -> Result<Socket, ConnectError> {
-    let addresses = look_up(host, port).await?;
+    let addresses = lookup(host, port).await?;
     // A silent address must leave time for the others.
     let share = LIMIT / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     let mut last = ConnectError::Timeout {

@@ -143,7 +143,7 @@ impl HttpClient {
             .and_then(|proxies| proxies.for_target(https, host, port))
             .map_err(ClientError::Settings)?;
         let authorization = proxy.as_ref().and_then(|proxy| proxy.authorization.clone());
-        let connector = Connector(Arc::new(Way {
+        let connector = Connector(Arc::new(Transport {
             tls,
             proxy,
             buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
@@ -396,10 +396,10 @@ async fn read_answer(mut body: Incoming) -> Result<Bytes, hyper::Error> {
 
 /// Makes the pool's connections.
 #[derive(Clone, Debug)]
-struct Connector(Arc<Way>);
+struct Connector(Arc<Transport>);
 
 #[derive(Debug)]
-struct Way {
+struct Transport {
     tls: Option<ClientSide>,
     proxy: Option<Proxy>,
     buffers: Buffers,

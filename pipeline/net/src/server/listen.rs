@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_process_s_unix_socket_is_replaced_and_a_living_one_s_is_not() {
+    async fn replaces_a_stale_unix_socket_but_not_one_in_use() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("otlp.sock");
         let endpoint = path.to_str().unwrap();

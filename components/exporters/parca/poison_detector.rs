@@ -14,21 +14,21 @@ use profcol_net::grpc::{Code, Status};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// How many connections may end under a batch that is sent alone.
-const MOST_ENDS: u32 = 3;
+const MAX_BROKEN_CONNECTIONS: u32 = 3;
 
 /// As many as can be under way at once, and more.
-const MOST_SUSPECTS: usize = 256;
+const MAX_SUSPECTS: usize = 256;
 
 #[derive(Default)]
-pub struct Suspects {
+pub struct PoisonDetector {
     /// Held by all who send.
     others: RwLock<()>,
     /// Calls that the server has answered.
     answers: AtomicU64,
-    known: Mutex<VecDeque<Suspect>>,
+    known: Mutex<VecDeque<SuspectBatch>>,
 }
 
-struct Suspect {
+struct SuspectBatch {
     fingerprint: u64,
     /// Connections that ended while it was sent alone.
     ends: u32,
@@ -37,42 +37,42 @@ struct Suspect {
 }
 
 /// The right to send a batch.
-pub enum Turn<'a> {
-    Among { _others: RwLockReadGuard<'a, ()> },
-    Alone { _others: RwLockWriteGuard<'a, ()> },
+pub enum SendPermit<'a> {
+    Shared { _others: RwLockReadGuard<'a, ()> },
+    Exclusive { _others: RwLockWriteGuard<'a, ()> },
 }
 
-impl Turn<'_> {
-    fn is_alone(&self) -> bool {
-        matches!(self, Self::Alone { .. })
+impl SendPermit<'_> {
+    fn is_exclusive(&self) -> bool {
+        matches!(self, Self::Exclusive { .. })
     }
 }
 
-impl Suspects {
+impl PoisonDetector {
     /// Waits until the batch with this first message may be sent.
-    pub async fn turn(&self, message: &[u8]) -> Turn<'_> {
+    pub async fn permit(&self, message: &[u8]) -> SendPermit<'_> {
         let is_suspect = {
             let known = self.known();
             !known.is_empty() && position(&known, fingerprint(message)).is_some()
         };
         if is_suspect {
             let _others = self.others.write().await;
-            return Turn::Alone { _others };
+            return SendPermit::Exclusive { _others };
         }
         let _others = self.others.read().await;
-        Turn::Among { _others }
+        SendPermit::Shared { _others }
     }
 
     /// The connection ended while the batch was sent. Whether it is to be given up.
-    pub fn has_ended(&self, turn: &Turn<'_>, message: &[u8]) -> bool {
+    pub fn connection_broke(&self, permit: &SendPermit<'_>, message: &[u8]) -> bool {
         let fingerprint = fingerprint(message);
         let answers = self.answers.load(Ordering::Relaxed);
         let mut known = self.known();
         let Some(place) = position(&known, fingerprint) else {
-            if known.len() == MOST_SUSPECTS {
+            if known.len() == MAX_SUSPECTS {
                 known.pop_front();
             }
-            known.push_back(Suspect {
+            known.push_back(SuspectBatch {
                 fingerprint,
                 ends: 0,
                 answers,
@@ -82,11 +82,11 @@ impl Suspects {
         let Some(suspect) = known.get_mut(place) else {
             return false;
         };
-        if turn.is_alone() && suspect.answers < answers {
+        if permit.is_exclusive() && suspect.answers < answers {
             suspect.ends += 1;
             suspect.answers = answers;
         }
-        let is_guilty = suspect.ends >= MOST_ENDS;
+        let is_guilty = suspect.ends >= MAX_BROKEN_CONNECTIONS;
         if is_guilty {
             known.remove(place);
         }
@@ -94,35 +94,35 @@ impl Suspects {
     }
 
     /// The server has answered, whatever it said.
-    pub fn was_answered(&self, turn: &Turn<'_>, message: &[u8]) {
+    pub fn answered(&self, permit: &SendPermit<'_>, message: &[u8]) {
         self.answers.fetch_add(1, Ordering::Relaxed);
-        if turn.is_alone() {
+        if permit.is_exclusive() {
             let mut known = self.known();
             let place = position(&known, fingerprint(message));
             place.map(|place| known.remove(place));
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, VecDeque<Suspect>> {
+    fn known(&self) -> MutexGuard<'_, VecDeque<SuspectBatch>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Whether a call ended with its connection, after the server may have seen it.
-pub fn is_end(status: &Status) -> bool {
+pub fn is_broken_connection(status: &Status) -> bool {
     const WORDS: [&str; 2] = ["transport: ", "server closed the stream"];
     status.code == Code::Unavailable && WORDS.iter().any(|words| status.message.starts_with(words))
 }
 
 /// Whether a status can only be the server's own.
-pub fn is_answer(status: &Status) -> bool {
+pub fn is_server_response(status: &Status) -> bool {
     !matches!(
         status.code,
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
     )
 }
 
-fn position(known: &VecDeque<Suspect>, fingerprint: u64) -> Option<usize> {
+fn position(known: &VecDeque<SuspectBatch>, fingerprint: u64) -> Option<usize> {
     known
         .iter()
         .position(|suspect| suspect.fingerprint == fingerprint)
@@ -139,48 +139,53 @@ mod tests {
     use super::*;
 
     /// Sends a batch under which the connection ends, after others were answered or not.
-    async fn end(suspects: &Suspects, is_answering: bool) -> (bool, bool) {
+    async fn end(poison_detector: &PoisonDetector, is_answering: bool) -> (bool, bool) {
         if is_answering {
-            let turn = suspects.turn(b"other").await;
-            suspects.was_answered(&turn, b"other");
+            let permit = poison_detector.permit(b"other").await;
+            poison_detector.answered(&permit, b"other");
         }
-        let turn = suspects.turn(b"batch").await;
-        let is_given_up = suspects.has_ended(&turn, b"batch");
-        (turn.is_alone(), is_given_up)
+        let permit = poison_detector.permit(b"batch").await;
+        let is_given_up = poison_detector.connection_broke(&permit, b"batch");
+        (permit.is_exclusive(), is_given_up)
     }
 
     #[tokio::test]
     async fn gives_up_what_the_server_answers_others_beside() {
-        let suspects = Suspects::default();
-        assert_eq!(end(&suspects, true).await, (false, false));
-        assert_eq!(end(&suspects, true).await, (true, false));
-        assert_eq!(end(&suspects, true).await, (true, false));
-        assert_eq!(end(&suspects, true).await, (true, true));
+        let poison_detector = PoisonDetector::default();
+        assert_eq!(end(&poison_detector, true).await, (false, false));
+        assert_eq!(end(&poison_detector, true).await, (true, false));
+        assert_eq!(end(&poison_detector, true).await, (true, false));
+        assert_eq!(end(&poison_detector, true).await, (true, true));
         // It is forgotten.
-        assert_eq!(end(&suspects, true).await, (false, false));
+        assert_eq!(end(&poison_detector, true).await, (false, false));
     }
 
     #[tokio::test]
     async fn blames_nothing_while_the_server_is_away() {
-        let suspects = Suspects::default();
+        let poison_detector = PoisonDetector::default();
         for round in 0..10 {
-            assert_eq!(end(&suspects, false).await, (round > 0, false));
+            assert_eq!(end(&poison_detector, false).await, (round > 0, false));
         }
-        let turn = suspects.turn(b"batch").await;
-        suspects.was_answered(&turn, b"batch");
-        drop(turn);
-        assert!(!suspects.turn(b"batch").await.is_alone());
+        let permit = poison_detector.permit(b"batch").await;
+        poison_detector.answered(&permit, b"batch");
+        drop(permit);
+        assert!(!poison_detector.permit(b"batch").await.is_exclusive());
     }
 
     #[tokio::test]
     async fn remembers_only_so_many() {
-        let suspects = Suspects::default();
-        for number in 0..=MOST_SUSPECTS {
+        let poison_detector = PoisonDetector::default();
+        for number in 0..=MAX_SUSPECTS {
             let message = number.to_be_bytes();
-            let turn = suspects.turn(&message).await;
-            assert!(!suspects.has_ended(&turn, &message));
+            let permit = poison_detector.permit(&message).await;
+            assert!(!poison_detector.connection_broke(&permit, &message));
         }
-        assert_eq!(suspects.known().len(), MOST_SUSPECTS);
-        assert!(!suspects.turn(&0_usize.to_be_bytes()).await.is_alone());
+        assert_eq!(poison_detector.known().len(), MAX_SUSPECTS);
+        assert!(
+            !poison_detector
+                .permit(&0_usize.to_be_bytes())
+                .await
+                .is_exclusive()
+        );
     }
 }
