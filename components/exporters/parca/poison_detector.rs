@@ -1,9 +1,9 @@
-//! Batches under which a connection ended.
+//! Detects batches that crash the server.
 //!
-//! Parca's server dies of some records, and a batch that is sent again and again would kill it
-//! again and again. What was under way when a connection ended is sent alone the next time, with no
-//! other call beside it. Where connections end under it then, too, although the server answers
-//! others in between, it is given up. A server that answers nobody is away, and no batch is to blame.
+//! Some records crash Parca's server, and retries of such a batch would crash it repeatedly.
+//! Batches in flight when a connection breaks are retried without concurrent calls. If that breaks
+//! the connection again, although the server answers other calls in between, the batch is dropped.
+//! If the server answers nothing, it is down, and no batch is to blame.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
@@ -13,15 +13,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use profcol_net::grpc::{Code, Status};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// How many connections may end under a batch that is sent alone.
+/// Broken connections after which an exclusively sent batch is dropped.
 const MAX_BROKEN_CONNECTIONS: u32 = 3;
 
-/// As many as can be under way at once, and more.
+/// More than the number of concurrent exports.
 const MAX_SUSPECTS: usize = 256;
 
 #[derive(Default)]
 pub struct PoisonDetector {
-    /// Held by all who send.
+    /// Held while sending.
     others: RwLock<()>,
     /// Calls that the server has answered.
     answers: AtomicU64,
@@ -30,13 +30,13 @@ pub struct PoisonDetector {
 
 struct SuspectBatch {
     fingerprint: u64,
-    /// Connections that ended while it was sent alone.
+    /// Connections that broke while it was sent exclusively.
     ends: u32,
-    /// How many calls had been answered when the last one ended.
+    /// Number of answered calls when the last connection broke.
     answers: u64,
 }
 
-/// The right to send a batch.
+/// Permission to send a batch, shared or exclusive.
 pub enum SendPermit<'a> {
     Shared { _others: RwLockReadGuard<'a, ()> },
     Exclusive { _others: RwLockWriteGuard<'a, ()> },
@@ -63,7 +63,7 @@ impl PoisonDetector {
         SendPermit::Shared { _others }
     }
 
-    /// The connection ended while the batch was sent. Whether it is to be given up.
+    /// Records that the connection broke. Returns whether to drop the batch.
     pub fn connection_broke(&self, permit: &SendPermit<'_>, message: &[u8]) -> bool {
         let fingerprint = fingerprint(message);
         let answers = self.answers.load(Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl PoisonDetector {
         is_guilty
     }
 
-    /// The server has answered, whatever it said.
+    /// Records a response of the server.
     pub fn answered(&self, permit: &SendPermit<'_>, message: &[u8]) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         if permit.is_exclusive() {
@@ -108,13 +108,13 @@ impl PoisonDetector {
     }
 }
 
-/// Whether a call ended with its connection, after the server may have seen it.
+/// Whether the connection broke after the server may have received the call.
 pub fn is_broken_connection(status: &Status) -> bool {
     const WORDS: [&str; 2] = ["transport: ", "server closed the stream"];
     status.code == Code::Unavailable && WORDS.iter().any(|words| status.message.starts_with(words))
 }
 
-/// Whether a status can only be the server's own.
+/// Whether the status was returned by the server.
 pub fn is_server_response(status: &Status) -> bool {
     !matches!(
         status.code,

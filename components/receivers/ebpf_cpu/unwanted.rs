@@ -19,7 +19,7 @@ const RESTING: usize = 8192;
 pub struct Unwanted {
     follower: Option<DropSubscription>,
     sent: VecDeque<Sent>,
-    /// DropExpiry when.
+    /// Until when.
     resting: Vec<(u64, ProcessKey)>,
 }
 

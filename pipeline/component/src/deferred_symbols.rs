@@ -1,8 +1,8 @@
-//! Names of code that come after the profiles that need them.
+//! Symbols that are resolved after their profiles were passed on.
 //!
-//! A processor that names code passes a batch on before everything in it has a name, rather than hold it up for
-//! long. Such a batch carries [`DeferredSymbols`]: an exporter that holds profiles for a while asks there for the rest,
-//! when it writes or shows them.
+//! A symbolizing processor does not hold a batch until all frames are resolved. Such a batch
+//! carries [`DeferredSymbols`], from which exporters that buffer profiles get the remaining symbols
+//! when they write them.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use profcol_profile::{Dictionary, LocationIdx, NamedLine};
 
-/// Where to ask for the names that a batch was passed on without.
+/// Sources of the symbols that were unresolved when the batch was passed on.
 #[derive(Clone, Default)]
 pub struct DeferredSymbols(Vec<Arc<dyn SymbolSource>>);
 
-/// What goes on naming code after batches were passed on.
+/// Resolves symbols after batches were passed on.
 pub trait SymbolSource: Send + Sync {
-    /// The code at a location; `None` where no name is expected for it.
+    /// The code at a location; `None` if no symbol is expected for it.
     fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code>;
 
     fn lookup(&self, code: &Code) -> SymbolLookup;
 }
 
-/// A place in an executable.
+/// An address in an executable.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Code {
     pub build_id: Arc<str>,
@@ -31,27 +31,27 @@ pub struct Code {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CodeAddress {
-    /// The address for which it was linked.
+    /// Virtual address, as linked.
     Virtual(u64),
-    /// From the start of the file.
+    /// Offset in the file.
     FileOffset(u64),
 }
 
-/// How far naming has come.
+/// Result of a symbol lookup.
 #[derive(Clone, Debug)]
 pub enum SymbolLookup {
     /// The frames, the innermost first.
     Resolved(Arc<[SymbolFrame]>),
     Pending,
-    /// There is no name.
+    /// There is no symbol.
     NotFound,
 }
 
-/// A function, and where in it.
+/// A function with its source location.
 #[derive(Debug, Default)]
 pub struct SymbolFrame {
     pub name: Arc<str>,
-    /// As the linker sees it.
+    /// The linkage name.
     pub system_name: Arc<str>,
     pub file: Arc<str>,
     pub start_line: u32,
@@ -59,7 +59,7 @@ pub struct SymbolFrame {
     pub column: u32,
 }
 
-/// Code whose name is asked for later. Two are equal where they are the same code.
+/// Code to be resolved later. Compares by code.
 #[derive(Clone)]
 pub struct DeferredSymbol {
     source: Arc<dyn SymbolSource>,
@@ -75,7 +75,7 @@ impl DeferredSymbols {
         }
     }
 
-    /// For a batch that was merged from several.
+    /// For merged batches.
     pub fn append(&mut self, other: DeferredSymbols) {
         for source in other.0 {
             self.add(source);
@@ -86,7 +86,7 @@ impl DeferredSymbols {
         self.0.is_empty()
     }
 
-    /// By what to ask for the name of a location that has no lines.
+    /// The deferred symbol of a location without lines.
     pub fn find(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<DeferredSymbol> {
         self.0.iter().find_map(|source| {
             let code = source.code_location(dictionary, location)?;

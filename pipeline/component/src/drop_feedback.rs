@@ -1,18 +1,17 @@
-//! Processes that nobody wants: what processors tell the receiver that samples them, so that it
-//! need not go on for nothing.
+//! Feedback about dropped processes, from processors to the receiver that samples them, so that it
+//! can stop sampling them.
 //!
-//! A processor that drops a whole process says so; once every pipeline of a receiver did, the
-//! receiver is told. What they speak of is a [`SampledProcess`], one process in one profile, so that a
-//! decision never reaches another process that has the number later, nor the same one after it
-//! became something else by an exec: whose profile it was, the receiver knows.
+//! A processor reports each process that it drops entirely. Once all pipelines of a receiver
+//! dropped it, the receiver is notified. A [`SampledProcess`] identifies a process within one
+//! profile, so that the decision does not apply to a later process with the same PID, or to the
+//! same process after an exec.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use profcol_config::PipelineId;
 
-/// How many sightings a receiver's state holds; the oldest are forgotten, which costs no more than
-/// that the process is sampled once more.
+/// Entries per receiver. The oldest are evicted; their processes are sampled once more.
 const MAX_TRACKED_PROCESSES: usize = 4096;
 
 /// One process in one profile of one receiver.
@@ -20,7 +19,7 @@ const MAX_TRACKED_PROCESSES: usize = 4096;
 pub struct SampledProcess {
     /// The resource's `process.pid`.
     pub pid: i64,
-    /// The profile's `time_unix_nano`: no two intervals of a receiver begin at the same one.
+    /// The profile's `time_unix_nano`, unique per interval of a receiver.
     pub time: u64,
 }
 
@@ -34,24 +33,24 @@ pub struct DroppedProcess {
 /// How long a process stays dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DropExpiry {
-    /// A time as profiles have it, `time_unix_nano`.
+    /// Until this time, in nanoseconds since the Unix epoch.
     Time(u64),
-    /// As long as it is what it is.
+    /// Until the process exits or calls exec.
     ProcessEnd,
 }
 
-/// What a component is given: the state of all, and the pipelines that it is in or feeds.
+/// Handle of a component: the shared state, and the pipelines that it belongs to or feeds.
 #[derive(Clone, Debug, Default)]
 pub struct DropFeedback {
     state: Arc<Mutex<FeedbackState>>,
     pipelines: Arc<[PipelineId]>,
 }
 
-/// Where a processor says what it drops.
+/// Reports the processes that a processor drops.
 #[derive(Clone, Debug)]
 pub struct DropReporter(DropFeedback);
 
-/// Where a receiver learns what all of its pipelines drop.
+/// Receives the processes that all pipelines of a receiver drop.
 #[derive(Debug)]
 pub struct DropSubscription {
     state: Arc<Mutex<FeedbackState>>,
@@ -68,15 +67,15 @@ struct FeedbackState {
 #[derive(Debug)]
 struct ReceiverFeedback {
     pipelines: Arc<[PipelineId]>,
-    /// Which of the pipelines have dropped it so far.
+    /// The pipelines that have dropped the process so far.
     dropped_by: HashMap<SampledProcess, BTreeMap<PipelineId, DropExpiry>>,
-    /// In the order in which they were first dropped.
+    /// In order of the first drop.
     order: VecDeque<SampledProcess>,
     confirmed: VecDeque<DroppedProcess>,
 }
 
 impl DropFeedback {
-    /// The same state, for a component in these pipelines.
+    /// A handle for a component in these pipelines.
     pub fn within(&self, pipelines: impl IntoIterator<Item = PipelineId>) -> Self {
         Self {
             state: Arc::clone(&self.state),
@@ -84,7 +83,7 @@ impl DropFeedback {
         }
     }
 
-    /// For processors, when they are built.
+    /// For processors, at build time.
     pub fn reporter(&self) -> DropReporter {
         lock(&self.state)
             .reporting
@@ -92,8 +91,7 @@ impl DropFeedback {
         DropReporter(self.clone())
     }
 
-    /// For receivers, when they are built, which is after all processors were. `None` where one of
-    /// the pipelines takes everything.
+    /// For receivers, at build time, after all processors. `None` if a pipeline drops nothing.
     pub fn subscribe(&self) -> Option<DropSubscription> {
         let mut state = lock(&self.state);
         let may_drop = |pipeline| state.reporting.contains(pipeline);
@@ -114,12 +112,12 @@ impl DropFeedback {
 }
 
 impl DropReporter {
-    /// Everything of this process was dropped, and would be again as long as it is what it is.
+    /// All samples of this process are dropped until it exits or calls exec.
     pub fn report_drop(&self, sighting: SampledProcess) {
         self.report_drop_until(sighting, DropExpiry::ProcessEnd);
     }
 
-    /// Everything of this process was dropped, and would be again up to that time.
+    /// All samples of this process are dropped until `until`.
     pub fn report_drop_until(&self, sighting: SampledProcess, until: DropExpiry) {
         let mut state = lock(&self.0.state);
         for receivers in &mut state.receivers {
@@ -131,7 +129,7 @@ impl DropReporter {
 }
 
 impl DropSubscription {
-    /// What all pipelines have dropped since the last time.
+    /// Processes that all pipelines dropped since the last call.
     pub fn take(&self) -> Vec<DroppedProcess> {
         let mut state = lock(&self.state);
         let receivers = state.receivers.get_mut(self.index);
