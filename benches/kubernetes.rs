@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release -p profcol-benches --bin kubernetes -- --pods 110,10000,150000`
 //!
-//! With `--collector PROGRAM` a Collector is measured on the same server in the same run; it has to be built with
-//! `k8sattributesprocessor`, which the one of `cargo xtask peers` is not.
+//! With `--collector PROGRAM` a Collector is measured on the same server in the same run; it has to
+//! be built with `k8sattributesprocessor`, which the one of `cargo xtask peers` is not.
 //!
-//! The API server is simulated: it lists copies of recorded pods by pages of the size that is asked for, as fast as they
-//! are taken, and then changes some of them. Each size is measured beside the same process with `passthrough`, which
-//! asks nobody.
+//! The API server is simulated: it lists copies of recorded pods by pages of the size that is asked
+//! for, as fast as they are taken, and then changes some of them. Each size is measured beside the
+//! same process with `passthrough`, which asks nobody.
 
 #![expect(
     clippy::print_stdout,
@@ -34,9 +34,9 @@ const NO_STREAMED_LISTS: &str = concat!(
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422}"#
 );
 /// A list takes no longer.
-const PATIENCE: Duration = Duration::from_secs(300);
+const READY_TIMEOUT: Duration = Duration::from_secs(300);
 /// Watches send their events after so long, when the list has been measured.
-const QUIET: Duration = Duration::from_secs(4);
+const SETTLE_TIME: Duration = Duration::from_secs(4);
 
 #[derive(Parser)]
 struct Options {
@@ -182,12 +182,12 @@ impl Cluster {
             }
             if parameter("watch").is_some() {
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n")?;
-                thread::sleep(QUIET);
+                thread::sleep(SETTLE_TIME);
                 for number in (0..self.changes).filter(|_| is_pods) {
                     let pod = self.pod(number % self.pods);
                     writeln!(stream, r#"{{"type":"MODIFIED","object":{pod}}}"#)?;
                 }
-                thread::sleep(PATIENCE);
+                thread::sleep(READY_TIMEOUT);
                 return Ok(());
             }
             let number = |name: &str| parameter(name).and_then(|it| it.parse().ok());
@@ -264,16 +264,16 @@ fn measure(program: &Path, port: u16, options: &str) -> Result<Measured> {
     let mut process = Process(child);
     let pid = process.0.id();
     while TcpStream::connect(listening).is_err() {
-        if process.0.try_wait()?.is_some() || started.elapsed() > PATIENCE {
+        if process.0.try_wait()?.is_some() || started.elapsed() > READY_TIMEOUT {
             bail!("{} did not become ready", program.display());
         }
         thread::sleep(Duration::from_millis(2));
     }
     let ready_after = started.elapsed();
-    thread::sleep(QUIET / 4);
+    thread::sleep(SETTLE_TIME / 4);
     let at_rest = CpuTime::of(pid)?;
     let (resident, peak) = (procfs::resident(pid)?, procfs::peak_resident(pid)?);
-    thread::sleep(QUIET + Duration::from_secs(6));
+    thread::sleep(SETTLE_TIME + Duration::from_secs(6));
     let changed = CpuTime::of(pid)? - at_rest;
     Ok(Measured {
         ready_after,

@@ -1,7 +1,7 @@
 //! What a sample costs on the way to Parca, in bytes and in time, in each of the three schemas.
 //!
-//! The samples are those of recorded calls of a real agent, whose bytes stand beside ours; and generated ones, of which
-//! there are more.
+//! The samples are those of recorded calls of a real agent, whose bytes stand beside ours; and
+//! generated ones, of which there are more.
 //!
 //! `cargo bench -p profcol-benches --bench parca`
 
@@ -133,17 +133,17 @@ fn tell(name: &str, recorded: &Recorded) -> Result<()> {
 
 /// CPU time of one round of many.
 fn cpu_time<T>(mut work: impl FnMut() -> T) -> Result<Duration> {
-    const LEAST: Duration = Duration::from_millis(300);
+    const MIN_DURATION: Duration = Duration::from_millis(300);
     let process = std::process::id();
     let begun = running_time(process)?;
     for round in 1.. {
         black_box(work());
         let spent = running_time(process)?.saturating_sub(begun);
-        if spent >= LEAST {
+        if spent >= MIN_DURATION {
             return Ok(spent / round);
         }
     }
-    Ok(LEAST)
+    Ok(MIN_DURATION)
 }
 
 /// Observations, of which several may stand in one row.

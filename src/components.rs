@@ -9,5 +9,5 @@ pub const REGISTRY: Registry = Registry {
     processors: profcol_processors::ALL,
     exporters: profcol_exporters::ALL,
     extensions: profcol_extensions::ALL,
-    elsewhere: ELSEWHERE,
+    foreign: ELSEWHERE,
 };

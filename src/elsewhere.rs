@@ -3,15 +3,15 @@
 //! Names are as in the Collector's and Grafana Alloy's documents, without and with underscores where both are in use. The
 //! text becomes the help of the problem, so it says what to write, or that profcol has nothing for it.
 
-use profcol_component::Foreign;
+use profcol_component::ForeignComponent;
 use profcol_component::Kind::{self, Exporter, Extension, Processor, Receiver};
 
 const LOGS: &str =
-    "it is for logs, and profcol moves profiles only; leave it to a Collector beside profcol";
+    "it is for logs, and profcol supports only profiles; leave it to a Collector beside profcol";
 const METRICS: &str =
-    "it is for metrics, and profcol moves profiles only; leave it to a Collector beside profcol";
+    "it is for metrics, and profcol supports only profiles; leave it to a Collector beside profcol";
 const TRACES: &str =
-    "it is for traces, and profcol moves profiles only; leave it to a Collector beside profcol";
+    "it is for traces, and profcol supports only profiles; leave it to a Collector beside profcol";
 const STATEMENTS: &str = "profcol has no OTTL; `attributes`, `resource` and `relabel` change attributes, `filter` drops samples";
 const BY_OTLP: &str = "profcol does not have it; where the backend takes OTLP, send to it by `otlp_grpc` or `otlp_http`";
 const BROKER: &str = "profcol does not use message brokers; move profiles by OTLP (`otlp`, `otlp_grpc`, `otlp_http`)";
@@ -28,7 +28,7 @@ const NO_KUBERNETES: &str = "this binary was built without the feature `k8s_attr
 #[cfg(not(feature = "parca"))]
 const NO_PARCA: &str = "this binary was built without the feature `parca`";
 
-pub const ELSEWHERE: &[Foreign] = &[
+pub const ELSEWHERE: &[ForeignComponent] = &[
     // Receivers.
     #[cfg(not(feature = "ebpf_cpu"))]
     receiver(&["ebpf_cpu"], NO_EBPF),
@@ -272,24 +272,28 @@ pub const ELSEWHERE: &[Foreign] = &[
     ),
 ];
 
-const fn receiver(names: &'static [&'static str], instead: &'static str) -> Foreign {
+const fn receiver(names: &'static [&'static str], instead: &'static str) -> ForeignComponent {
     foreign(Receiver, names, instead)
 }
 
-const fn processor(names: &'static [&'static str], instead: &'static str) -> Foreign {
+const fn processor(names: &'static [&'static str], instead: &'static str) -> ForeignComponent {
     foreign(Processor, names, instead)
 }
 
-const fn exporter(names: &'static [&'static str], instead: &'static str) -> Foreign {
+const fn exporter(names: &'static [&'static str], instead: &'static str) -> ForeignComponent {
     foreign(Exporter, names, instead)
 }
 
-const fn extension(names: &'static [&'static str], instead: &'static str) -> Foreign {
+const fn extension(names: &'static [&'static str], instead: &'static str) -> ForeignComponent {
     foreign(Extension, names, instead)
 }
 
-const fn foreign(kind: Kind, names: &'static [&'static str], instead: &'static str) -> Foreign {
-    Foreign {
+const fn foreign(
+    kind: Kind,
+    names: &'static [&'static str],
+    instead: &'static str,
+) -> ForeignComponent {
+    ForeignComponent {
         kind,
         names,
         instead,

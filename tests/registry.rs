@@ -9,12 +9,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory, Foreign, Kind,
-    Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard, Stop, entry, testkit,
+    Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory,
+    ForeignComponent, Kind, Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard,
+    Stop, entry, testkit,
 };
 use profcol_config::schema::options;
 use profcol_config::{
-    Config, Host, Input, Node, Problems, Resolved, Sources, print, resolve, yaml,
+    Config, Input, Node, Problems, Resolved, Sources, SystemProviders, print, resolve, yaml,
 };
 use profcol_engine::{Document, Graph, Service};
 use schemars::JsonSchema;
@@ -137,7 +138,7 @@ impl Place {
             sets: Vec::new(),
         };
         let read = |input: &Input| {
-            resolve(input, &Host::default()).unwrap_or_else(|error| panic!("{error}"))
+            resolve(input, &SystemProviders::default()).unwrap_or_else(|error| panic!("{error}"))
         };
         let written = read(&input).root;
         for (section, component, set) in OVERRIDES {
@@ -249,11 +250,11 @@ fn empty_endpoints_are_refused() {
 #[test]
 fn foreign_components_are_named_once_and_are_not_ours() {
     let mut seen = BTreeSet::new();
-    for Foreign {
+    for ForeignComponent {
         kind,
         names,
         instead,
-    } in REGISTRY.elsewhere
+    } in REGISTRY.foreign
     {
         for name in *names {
             assert!(seen.insert((*kind, name)), "{kind} {name} is there twice");
@@ -531,7 +532,7 @@ async fn backend(place: &Place) -> Service {
         configs: vec![config],
         sets: Vec::new(),
     };
-    let resolved = resolve(&input, &Host::default()).expect("valid");
+    let resolved = resolve(&input, &SystemProviders::default()).expect("valid");
     start(
         &document(&resolved, &REGISTRY),
         &Meter::default(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 const LOG: &str = "log";
-const LONGEST_START: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Agent {
     child: Child,
@@ -66,7 +66,7 @@ impl Agent {
         Command::new("kill").args(["-TERM", &pid]).status()?;
         self.child.wait()?;
         let said = fs::read_to_string(self.folder.path().join(LOG))?;
-        let count = |key| said_number(&said, "Profiling ended", key);
+        let count = |key| parse_field(&said, "Profiling ended", key);
         let (Some(samples), Some(lost)) = (count("taken="), count("lost=")) else {
             bail!("profcol does not say how it ended:\n{said}");
         };
@@ -77,15 +77,15 @@ impl Agent {
         loop {
             let said = fs::read_to_string(log).unwrap_or_default();
             if said.contains("Everything is ready") {
-                self.load = said_number(&said, "took the BPF programs", "milliseconds=")
+                self.load = parse_field(&said, "took the BPF programs", "milliseconds=")
                     .unwrap_or(f64::NAN);
                 return Ok(());
             }
             if let Some(status) = self.child.try_wait()? {
                 bail!("profcol ended ({status}); it said:\n{said}");
             }
-            if started.elapsed() > LONGEST_START {
-                bail!("profcol is not ready after {LONGEST_START:?}; it said:\n{said}");
+            if started.elapsed() > START_TIMEOUT {
+                bail!("profcol is not ready after {START_TIMEOUT:?}; it said:\n{said}");
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -116,7 +116,7 @@ pub struct Ended {
 }
 
 /// The number behind `key` in the line of the log that has `text`.
-fn said_number(said: &str, text: &str, key: &str) -> Option<f64> {
+fn parse_field(said: &str, text: &str, key: &str) -> Option<f64> {
     let line = said.lines().find(|line| line.contains(text))?;
     let mut words = line.split_whitespace();
     words.find_map(|word| word.strip_prefix(key))?.parse().ok()

@@ -43,14 +43,14 @@ impl Facts {
     }
 }
 
-/// Looks so often at a program's counts that most times it sees a single run: the mean of all hides how long most take
-/// where a few wait for a CPU that the machine's host gave to another one.
+/// Looks so often at a program's counts that most times it sees a single run: the mean of all hides
+/// how long most take where a few wait for a CPU that the machine's host gave to another one.
 pub struct RunTimes {
     stop: Arc<AtomicBool>,
     looking: JoinHandle<Vec<f64>>,
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 impl RunTimes {
     pub fn start(pid: u32) -> Result<Self> {
@@ -66,7 +66,7 @@ impl RunTimes {
             let mut times = Vec::new();
             let mut before = look();
             while !is_over.load(Ordering::Relaxed) {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_INTERVAL);
                 let now = look();
                 let runs = now.0.saturating_sub(before.0);
                 if runs > 0 {

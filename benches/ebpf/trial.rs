@@ -40,7 +40,7 @@ pub struct Trial {
 }
 
 /// Everything at one moment.
-struct Look {
+struct Snapshot {
     at: Instant,
     cpu: Duration,
     facts: Facts,
@@ -48,7 +48,7 @@ struct Look {
     metrics: Metrics,
 }
 
-impl Look {
+impl Snapshot {
     fn at(agent: &Agent, floor: &Floor) -> Result<Self> {
         Ok(Self {
             at: Instant::now(),
@@ -65,9 +65,9 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
     thread::sleep(options.warm_up());
     let floor = Floor::start(frequency)?;
     let times = RunTimes::start(agent.pid())?;
-    let before = Look::at(&agent, &floor)?;
+    let before = Snapshot::at(&agent, &floor)?;
     thread::sleep(options.window());
-    let after = Look::at(&agent, &floor)?;
+    let after = Snapshot::at(&agent, &floor)?;
     let times = times.end();
     let empty = after.floor.empty.since(before.floor.empty);
     let frame_pointers = after
@@ -82,7 +82,8 @@ pub fn run(frequency: u64, options: &Options) -> Result<Trial> {
     let (start, load) = (agent.start, agent.load);
     let all_runs = Facts::of(agent.pid())?.runs as f64;
     let ended = agent.finish()?;
-    // The program ends at once where it does not want the process. Both numbers are of the whole time, up to a moment.
+    // The program ends at once where it does not want the process. Both numbers are of the whole
+    // time, up to a moment.
     let sampled = (ended.samples / all_runs).min(1.0);
     let lost = ended.lost / ended.samples;
     Ok(Trial {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::options::Workload;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/ebpf/programs");
-const SLEEPERS: usize = 200;
+const IDLE_PROCESSES: usize = 200;
 const SPAWN: &str = "while kill -0 $PPID; do env true; echo text | gzip > /dev/null; done";
 
 /// The compiled programs.
@@ -91,7 +91,7 @@ impl Programs {
         match workload {
             Workload::Idle => {}
             Workload::Sleepers => {
-                for _ in 0..SLEEPERS {
+                for _ in 0..IDLE_PROCESSES {
                     running.spawn(Command::new("sleep").arg(&seconds))?;
                 }
             }

@@ -20,7 +20,7 @@ use crate::wire::{self, Compression};
 
 /// Flow control never slows the forwarder: these are the largest windows that HTTP/2 knows.
 const WINDOW: u32 = (1 << 31) - 1;
-const LARGEST_FRAME: u32 = (1 << 24) - 1;
+const MAX_FRAME: u32 = (1 << 24) - 1;
 
 /// Runs on a thread of its own until it is dropped.
 pub struct Sink {
@@ -118,7 +118,7 @@ async fn serve(stream: TcpStream, counters: Arc<Counters>) -> Option<()> {
     let mut connection = h2::server::Builder::new()
         .initial_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
-        .max_frame_size(LARGEST_FRAME)
+        .max_frame_size(MAX_FRAME)
         .max_concurrent_streams(1000)
         .handshake(stream)
         .await

@@ -18,7 +18,7 @@ use crate::processes::Processes;
 use crate::sink::{Received, Sink};
 
 /// A forwarder that has not passed anything on for this long will not pass on the rest either.
-const STALLED: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Trial {
     cpu: CpuTime,
@@ -87,7 +87,7 @@ fn drain(sink: &Sink, before: Received, sent: Sent) -> Result<Received> {
     let due = before.samples + sent.accepted_samples;
     let mut received = sink.received()?;
     let mut last_progress = Instant::now();
-    while received.samples < due && last_progress.elapsed() < STALLED {
+    while received.samples < due && last_progress.elapsed() < STALL_TIMEOUT {
         thread::sleep(Duration::from_millis(5));
         let now = sink.received()?;
         if now.samples > received.samples {

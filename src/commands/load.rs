@@ -2,7 +2,7 @@
 
 use profcol::REGISTRY;
 use profcol_component::{Meter, StatusBoard};
-use profcol_config::{Host, Input, Note, resolve};
+use profcol_config::{Input, Note, SystemProviders, resolve};
 use profcol_engine::{Document, Graph};
 use profcol_printable::indented;
 
@@ -26,7 +26,7 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
         configs: configuration.uris.clone(),
         sets: configuration.sets.clone(),
     };
-    let resolved = resolve(&input, &Host::default().with_fetch(fetch))
+    let resolved = resolve(&input, &SystemProviders::default().with_fetch(fetch))
         .map_err(|error| Failure::Configuration(error.to_string()))?;
     let document = Document::read(&resolved.root, &REGISTRY).map_err(|mut problems| {
         problems.explain(&resolved.broken);

@@ -131,7 +131,7 @@ fn check(case: &Case) {
     );
     let mut process = profcol(&config(&good, &dead, case));
     process.wait_for_output("the dead exporter's queue to be full", |said| {
-        said.contains("The sending queue does not take batches.")
+        said.contains("The sending queue refuses batches.")
     });
     let before = arrived(&good);
     thread::sleep(Duration::from_secs(2));

@@ -16,7 +16,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, BuildId, Entry, Executable, Executables, Factory, Meter,
     Output, Receiver, Registry, RunError, StatusBoard, Stop, entry,
 };
-use profcol_config::{Config, Host, Input, resolve};
+use profcol_config::{Config, Input, SystemProviders, resolve};
 use profcol_debuginfo::{Dwarf, Plan};
 use profcol_engine::{Document, Graph, Service};
 use profcol_profile::{
@@ -272,7 +272,8 @@ impl Rig {
             configs: vec![config],
             sets: Vec::new(),
         };
-        let resolved = resolve(&input, &Host::default()).unwrap_or_else(|error| panic!("{error}"));
+        let resolved =
+            resolve(&input, &SystemProviders::default()).unwrap_or_else(|error| panic!("{error}"));
         let document = Document::read(&resolved.root, &registry)
             .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
         let graph = Graph::build(&document, &self.meter, &StatusBoard::default()).unwrap();

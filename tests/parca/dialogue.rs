@@ -293,7 +293,9 @@ fn a_server_gets_the_first_schema_that_it_knows() {
         wait_until("it to arrive", || server.total() == expected);
         assert_eq!(server.paths().last().map(String::as_str), Some(path));
         process.wait_for_output("to tell the choice", |said| {
-            said.matches("The server takes profiles.").count() == choices
+            said.matches("The server accepts profiles in this schema.")
+                .count()
+                == choices
         });
     };
     next(&server, WRITE_ARROW, 1);

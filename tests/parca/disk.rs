@@ -149,7 +149,8 @@ fn a_file_that_alone_reaches_the_bound_makes_room_for_the_next() {
     assert!(rows_in(&folder) < 30 * 200, "nothing had to go");
 }
 
-const IN_USE: &str = "somebody records there already: give each recorder a folder of its own";
+const IN_USE: &str =
+    "the directory is locked by another recorder: use a separate directory for each";
 
 /// What another process says that is to record into the same folder.
 fn second_recorder(folder: &Path) -> Ended {

@@ -87,7 +87,7 @@ const AARCH64: Machines = Machines {
 const TESTS: [&str; 4] = ["test", "--test", "kernels", "--"];
 
 /// What `--quick` runs: the oldest kernel and the newest.
-const QUICK: [&str; 3] = ["--exact", "samples_on_linux_5_10", "samples_on_linux_6_12"];
+const QUICK_TESTS: [&str; 3] = ["--exact", "samples_on_linux_5_10", "samples_on_linux_6_12"];
 
 pub fn quick(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let folder = workspace.target.join("kernels");
@@ -97,7 +97,7 @@ pub fn quick(workspace: &Workspace, report: &mut Report) -> Result<()> {
     process::run(
         workspace
             .cargo(&TESTS)
-            .args(QUICK)
+            .args(QUICK_TESTS)
             .arg("--nocapture")
             .env("PROFCOL_KERNELS", &folder),
     )
@@ -153,8 +153,8 @@ fn fetch(path: &Path, file: &Packaged) -> Result<()> {
     let apt = match file.release {
         // It does not change any more.
         Some(_) if path.exists() && stamp.exists() => return Ok(()),
-        Some(release) => Apt::of_release(&path.with_extension("apt"), release)?,
-        None => Apt::default(),
+        Some(release) => AptArchive::of_release(&path.with_extension("apt"), release)?,
+        None => AptArchive::default(),
     };
     let depends = process::output(apt.command("apt-cache").args(["depends", file.package]))?;
     let newest = depends
@@ -207,11 +207,11 @@ pub fn archive() -> Result<(String, String)> {
 
 /// This machine's apt, or one with lists of its own.
 #[derive(Default)]
-struct Apt {
+struct AptArchive {
     options: Vec<String>,
 }
 
-impl Apt {
+impl AptArchive {
     /// With the packages of another release, from where this machine has those of its own.
     fn of_release(folder: &Path, release: &str) -> Result<Self> {
         let (_, archive) = archive()?;

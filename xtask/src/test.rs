@@ -1,7 +1,8 @@
 //! `cargo xtask test`: the one command that runs every test on a fresh machine.
 //!
-//! Tests that need a real peer are marked `#[ignore]`, so that a plain `cargo test` stays quick and says that it left
-//! them out. Building the peers takes minutes, so it runs at low priority beside the other tests.
+//! Tests that need a real peer are marked `#[ignore]`, so that a plain `cargo test` stays quick and
+//! says that it left them out. Building the peers takes minutes, so it runs at low priority beside
+//! the other tests.
 
 use std::thread;
 
@@ -17,9 +18,9 @@ const LONG: &str = "every_row_of_every_file_is_what_readelf_says";
 /// The whole way from the kernel to names on a terminal and files.
 const LIVE: &str = "without_a_configuration_the_host_is_profiled_with_names";
 
-/// What `--quick` runs, with what it proves. All of the whole workspace: cargo would build the libraries anew, with the
-/// features of fewer crates, for tests of one package.
-const QUICK: &[(&str, &[&str])] = &[
+/// What `--quick` runs, with what it proves. All of the whole workspace: cargo would build the
+/// libraries anew, with the features of fewer crates, for tests of one package.
+const QUICK_TESTS: &[(&str, &[&str])] = &[
     (
         "unit tests of every crate",
         &["test", "--quiet", "--workspace", "--lib", "--bins"],
@@ -50,10 +51,10 @@ pub fn quick(workspace: &Workspace) -> Result<()> {
         "The quick part of the tests: about three minutes on 2 CPUs once everything is built, some ten before.\n\
          No Go, no network and no root is needed. `cargo xtask test` runs every test."
     );
-    for (position, (proves, _)) in QUICK.iter().enumerate() {
+    for (position, (proves, _)) in QUICK_TESTS.iter().enumerate() {
         println!("  {}. {proves}", position + 1);
     }
-    for (_, arguments) in QUICK {
+    for (_, arguments) in QUICK_TESTS {
         process::run(&mut workspace.cargo(arguments))?;
     }
     Ok(())

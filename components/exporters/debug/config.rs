@@ -1,33 +1,31 @@
-//! The options of `debug`, as the Collector has them.
+//! Configuration of `debug`, compatible with the Collector.
 
 use profcol_component::{Delivery, QueueSettings};
 use profcol_config::{Config, Present, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Shows what passes through a pipeline.
+/// Logs or prints the profiles in a pipeline.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct DebugConfig {
-    /// How much is shown of each batch: `basic` counts, `normal` a line per profile, `detailed`
-    /// everything.
+    /// Level of detail: `basic` prints counts per batch, `normal` a line per profile, `detailed` everything.
     #[serde(skip_serializing_if = "Verbosity::is_basic")]
     pub verbosity: Verbosity,
-    /// So many batches are shown in every second.
+    /// Number of batches shown per second before sampling starts.
     pub sampling_initial: u64,
-    /// After those, every so many-th batch of the second is shown; 0 shows no more of them.
+    /// After that, every Nth batch in the second is shown; 0 shows none.
     pub sampling_thereafter: u64,
-    /// Write to the log of this program, with its format, level and destinations; `false` writes
-    /// plain text to `output_paths`.
+    /// Write to the program's log; `false` writes plain text to `output_paths`.
     pub use_internal_logger: bool,
-    /// Where the plain text goes: `stdout`, `stderr` or paths of files, which are appended to.
-    /// Empty means `stdout`. Only with `use_internal_logger: false`.
+    /// Outputs for plain text: `stdout`, `stderr` or file paths, which are appended to. Empty means
+    /// `stdout`. Only with `use_internal_logger: false`.
     pub output_paths: Vec<String>,
-    /// A queue in front of this exporter; without this section senders wait for the output.
+    /// Queue in front of the exporter; without this section senders wait for the output.
     pub sending_queue: Present<QueueSettings>,
 }
 
-/// How much is shown of each batch.
+/// Level of detail.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[schemars(extend("x-ignore-case" = true, "x-unknown" = "unknown metrics level"))]
 pub enum Verbosity {
@@ -59,7 +57,7 @@ impl Config for DebugConfig {
             );
         }
         if self.output_paths.iter().any(String::is_empty) {
-            problems.add("output_paths", "must not hold an empty path");
+            problems.add("output_paths", "must not contain an empty path");
         }
         if let Some(queue) = &*self.sending_queue {
             problems.nested("sending_queue", |problems| queue.validate(problems));

@@ -135,10 +135,7 @@ fn text_is_cut_at_its_limit_between_characters_and_says_so() {
         out.write_str("abcä")?;
         out.write_str("öü")
     });
-    assert_eq!(
-        text,
-        "abcä\n... cut: a batch is shown in no more text than this"
-    );
+    assert_eq!(text, "abcä\n... truncated");
     assert_eq!(
         detailed::detailed(profiles(20_000).model()).lines().last(),
         text.lines().last()

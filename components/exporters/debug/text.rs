@@ -9,8 +9,8 @@ use profcol_profile::{
 /// One batch is shown in no more text than this.
 pub(super) const MAX_TEXT: usize = 1 << 20;
 
-/// Text that stops growing at its limit. What is written to it is escaped, so that a name can neither act on a terminal
-/// nor end a line; lines end by [`Text::end_line`].
+/// Text that stops growing at its limit. What is written to it is escaped, so that a name can
+/// neither act on a terminal nor end a line; lines end by [`Text::end_line`].
 pub(super) struct Text {
     text: String,
     limit: usize,
@@ -112,7 +112,7 @@ impl Text {
         let whole = write(&mut out);
         let mut text = out.text;
         if whole.is_err() {
-            text.push_str("\n... cut: a batch is shown in no more text than this");
+            text.push_str("\n... truncated");
         } else if text.ends_with('\n') {
             text.pop();
         }

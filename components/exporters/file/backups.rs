@@ -42,14 +42,14 @@ impl Backups {
                 return Ok(backup);
             }
         }
-        let message = "there are too many renamed files of this second";
+        let message = "too many files were rotated within one second";
         Err(io::Error::new(io::ErrorKind::AlreadyExists, message))
     }
 
     /// Deletes what is too old or too many. Failure is not worth losing data for.
     pub(super) fn prune(&self, path: &Path) {
         if let Err(error) = self.try_prune(path) {
-            tracing::warn!(path = %path.display(), %error, "Failed to delete old files.");
+            tracing::warn!(path = %path.display(), %error, "Failed to remove rotated files.");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The options of `file`, as the Collector has them.
+//! The options of `file`, compatible with the Collector.
 
 use profcol_component::files;
 use profcol_config::{Config, Duration, Present, Problems};
@@ -9,51 +9,49 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct FileConfig {
-    /// The file to write to. With `group_by` its one `*` stands for what the resource says.
+    /// Output file. With `group_by`, its one `*` is replaced by the value of the resource attribute.
     pub path: String,
-    /// Keep what stands in the file at start; `false` empties it. With `rotation` or `group_by`
+    /// Append to an existing file at start; `false` truncates it. With `rotation` or `group_by`
     /// files are always appended to.
     pub append: bool,
-    /// Starts a new file now and then; absent means off.
+    /// File rotation; disabled if absent.
     pub rotation: Present<Rotation>,
-    /// `json` writes a line of OTLP JSON per batch, `proto` OTLP protobuf with its length before
-    /// it.
+    /// `json` writes a line of OTLP JSON per batch, `proto` length-prefixed OTLP protobuf.
     pub format: Format,
-    /// `zstd` compresses each batch for itself and writes its length before it.
+    /// `zstd` compresses each batch separately and prefixes it with its length.
     pub compression: Compression,
-    /// What was written is forced to the disk at the latest after this long; `0s` means `1s`.
+    /// Interval between fsyncs of written data; `0s` means `1s`.
     pub flush_interval: Duration,
-    /// Writes resources that differ in an attribute to different files; absent means off.
+    /// Write resources to different files by an attribute; disabled if absent.
     pub group_by: Present<GroupBy>,
     /// Create missing directories.
     pub create_directory: bool,
-    /// The permissions of directories that are created, as octal text; empty means `0750`.
+    /// Octal permissions of created directories; empty means `0750`.
     pub directory_permissions: String,
 }
 
-/// When a new file is started and how long old ones are kept.
+/// When files are rotated and how many are kept.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct Rotation {
-    /// A file that would become larger is renamed and a new one is started; 0 means 100.
+    /// Maximum size of a file before it is rotated; 0 means 100.
     pub max_megabytes: u64,
-    /// A file older than this is renamed, and renamed files older than this are deleted; 0 means
-    /// no bound by age.
+    /// Rotate files older than this and delete rotated files older than this; 0 means no age limit.
     pub max_days: u32,
-    /// How many renamed files are kept; 0 keeps all.
+    /// Maximum number of rotated files to keep; 0 keeps all.
     pub max_backups: usize,
-    /// Name renamed files after the time of this host's time zone instead of UTC.
+    /// Use local time instead of UTC in the names of rotated files.
     pub localtime: bool,
 }
 
-/// Which resources go to which file.
+/// Groups resources into files.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct GroupBy {
     pub enabled: bool,
-    /// The attribute that replaces the `*` in `path`. Resources without it are dropped and counted.
+    /// Resource attribute whose value replaces the `*` in `path`. Resources without it are dropped and counted.
     pub resource_attribute: String,
-    /// How many files may be open at once.
+    /// Maximum number of open files.
     pub max_open_files: usize,
 }
 
@@ -160,7 +158,7 @@ impl FileConfig {
 
     pub(super) fn permissions(&self) -> u32 {
         let parsed = parse_permissions(&self.directory_permissions);
-        parsed.ok().flatten().unwrap_or(files::FOLDER_MODE)
+        parsed.ok().flatten().unwrap_or(files::DIRECTORY_MODE)
     }
 
     fn validate_grouping(&self, group_by: &GroupBy, problems: &mut Problems) {

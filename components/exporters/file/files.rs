@@ -141,9 +141,9 @@ impl Files {
         let Some(moved) = self.open.remove(path) else {
             return;
         };
-        tracing::info!(path = %path.display(), "The file was moved away or removed. Beginning another one.");
+        tracing::info!(path = %path.display(), "The file was moved or removed; creating a new one.");
         if let Err(error) = moved.file.close() {
-            tracing::error!(path = %path.display(), %error, "Records that were taken may not have reached the disk.");
+            tracing::error!(path = %path.display(), %error, "Failed to sync; accepted records may be lost.");
         }
     }
 

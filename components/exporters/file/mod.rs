@@ -85,7 +85,7 @@ impl File {
                 files: Mutex::new(files),
                 ungrouped: context.meter.counter(
                     "otelcol_exporter_file_ungrouped_profile_samples",
-                    "Samples dropped because their resource names no file to write to.",
+                    "Samples dropped because their resource has no valid file name.",
                     &[("exporter", &context.id.to_string())],
                 ),
                 failing: AtomicBool::new(false),
@@ -100,7 +100,7 @@ impl File {
         let shared = Arc::clone(&self.shared);
         let syncing = tokio::task::spawn_blocking(move || shared.sync());
         if let Err(error) = syncing.await {
-            tracing::error!(%error, "Forcing files to the disk ended early.");
+            tracing::error!(%error, "The sync task failed.");
         }
     }
 }
@@ -182,7 +182,7 @@ impl Shared {
                     // The batch is sent again as a whole: what was written of it must not stay.
                     for (path, start) in written {
                         if let Err(error) = files.take_back(path, start) {
-                            tracing::error!(%error, "A part of a refused batch stays in a file.");
+                            tracing::error!(%error, "Failed to undo a partial write; the file contains part of a refused batch.");
                         }
                     }
                     drop(files);
@@ -199,7 +199,7 @@ impl Shared {
     fn may_drop(&self, error: &WriteError) -> bool {
         let grouped = matches!(self.layout, Layout::Grouped(_));
         if grouped {
-            tracing::warn!(%error, "Dropping a resource that names a file that cannot be.");
+            tracing::warn!(%error, "Dropping a resource whose attribute is not a valid file name.");
         }
         grouped
     }
@@ -222,7 +222,7 @@ impl Shared {
         for (path, file) in unsynced {
             if let Err(source) = file.sync_data() {
                 let error = WriteError { path, source };
-                tracing::error!(%error, "Records that were taken may not have reached the disk.");
+                tracing::error!(%error, "Failed to sync; accepted records may be lost.");
                 self.fail(&error);
             }
         }

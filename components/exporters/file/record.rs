@@ -21,7 +21,7 @@ pub(super) struct RecordFormat {
 pub(super) enum RecordError {
     #[error("failed to compress a batch: {0}")]
     Compress(std::io::Error),
-    #[error("a batch of {0} bytes does not fit into one record")]
+    #[error("batch of {0} bytes exceeds the maximum record size")]
     TooLarge(usize),
 }
 

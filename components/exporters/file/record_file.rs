@@ -74,12 +74,12 @@ impl RecordFile {
         if rules.format.is_lines() {
             if !ends_with_newline(&file, metadata.len())? {
                 file.write_all(b"\n")?;
-                tracing::warn!(path = %path.display(), "The last record of the file is torn. Going on after it.");
+                tracing::warn!(path = %path.display(), "Found a truncated record at the end of the file; appending after it.");
             }
         } else if !ends_with_record(&file, metadata.len())? {
             let aside = rules.backups.set_aside(&path)?;
             file = open(&path)?;
-            tracing::warn!(path = %path.display(), aside = %aside.display(), "The last record of the file is torn. Setting the file aside.");
+            tracing::warn!(path = %path.display(), aside = %aside.display(), "Found a truncated record at the end of the file; renaming the file.");
         }
         let began = metadata.created().or_else(|_| metadata.modified());
         Ok(Self::new(

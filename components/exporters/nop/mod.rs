@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub struct Nop;
 
-/// Takes everything and does nothing with it.
+/// Discards everything.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct NopConfig {}

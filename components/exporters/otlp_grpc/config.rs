@@ -1,4 +1,4 @@
-//! The options of `otlp_grpc`, as the Collector has them.
+//! The options of `otlp_grpc`, compatible with the Collector.
 
 use profcol_component::DeliverySettings;
 use profcol_config::{Config, Problems};
@@ -14,8 +14,7 @@ pub struct OtlpGrpcConfig {
     pub client: GrpcClientSettings,
     #[serde(flatten)]
     pub delivery: DeliverySettings,
-    /// The largest message that the destination takes, in MiB; larger batches are sent in pieces. 0
-    /// learns it from the destination's refusals.
+    /// Maximum request size, in MiB; larger batches are split. 0 detects the limit from the server's errors.
     #[serde(skip_serializing_if = "crate::shared::otlp::is_zero")]
     pub max_request_size_mib: u32,
 }

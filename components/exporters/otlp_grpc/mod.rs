@@ -61,7 +61,7 @@ impl Exporter for OtlpGrpc {
     fn delivery(&self) -> Delivery {
         let encoding = self.config.client.compression.for_grpc().unwrap_or(None);
         Delivery {
-            passes: encoding.map(Encoding::name),
+            passthrough_encoding: encoding.map(Encoding::name),
             ..self.config.delivery.delivery()
         }
     }

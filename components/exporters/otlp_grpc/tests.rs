@@ -184,7 +184,9 @@ async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
         let exporter = exporter(&backend.address, &format!("compression: {leaves}")).await;
         let (mut batch, compressed) = received(50, came);
         let whole = batch.profiles.heap_size();
-        batch.profiles.keep_for(exporter.delivery().passes);
+        batch
+            .profiles
+            .keep_for(exporter.delivery().passthrough_encoding);
         assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
         exporter.export(&batch).await.unwrap();
         assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");

@@ -1,4 +1,4 @@
-//! The options of `otlp_http`, as the Collector has them.
+//! The options of `otlp_http`, compatible with the Collector.
 
 use profcol_component::{QueueSettings, RetrySettings};
 use profcol_config::{Config, Problem, Problems};
@@ -12,20 +12,19 @@ use serde::{Deserialize, Serialize};
 pub struct OtlpHttpConfig {
     #[serde(flatten)]
     pub client: HttpClientSettings,
-    /// How to go on when the destination does not take a batch for now.
+    /// Retries after a retryable error.
     pub retry_on_failure: RetrySettings,
     /// The queue in front of the exporter.
     pub sending_queue: QueueSettings,
-    /// The whole URL for profiles; by default `/v1development/profiles` below `endpoint`.
+    /// URL for profiles; by default `endpoint` followed by `/v1development/profiles`.
     pub profiles_endpoint: String,
-    /// `proto` or `json`.
+    /// Encoding of requests: `proto` or `json`.
     pub encoding: HttpEncoding,
-    /// How attributes of resources are written in JSON: with their text, which every reader
-    /// understands, or as references into the dictionary, which is smaller.
+    /// Encoding of resource attributes in JSON: `plain` text, which every reader understands, or
+    /// references into the `dictionary`, which are smaller.
     #[serde(skip_serializing_if = "AttributeEncoding::is_plain")]
     pub resource_attr_encoding: AttributeEncoding,
-    /// The largest message that the destination takes, in MiB; larger batches are sent in pieces. 0
-    /// learns it from the destination's refusals.
+    /// Maximum request size, in MiB; larger batches are split. 0 detects the limit from the server's errors.
     #[serde(skip_serializing_if = "crate::shared::otlp::is_zero")]
     pub max_request_size_mib: u32,
 }
@@ -57,7 +56,7 @@ impl AttributeEncoding {
 }
 
 impl OtlpHttpConfig {
-    /// Where profiles are posted.
+    /// URL that profiles are posted to.
     pub fn url(&self) -> String {
         if !self.profiles_endpoint.is_empty() {
             return self.profiles_endpoint.clone();
@@ -79,14 +78,16 @@ impl Config for OtlpHttpConfig {
         ];
         for (key, url) in endpoints {
             if !url.is_empty() && !is_http_url(url) {
-                let message = format!("{url:?} is no URL such as http://host:port or https://host");
+                let message =
+                    format!("{url:?} is not a URL such as http://host:port or https://host");
                 problems.add(key, message);
             }
         }
         if self.resource_attr_encoding == AttributeEncoding::Dictionary
             && self.encoding == HttpEncoding::Proto
         {
-            let message = "applies to `encoding: json` only: protobuf leaves as it came";
+            let message =
+                "applies only to `encoding: json`: protobuf bodies are forwarded unchanged";
             problems.add("resource_attr_encoding", message);
         }
         self.client.validate(problems);

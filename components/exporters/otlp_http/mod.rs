@@ -73,7 +73,7 @@ impl Exporter for OtlpHttp {
                 .sending_queue
                 .enabled
                 .then(|| self.config.sending_queue.clone()),
-            passes: encoding.map(Encoding::name),
+            passthrough_encoding: encoding.map(Encoding::name),
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::shared::backend::{self, HttpBackend, context, received, response};
-use crate::shared::otlp::MAX_SAID;
+use crate::shared::otlp::MAX_REASON_LEN;
 use profcol_component::testkit::load;
 
 async fn exporter(address: &str, options: &str) -> Box<dyn Exporter> {
@@ -99,7 +99,7 @@ async fn the_words_of_the_destination_are_told() {
     let status = Status::new(Code::InvalidArgument, "stack 3 is bad");
     let long = "x".repeat(2000);
     let long_status = Status::new(Code::InvalidArgument, &*long);
-    let long_told = format!(", Message={}", "x".repeat(MAX_SAID));
+    let long_told = format!(", Message={}", "x".repeat(MAX_REASON_LEN));
     let proto = [("content-type", "application/x-protobuf")];
     let json = [("content-type", "application/json")];
     let html = [("content-type", "text/html")];
@@ -176,7 +176,9 @@ async fn a_batch_leaves_in_the_bytes_in_which_it_came() {
         let exporter = exporter(&backend.address, &format!("compression: {leaves}")).await;
         let (mut batch, compressed) = received(50, came);
         let whole = batch.profiles.heap_size();
-        batch.profiles.keep_for(exporter.delivery().passes);
+        batch
+            .profiles
+            .keep_for(exporter.delivery().passthrough_encoding);
         assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
         exporter.export(&batch).await.unwrap();
         assert!(batch.profiles.heap_size() < whole, "{came} {leaves}");
@@ -200,7 +202,9 @@ async fn json_says_the_same_as_protobuf() {
     ] {
         let exporter = exporter(&backend.address, options).await;
         let (mut batch, _) = received(5, Encoding::Gzip);
-        batch.profiles.keep_for(exporter.delivery().passes);
+        batch
+            .profiles
+            .keep_for(exporter.delivery().passthrough_encoding);
         exporter.export(&batch).await.unwrap();
         let sent = backend.seen().pop().unwrap();
         assert_eq!(sent.headers.get(CONTENT_TYPE).unwrap(), "application/json");

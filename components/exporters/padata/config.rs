@@ -11,19 +11,19 @@ use crate::shared::parca::LabelSettings;
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct PadataConfig {
-    /// The folder; it is made where there is none.
+    /// Directory for the files; created if missing.
     pub storage_path: String,
-    /// How long one file is written to. What is complete is compressed.
+    /// Interval after which a file is rotated and compressed.
     pub rotation_interval: Duration,
-    /// zstd's, 1 to 19.
+    /// zstd compression level, 1 to 19.
     pub compression_level: i32,
-    /// A file is complete when it has so many bytes.
+    /// Maximum size of a file before it is rotated, in bytes.
     pub max_file_bytes: u64,
-    /// How many bytes all files may have together.
+    /// Maximum total size of all files, in bytes.
     pub max_total_bytes: u64,
-    /// What to do when they have: `drop_oldest`, or `stop` recording until there is room.
+    /// What to do when the limit is reached: `drop_oldest`, or `stop` recording until space is freed.
     pub when_full: WhenFull,
-    /// The layout: `v1`, which Parca Agent can upload, or `v2`, which it cannot.
+    /// Record schema: `v1`, which Parca Agent can upload, or `v2`, which it cannot.
     pub schema: Schema,
     #[serde(flatten)]
     pub labels: LabelSettings,
@@ -63,7 +63,7 @@ impl Default for PadataConfig {
 impl Config for PadataConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.storage_path.is_empty() {
-            problems.add("storage_path", "must be set: the folder for the files");
+            problems.add("storage_path", "must be set to the directory for the files");
         }
         if self.rotation_interval.is_zero() || self.rotation_interval.is_negative() {
             problems.add("rotation_interval", "must be positive");

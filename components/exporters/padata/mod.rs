@@ -8,7 +8,7 @@
 //! work, one batch at a time.
 
 mod config;
-mod folder;
+mod directory;
 mod recording;
 #[cfg(test)]
 mod tests;
@@ -29,11 +29,11 @@ use tokio::task::spawn_blocking;
 
 pub use self::config::PadataConfig;
 use self::config::WhenFull;
-use self::folder::{Dropped, Folder};
+use self::directory::{DropOutcome, RecordingDirectory};
 use self::recording::{Recording, WriteError};
 
 /// How often it is looked whether the file is complete.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Padata {
     recorder: Arc<Mutex<Recorder>>,
@@ -44,7 +44,7 @@ struct Recorder {
     config: PadataConfig,
     rules: LabelRules,
     /// None before the start.
-    folder: Option<Folder>,
+    directory: Option<RecordingDirectory>,
     /// None before the first batch of a file.
     recording: Option<Recording>,
     telemetry: Telemetry,
@@ -84,7 +84,7 @@ impl Factory for Padata {
         let recorder = Recorder {
             config: config.clone(),
             rules: config.label_rules(),
-            folder: None,
+            directory: None,
             recording: None,
             telemetry: Telemetry::new(context),
         };
@@ -136,7 +136,7 @@ impl Exporter for Padata {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
             let rotated = self.with_recorder(Recorder::rotate_if_complete).await;
             rotated.map_err(RunError)?;
@@ -150,9 +150,10 @@ impl Exporter for Padata {
 impl Recorder {
     fn open(&mut self) -> Result<(), String> {
         let path = Path::new(&self.config.storage_path);
-        let opened = Folder::open(path, self.config.compression_level);
-        let folder = opened.map_err(|error| format!("storage_path {}: {error}", path.display()))?;
-        self.folder = Some(folder);
+        let opened = RecordingDirectory::open(path, self.config.compression_level);
+        let directory =
+            opened.map_err(|error| format!("storage_path {}: {error}", path.display()))?;
+        self.directory = Some(directory);
         self.tell_bytes();
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Recorder {
         self.rotate_if_complete();
         let gone = self.recording.take_if(|recording| !recording.is_there());
         if let Some(gone) = gone {
-            tracing::error!(path = %gone.path().display(), samples = gone.samples(), "The file that is being written was taken away with what it had; beginning another.");
+            tracing::error!(path = %gone.path().display(), samples = gone.samples(), "The active file was removed and its samples are lost; creating a new one.");
         }
         // Each further try has one file less in its way.
         while self.try_record(profiles)? == Attempt::Again {}
@@ -204,10 +205,10 @@ impl Recorder {
     }
 
     fn begin(&mut self) -> Result<Result<Recording, WriteError>, Refusal> {
-        let Some(folder) = &self.folder else {
+        let Some(directory) = &self.directory else {
             return Err(Refusal::retry("not started yet"));
         };
-        if !folder.is_ours() {
+        if !directory.is_lock_held() {
             self.open().map_err(Refusal::retry)?;
         }
         Ok(Recording::begin(Path::new(&self.config.storage_path)))
@@ -220,8 +221,8 @@ impl Recorder {
             return Err(refusal(error));
         }
         match self.drop_oldest()? {
-            Dropped::File { .. } => Ok(Attempt::Again),
-            Dropped::InUse | Dropped::Nothing => Err(refusal(error)),
+            DropOutcome::File { .. } => Ok(Attempt::Again),
+            DropOutcome::InUse | DropOutcome::Nothing => Err(refusal(error)),
         }
     }
 
@@ -230,8 +231,8 @@ impl Recorder {
         if self.total_bytes() + bytes <= limit {
             return Ok(Attempt::Done);
         }
-        if let Some(folder) = &mut self.folder {
-            folder.look();
+        if let Some(directory) = &mut self.directory {
+            directory.forget_removed();
         }
         while self.total_bytes() + bytes > limit {
             if self.config.when_full == WhenFull::Stop {
@@ -239,16 +240,16 @@ impl Recorder {
                 return Err(Refusal::retry(reason));
             }
             match self.drop_oldest()? {
-                Dropped::File { .. } => {}
-                Dropped::InUse => {
+                DropOutcome::File { .. } => {}
+                DropOutcome::InUse => {
                     let reason = "all files are being uploaded, and none can be dropped";
                     return Err(Refusal::retry(reason));
                 }
-                Dropped::Nothing if self.has_batches() => {
+                DropOutcome::Nothing if self.has_batches() => {
                     self.rotate();
                     return Ok(Attempt::Again);
                 }
-                Dropped::Nothing => {
+                DropOutcome::Nothing => {
                     let reason =
                         format!("a batch of {bytes} bytes does not fit into `max_total_bytes`");
                     return Err(Refusal::permanent(reason));
@@ -258,14 +259,14 @@ impl Recorder {
         Ok(Attempt::Done)
     }
 
-    fn drop_oldest(&mut self) -> Result<Dropped, Refusal> {
-        let Some(folder) = &mut self.folder else {
-            return Ok(Dropped::Nothing);
+    fn drop_oldest(&mut self) -> Result<DropOutcome, Refusal> {
+        let Some(directory) = &mut self.directory else {
+            return Ok(DropOutcome::Nothing);
         };
-        let dropped = folder
+        let dropped = directory
             .drop_oldest()
             .map_err(|error| Refusal::retry(format!("failed to drop a file: {error}")))?;
-        if let Dropped::File { samples } = dropped {
+        if let DropOutcome::File { samples } = dropped {
             self.telemetry.dropped_files.inc();
             self.telemetry.dropped_samples.inc_by(samples);
         }
@@ -290,7 +291,8 @@ impl Recorder {
     }
 
     fn rotate(&mut self) {
-        let (Some(recording), Some(folder)) = (self.recording.take(), &mut self.folder) else {
+        let (Some(recording), Some(directory)) = (self.recording.take(), &mut self.directory)
+        else {
             return;
         };
         let path: PathBuf = recording.path().to_owned();
@@ -299,13 +301,13 @@ impl Recorder {
             self.telemetry.complete_files.inc();
         }
         drop(recording);
-        folder.add(&path, Some(samples));
+        directory.add(&path, Some(samples));
         self.tell_bytes();
     }
 
     fn total_bytes(&self) -> u64 {
         let written = self.recording.as_ref().map_or(0, Recording::len);
-        let complete = self.folder.as_ref().map_or(0, Folder::bytes);
+        let complete = self.directory.as_ref().map_or(0, RecordingDirectory::bytes);
         written + complete
     }
 
@@ -336,12 +338,12 @@ impl Telemetry {
             dropped_files: counter("dropped_files", "Old files that were dropped for new ones."),
             dropped_samples: counter(
                 "dropped_profile_samples",
-                "Samples in dropped files that nobody had delivered.",
+                "Undelivered samples in dropped files.",
             ),
             failed_writes: counter("failed_writes", "Tries to write that failed."),
             bytes: context.meter.gauge(
                 "otelcol_exporter_padata_bytes",
-                "Bytes of all files together.",
+                "Total size of all files in bytes.",
                 &labels,
             ),
         }

@@ -18,11 +18,11 @@ use profcol_parca::{Frames, LabelRules, StackId, StackIds, Table, v2};
 use profcol_profile::{Model, StackIdx};
 
 use super::config::Schema;
-use super::folder::UNFINISHED;
+use super::directory::UNFINISHED;
 
 /// Stacks that are known to stand in the file. When there are more, all are forgotten and written
 /// once more: that costs bytes, not samples.
-const MOST_STACKS: usize = 1 << 17;
+const MAX_STACKS: usize = 1 << 17;
 
 pub struct Recording {
     file: File,
@@ -74,13 +74,13 @@ impl Encoded {
 }
 
 impl Recording {
-    /// Begins a file in `folder`. It is locked as long as it is written to, so that nobody takes it
+    /// Begins a file in `directory`. It is locked as long as it is written to, so that nobody takes it
     /// for one that was left behind.
-    pub fn begin(folder: &Path) -> Result<Self, WriteError> {
+    pub fn begin(directory: &Path) -> Result<Self, WriteError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_secs());
-        let name = free_name(folder, now).map_err(|error| failed("list", folder, error))?;
-        let path = folder.join(name);
+        let name = free_name(directory, now).map_err(|error| failed("list", directory, error))?;
+        let path = directory.join(name);
         let file = create(&path).map_err(|error| failed("create", &path, error))?;
         Ok(Self {
             file,
@@ -189,7 +189,7 @@ impl Recording {
         self.batches = batches;
         self.samples += batch.samples;
         self.bytes += batch.len();
-        if self.stacks.len() + batch.stacks.len() > MOST_STACKS {
+        if self.stacks.len() + batch.stacks.len() > MAX_STACKS {
             self.stacks.clear();
         }
         self.stacks.extend(batch.stacks);
@@ -223,10 +223,10 @@ fn create(path: &Path) -> io::Result<File> {
 /// A name that nothing in the folder has anything to do with: no other file, compressed, damaged or
 /// refused, no note of how far one was delivered. The clock may go back, and two files may be begun
 /// in a second.
-pub fn free_name(folder: &Path, now: u64) -> io::Result<String> {
+pub fn free_name(directory: &Path, now: u64) -> io::Result<String> {
     let process = std::process::id();
     let mut taken = HashSet::new();
-    for entry in fs::read_dir(folder)? {
+    for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
         let stem = name.trim_start_matches('.').split('.').next();
@@ -234,7 +234,7 @@ pub fn free_name(folder: &Path, now: u64) -> io::Result<String> {
     }
     let mut stems = (now..).map(|second| format!("{second}-{process}"));
     let free = stems.find(|stem| !taken.contains(stem));
-    let stem = free.ok_or_else(|| io::Error::other("all names are taken"))?;
+    let stem = free.ok_or_else(|| io::Error::other("no unused file name left"))?;
     Ok(format!("{stem}.padata"))
 }
 

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 
 use profcol_component::testkit::{batch, context, load};
 
-use super::folder::{Dropped, Folder};
+use super::directory::{DropOutcome, RecordingDirectory};
 use super::recording::free_name;
 use super::*;
 
@@ -12,12 +12,12 @@ use super::*;
 fn no_name_is_taken_twice_whatever_the_clock_says() {
     let process = std::process::id();
     let check = |there: &[&str], now: u64, expected: u64| {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for name in there {
             let name = name.replace("PID", &process.to_string());
-            fs::write(folder.path().join(name), "").unwrap();
+            fs::write(directory.path().join(name), "").unwrap();
         }
-        let name = free_name(folder.path(), now).unwrap();
+        let name = free_name(directory.path(), now).unwrap();
         assert_eq!(name, format!("{expected}-{process}.padata"), "{there:?}");
     };
     check(&[], 7, 7);
@@ -36,42 +36,42 @@ fn no_name_is_taken_twice_whatever_the_clock_says() {
     check(&crowd, 0, 1500);
 }
 
-const NOTHING_COUNTED: Dropped = Dropped::File { samples: 0 };
+const NOTHING_COUNTED: DropOutcome = DropOutcome::File { samples: 0 };
 
 #[test]
 fn the_oldest_file_goes_that_nobody_delivers() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
     for name in ["1-1.padata.zst", "2-1.padata.zst", "3-1.padata.zst"] {
         fs::write(path(name), "nothing that could be counted").unwrap();
     }
-    let mut opened = Folder::open(folder.path(), 1).unwrap();
+    let mut opened = RecordingDirectory::open(directory.path(), 1).unwrap();
     let uploader = File::open(path("1-1.padata.zst")).unwrap();
     uploader.lock().unwrap();
     fs::remove_file(path("2-1.padata.zst")).unwrap();
     assert_eq!(opened.drop_oldest().unwrap(), NOTHING_COUNTED);
     assert!(path("1-1.padata.zst").exists() && !path("3-1.padata.zst").exists());
-    assert_eq!(opened.drop_oldest().unwrap(), Dropped::InUse);
+    assert_eq!(opened.drop_oldest().unwrap(), DropOutcome::InUse);
     drop(uploader);
     assert_eq!(opened.drop_oldest().unwrap(), NOTHING_COUNTED);
-    assert_eq!(opened.drop_oldest().unwrap(), Dropped::Nothing);
+    assert_eq!(opened.drop_oldest().unwrap(), DropOutcome::Nothing);
 }
 
 #[test]
 fn a_folder_is_ours_as_long_as_our_lock_is_in_it() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("recordings");
-    let folder = Folder::open(&path, 1).unwrap();
-    assert!(folder.is_ours());
+    let directory = RecordingDirectory::open(&path, 1).unwrap();
+    assert!(directory.is_lock_held());
     fs::remove_dir_all(&path).unwrap();
-    assert!(!folder.is_ours());
-    let other = Folder::open(&path, 1).unwrap();
-    assert!(other.is_ours() && !folder.is_ours());
+    assert!(!directory.is_lock_held());
+    let other = RecordingDirectory::open(&path, 1).unwrap();
+    assert!(other.is_lock_held() && !directory.is_lock_held());
 }
 
 /// Records a file for each of the numbers of samples, and stops.
-async fn record(folder: &Path, options: &str, samples: &[usize]) -> u64 {
-    let options = format!("{{storage_path: \"{}\", {options}}}", folder.display());
+async fn record(directory: &Path, options: &str, samples: &[usize]) -> u64 {
+    let options = format!("{{storage_path: \"{}\", {options}}}", directory.display());
     let context = context("padata");
     let exporter = Padata::build(&load(&options).unwrap(), &context).unwrap();
     exporter.start().await.unwrap();
@@ -85,24 +85,24 @@ async fn record(folder: &Path, options: &str, samples: &[usize]) -> u64 {
 
 /// The bytes of a file with one batch, before it is compressed.
 async fn bytes_of_file(options: &str, samples: usize) -> u64 {
-    let folder = tempfile::tempdir().unwrap();
-    record(folder.path(), options, &[samples]).await;
-    let [file] = recordings(folder.path()).try_into().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    record(directory.path(), options, &[samples]).await;
+    let [file] = recordings(directory.path()).try_into().unwrap();
     fs::metadata(file).unwrap().len()
 }
 
 #[tokio::test]
 async fn what_is_dropped_is_counted_in_samples_whoever_recorded_it() {
     for schema in ["v1", "v2"] {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let options = format!("schema: {schema}, max_file_bytes: 1");
-        let dropped = record(folder.path(), &options, &[30, 40]).await;
+        let dropped = record(directory.path(), &options, &[30, 40]).await;
         assert_eq!(dropped, 0, "{schema}");
         // There is room for one file and a half: those of the earlier run go, and then some of this one.
         let room = bytes_of_file(&options, 100).await * 3 / 2;
         let bounded = format!("{options}, max_total_bytes: {room}");
-        let dropped = record(folder.path(), &bounded, &[100; 20]).await;
-        let kept = kept_samples(folder.path());
+        let dropped = record(directory.path(), &bounded, &[100; 20]).await;
+        let kept = kept_samples(directory.path());
         assert!(dropped > 70, "{dropped} at {schema}");
         assert_eq!(dropped + kept, 30 + 40 + 20 * 100, "{schema}");
     }
@@ -111,15 +111,15 @@ async fn what_is_dropped_is_counted_in_samples_whoever_recorded_it() {
 #[tokio::test]
 async fn what_was_delivered_before_its_file_is_dropped_is_not_counted() {
     let check = async |note: &str, expected: u64| {
-        let folder = tempfile::tempdir().unwrap();
-        record(folder.path(), "", &[30, 40, 50]).await;
+        let directory = tempfile::tempdir().unwrap();
+        record(directory.path(), "", &[30, 40, 50]).await;
         // A start completes the file.
-        let opened = Folder::open(folder.path(), 1).unwrap();
+        let opened = RecordingDirectory::open(directory.path(), 1).unwrap();
         drop(opened);
-        let [name] = recordings(folder.path()).try_into().unwrap();
+        let [name] = recordings(directory.path()).try_into().unwrap();
         fs::write(profcol_parca::padata::note_of(&name), note).unwrap();
-        let mut opened = Folder::open(folder.path(), 1).unwrap();
-        let dropped = Dropped::File { samples: expected };
+        let mut opened = RecordingDirectory::open(directory.path(), 1).unwrap();
+        let dropped = DropOutcome::File { samples: expected };
         assert_eq!(opened.drop_oldest().unwrap(), dropped, "{note:?}");
     };
     check("", 120).await;
@@ -129,8 +129,8 @@ async fn what_was_delivered_before_its_file_is_dropped_is_not_counted() {
     check("complete\n", 0).await;
 }
 
-fn recordings(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap();
+fn recordings(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap();
     let paths = entries.map(|entry| entry.unwrap().path());
     let is_recording =
         |path: &PathBuf| !path.file_name().unwrap().to_string_lossy().starts_with('.');
@@ -138,7 +138,7 @@ fn recordings(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The rows of all recordings of a folder.
-fn kept_samples(folder: &Path) -> u64 {
+fn kept_samples(directory: &Path) -> u64 {
     let rows = |path: PathBuf| {
         let file = File::open(&path).unwrap();
         let mut reader = profcol_parca::padata::Reader::of_file(&path, file, 1 << 20).unwrap();
@@ -149,5 +149,5 @@ fn kept_samples(folder: &Path) -> u64 {
         });
         rows.sum::<u64>()
     };
-    recordings(folder).into_iter().map(rows).sum()
+    recordings(directory).into_iter().map(rows).sum()
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::debuginfo::DebuginfoConfig;
 use crate::shared::parca::LabelSettings;
 
-/// Sends profiles to a Parca server, as Parca Agent does.
+/// Sends profiles to a Parca server, like Parca Agent.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ParcaConfig {
@@ -18,22 +18,20 @@ pub struct ParcaConfig {
     pub client: GrpcClientSettings,
     #[serde(flatten)]
     pub delivery: DeliverySettings,
-    /// Sent as `authorization: Bearer`.
+    /// Bearer token sent in the `authorization` header.
     #[serde(skip_serializing_if = "Secret::is_empty")]
     pub bearer_token: Secret,
-    /// A file with the token, read for each call. It wins over `bearer_token`.
+    /// File with the bearer token, read for each call. Overrides `bearer_token`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub bearer_token_file: String,
-    /// How profiles are written: `v1` (samples, and of the stacks those that the server asks for),
-    /// `v2` (one message), `pprof` (a file for each set of labels), or `auto`: the first of these
-    /// that the server knows.
+    /// Wire format: `v1` (samples, then the stacks that the server requests), `v2` (one message),
+    /// `pprof` (a profile per label set), or `auto`: the first of these that the server supports.
     pub schema: SchemaChoice,
     #[serde(flatten)]
     pub labels: LabelSettings,
-    /// Of the executables that samples met, for the server to name their code.
+    /// Upload of debuginfo, so that the server can symbolize native code.
     pub debuginfo: DebuginfoConfig,
-    /// The largest message that the server takes, in MiB, before compression; what would need a
-    /// larger one is sent in pieces.
+    /// Maximum message size, in MiB, before compression; larger batches are split.
     pub max_request_size_mib: u32,
 }
 
@@ -47,7 +45,7 @@ pub enum SchemaChoice {
     Pprof,
 }
 
-/// A server takes 64.
+/// The server's limit is 64.
 const MAX_REQUEST_SIZE_MIB: u32 = 32;
 
 impl Default for ParcaConfig {
@@ -72,7 +70,10 @@ impl Config for ParcaConfig {
         problems.nested("debuginfo", |problems| self.debuginfo.validate(problems));
         let has_token = !self.bearer_token.is_empty() || !self.bearer_token_file.is_empty();
         if has_token && self.client.auth.is_some() {
-            problems.add("bearer_token", "there is `auth` too: one of them has to go");
+            problems.add(
+                "bearer_token",
+                "cannot be combined with `auth`; remove one of them",
+            );
         }
         self.labels.validate(problems);
     }

@@ -33,7 +33,7 @@ pub enum Lines {
 
 /// How a batch is to be said.
 #[derive(Clone)]
-pub struct Wording {
+pub struct EncodeOptions {
     pub rules: Arc<LabelRules>,
     pub schema: Schema,
     pub lines: Lines,
@@ -41,11 +41,11 @@ pub struct Wording {
 
 pub enum Messages {
     One { path: &'static str, message: Bytes },
-    Dialogue(Box<Dialogue>),
+    WriteStream(Box<WriteStream>),
 }
 
 /// The samples, and what to answer when stacks are asked for.
-pub struct Dialogue {
+pub struct WriteStream {
     pub samples: Bytes,
     /// All of them.
     pub stacks: Bytes,
@@ -56,44 +56,44 @@ pub struct Dialogue {
 
 /// Why a batch cannot be said.
 #[derive(Debug, thiserror::Error)]
-pub enum Unsaid {
+pub enum EncodeError {
     #[error(transparent)]
     Record(#[from] NotEncoded),
     #[error("failed to encode a pprof: {0}")]
     Pprof(#[from] Refused),
-    #[error("encoding ended early: {0}")]
+    #[error("the encoding task failed: {0}")]
     Broken(String),
-    #[error("the server asks for {asked} stacks of {known}")]
+    #[error("the server requested {asked} stacks, {known} are known")]
     TooManyAsked { asked: usize, known: usize },
 }
 
 /// Stacks of which a server may ask in vain.
-const MOST_UNKNOWN: usize = 1024;
+const MAX_UNKNOWN: usize = 1024;
 
 impl Messages {
-    pub async fn encode(profiles: &Profiles, wording: &Wording) -> Result<Self, Unsaid> {
-        let (profiles, wording) = (profiles.clone(), wording.clone());
-        blocking(move || Self::encode_now(&profiles, &wording)).await
+    pub async fn encode(profiles: &Profiles, options: &EncodeOptions) -> Result<Self, EncodeError> {
+        let (profiles, options) = (profiles.clone(), options.clone());
+        blocking(move || Self::encode_now(&profiles, &options)).await
     }
 
-    fn encode_now(profiles: &Profiles, wording: &Wording) -> Result<Self, Unsaid> {
+    fn encode_now(profiles: &Profiles, options: &EncodeOptions) -> Result<Self, EncodeError> {
         let model = profiles.model();
-        let table = Table::new(model, &wording.rules);
+        let table = Table::new(model, &options.rules);
         let frames = Frames::new(model);
         let mut ids = StackIds::new(&frames);
-        Ok(match wording.schema {
+        Ok(match options.schema {
             Schema::V1 => {
                 let samples = encode_samples(&table, &mut ids)?;
                 let stacks = table.stacks.iter();
                 let known = stacks.map(|&stack| (ids.id(stack), stack)).collect();
-                let dialogue = Dialogue {
+                let write_stream = WriteStream {
                     samples: request(&samples),
-                    stacks: told(&frames, &all(&known), wording.lines)?,
+                    stacks: told(&frames, &all(&known), options.lines)?,
                     known,
                     profiles: profiles.clone(),
-                    lines: wording.lines,
+                    lines: options.lines,
                 };
-                Self::Dialogue(Box::new(dialogue))
+                Self::WriteStream(Box::new(write_stream))
             }
             Schema::V2 => Self::One {
                 path: WRITE_ARROW,
@@ -110,7 +110,7 @@ impl Messages {
     pub fn first(&self) -> &Bytes {
         match self {
             Self::One { message, .. } => message,
-            Self::Dialogue(dialogue) => &dialogue.samples,
+            Self::WriteStream(write_stream) => &write_stream.samples,
         }
     }
 
@@ -118,23 +118,25 @@ impl Messages {
     pub fn longest(&self) -> usize {
         match self {
             Self::One { message, .. } => message.len(),
-            Self::Dialogue(dialogue) => dialogue.samples.len().max(dialogue.stacks.len()),
+            Self::WriteStream(write_stream) => {
+                write_stream.samples.len().max(write_stream.stacks.len())
+            }
         }
     }
 }
 
-impl Dialogue {
+impl WriteStream {
     /// Whatever is asked for is answered, also what was never sent: a server refuses a call in
     /// which that is missing.
-    pub async fn answer(&self, asked: Vec<StackId>) -> Result<Bytes, Unsaid> {
+    pub async fn answer(&self, asked: Vec<StackId>) -> Result<Bytes, EncodeError> {
         let is_all = asked.len() == self.known.len();
         if is_all && asked.iter().all(|id| self.known.contains_key(id)) {
             return Ok(self.stacks.clone());
         }
         let known = self.known.len();
-        if asked.len() > known + MOST_UNKNOWN {
+        if asked.len() > known + MAX_UNKNOWN {
             let asked = asked.len();
-            return Err(Unsaid::TooManyAsked { asked, known });
+            return Err(EncodeError::TooManyAsked { asked, known });
         }
         let stacks = asked.into_iter();
         let stacks: Vec<_> = stacks
@@ -161,7 +163,7 @@ fn told(
     frames: &Frames<'_>,
     stacks: &[(StackId, Option<StackIdx>)],
     lines: Lines,
-) -> Result<Bytes, Unsaid> {
+) -> Result<Bytes, EncodeError> {
     let record = match lines {
         Lines::WithColumns => encode_stacks(frames, stacks)?,
         Lines::WithoutColumns => encode_stacks_without_columns(frames, stacks)?,
@@ -171,8 +173,8 @@ fn told(
 
 /// Encoding takes milliseconds, in which other calls go on.
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Unsaid> + Send + 'static,
-) -> Result<T, Unsaid> {
+    work: impl FnOnce() -> Result<T, EncodeError> + Send + 'static,
+) -> Result<T, EncodeError> {
     let done = spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(Unsaid::Broken(error.to_string())))
+    done.unwrap_or_else(|error| Err(EncodeError::Broken(error.to_string())))
 }

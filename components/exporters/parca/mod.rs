@@ -6,15 +6,15 @@
 //!             └ the engine sends pieces               └ alone, where a connection ended under it
 //! ```
 
-mod choice;
 mod config;
 mod debuginfo;
-mod dialogue;
 mod messages;
-mod suspects;
+mod poison_detector;
+mod schema_negotiation;
 #[cfg(test)]
 mod tests;
 mod token;
+mod write_stream;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,13 +32,13 @@ use profcol_parca::LabelRules;
 use profcol_parca::ipc::NotEncoded;
 use profcol_profile::Profiles;
 
-use self::choice::Choice;
 pub use self::config::ParcaConfig;
 use self::debuginfo::Debuginfo;
-use self::dialogue::{Failure, send};
-use self::messages::{Lines, Messages, Schema, Unsaid, Wording};
-use self::suspects::{Suspects, is_answer, is_end};
+use self::messages::{EncodeError, EncodeOptions, Lines, Messages, Schema};
+use self::poison_detector::{PoisonDetector, is_broken_connection, is_server_response};
+use self::schema_negotiation::SchemaNegotiation;
 use self::token::Token;
+use self::write_stream::{SendError, send};
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
 
 pub struct Parca {
@@ -49,10 +49,10 @@ pub struct Parca {
     client: OnceLock<GrpcClient>,
     debuginfo: Option<Arc<Debuginfo>>,
     limit: SizeLimit,
-    choice: Choice,
-    suspects: Suspects,
+    schema: SchemaNegotiation,
+    poison_detector: PoisonDetector,
     /// The server has taken lines without columns, and not those with them.
-    is_old: AtomicBool,
+    omits_columns: AtomicBool,
     status: ComponentStatus,
     telemetry: Telemetry,
 }
@@ -63,11 +63,11 @@ struct Telemetry {
 }
 
 /// A message of up to this size takes seconds only where the server is busy, and is not cut for it.
-const SLOW_BYTES: usize = 1 << 20;
+const SPLIT_ON_TIMEOUT_BYTES: usize = 1 << 20;
 
 /// A piece of a batch is not made smaller than this in one step: what is written of it need not be
 /// as long as the limit makes it look, and a sample that does not fit into a piece is lost.
-const SMALL_PIECE: usize = 1 << 20;
+const MIN_SPLIT_BYTES: usize = 1 << 20;
 
 impl Factory for Parca {
     const NAME: &'static str = "parca";
@@ -115,9 +115,9 @@ impl Parca {
             client: OnceLock::new(),
             debuginfo: Debuginfo::new(&config.debuginfo, &config.client.endpoint, context),
             limit: SizeLimit::new(config.max_request_size_mib),
-            choice: Choice::new(config.schema),
-            suspects: Suspects::default(),
-            is_old: AtomicBool::new(false),
+            schema: SchemaNegotiation::new(config.schema),
+            poison_detector: PoisonDetector::default(),
+            omits_columns: AtomicBool::new(false),
             status: context.status.clone(),
             telemetry: Telemetry::new(context),
             config: config.clone(),
@@ -144,7 +144,7 @@ impl Exporter for Parca {
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         match &self.debuginfo {
-            Some(debuginfo) => debuginfo.run(self.own_client()?, stop).await,
+            Some(debuginfo) => debuginfo.run(self.uncompressed_client()?, stop).await,
             None => stop.cancelled().await,
         }
         Ok(())
@@ -175,34 +175,34 @@ impl Parca {
         if profiles.is_empty() {
             return Ok(());
         }
-        let candidates = self.choice.candidates();
-        let is_open = candidates.len() > 1;
-        let mut not_known = None;
+        let candidates = self.schema.candidates();
+        let is_auto = candidates.len() > 1;
+        let mut unsupported = None;
         for schema in candidates {
             match self.deliver_in(schema, client, profiles).await {
                 Ok(()) => {
-                    self.choice.took(schema);
+                    self.schema.accepted(schema);
                     if let Some(debuginfo) = &self.debuginfo {
-                        debuginfo.seen(profiles);
+                        debuginfo.record_samples(profiles);
                     }
                     return Ok(());
                 }
-                Err(Failure::Refused { status, .. })
-                    if is_open && status.code == Code::Unimplemented =>
+                Err(SendError::Refused { status, .. })
+                    if is_auto && status.code == Code::Unimplemented =>
                 {
-                    self.choice.not_known(schema, &status);
-                    not_known = Some(status);
+                    self.schema.unsupported(schema, &status);
+                    unsupported = Some(status);
                 }
                 Err(failure) => return Err(self.refused(profiles, failure)),
             }
         }
-        let status = not_known.map_or_else(String::new, |status| status.to_string());
+        let status = unsupported.map_or_else(String::new, |status| status.to_string());
         let reason = format!("the server takes profiles in none of the three schemas: {status}");
         Err(Refusal::permanent(reason))
     }
 
     /// One on which nothing is compressed.
-    fn own_client(&self) -> Result<GrpcClient, RunError> {
+    fn uncompressed_client(&self) -> Result<GrpcClient, RunError> {
         let settings = GrpcClientSettings {
             compression: Compression::None,
             ..self.config.client.clone()
@@ -216,59 +216,62 @@ impl Parca {
         schema: Schema,
         client: &GrpcClient,
         profiles: &Profiles,
-    ) -> Result<(), Failure> {
-        let mut wording = Wording {
+    ) -> Result<(), SendError> {
+        let mut options = EncodeOptions {
             rules: Arc::clone(&self.rules),
             schema,
-            lines: if self.is_old.load(Ordering::Relaxed) {
+            lines: if self.omits_columns.load(Ordering::Relaxed) {
                 Lines::WithoutColumns
             } else {
                 Lines::WithColumns
             },
         };
-        let sent = self.say(client, profiles, &wording).await;
-        let Err(Failure::Refused { status, .. }) = &sent else {
+        let sent = self.encode_and_send(client, profiles, &options).await;
+        let Err(SendError::Refused { status, .. }) = &sent else {
             return sent;
         };
-        if !may_be_old(status) || schema != Schema::V1 || wording.lines == Lines::WithoutColumns {
+        if !may_reject_columns(status)
+            || schema != Schema::V1
+            || options.lines == Lines::WithoutColumns
+        {
             return sent;
         }
-        wording.lines = Lines::WithoutColumns;
-        match self.say(client, profiles, &wording).await {
+        options.lines = Lines::WithoutColumns;
+        match self.encode_and_send(client, profiles, &options).await {
             Ok(()) => {}
             // That is not the reason, and the first answer says more.
-            Err(Failure::Refused { status, .. }) if may_be_old(&status) => return sent,
+            Err(SendError::Refused { status, .. }) if may_reject_columns(&status) => return sent,
             Err(failure) => return Err(failure),
         }
-        if !self.is_old.swap(true, Ordering::Relaxed) {
-            tracing::info!(%status, "The server takes no columns of lines: leaving them out.");
+        if !self.omits_columns.swap(true, Ordering::Relaxed) {
+            tracing::info!(%status, "The server does not support line columns; omitting them.");
         }
         Ok(())
     }
 
-    async fn say(
+    async fn encode_and_send(
         &self,
         client: &GrpcClient,
         profiles: &Profiles,
-        wording: &Wording,
-    ) -> Result<(), Failure> {
-        let messages = Messages::encode(profiles, wording).await?;
+        options: &EncodeOptions,
+    ) -> Result<(), SendError> {
+        let messages = Messages::encode(profiles, options).await?;
         let bytes = messages.longest();
         self.limit
             .check(bytes)
-            .map_err(|refusal| Failure::TooLong { refusal, bytes })?;
+            .map_err(|refusal| SendError::TooLarge { refusal, bytes })?;
         let first = messages.first();
-        let turn = self.suspects.turn(first).await;
+        let permit = self.poison_detector.permit(first).await;
         let sent = send(client, &messages, self.config.delivery.limit()).await;
         match &sent {
-            Ok(()) => self.suspects.was_answered(&turn, first),
-            Err(Failure::Refused { status, .. }) if is_answer(status) => {
-                self.suspects.was_answered(&turn, first);
+            Ok(()) => self.poison_detector.answered(&permit, first),
+            Err(SendError::Refused { status, .. }) if is_server_response(status) => {
+                self.poison_detector.answered(&permit, first);
             }
-            Err(Failure::Refused { status, .. }) if is_end(status) => {
-                if self.suspects.has_ended(&turn, first) {
+            Err(SendError::Refused { status, .. }) if is_broken_connection(status) => {
+                if self.poison_detector.connection_broke(&permit, first) {
                     let status = status.clone();
-                    return Err(Failure::GivenUp { status });
+                    return Err(SendError::Poisoned { status });
                 }
             }
             Err(_) => {}
@@ -276,24 +279,24 @@ impl Parca {
         sent
     }
 
-    fn refused(&self, profiles: &Profiles, failure: Failure) -> Refusal {
+    fn refused(&self, profiles: &Profiles, failure: SendError) -> Refusal {
         let samples = profiles.sample_count() as u64;
         match failure {
-            Failure::TooLong { refusal, bytes } => in_pieces(refusal, bytes, profiles),
-            Failure::Unsaid(error) => {
-                if matches!(error, Unsaid::Record(NotEncoded::Fatal(_))) {
+            SendError::TooLarge { refusal, bytes } => in_pieces(refusal, bytes, profiles),
+            SendError::EncodeError(error) => {
+                if matches!(error, EncodeError::Record(NotEncoded::Fatal(_))) {
                     self.telemetry.fatal_samples.inc_by(samples);
                 }
                 Refusal::permanent(error.to_string())
             }
-            Failure::GivenUp { status } => {
+            SendError::Poisoned { status } => {
                 self.telemetry.given_up_samples.inc_by(samples);
                 Refusal::permanent(format!(
                     "each time this batch was sent alone the connection ended, and the server may \
                      have died of it: {status}"
                 ))
             }
-            Failure::Refused { status, bytes } => self.refused_by(&status, bytes, profiles),
+            SendError::Refused { status, bytes } => self.refused_by(&status, bytes, profiles),
         }
     }
 
@@ -306,7 +309,7 @@ impl Parca {
         // The server reads for five seconds.
         let is_slow = status.code == Code::DeadlineExceeded
             || status.code == Code::Unavailable && status.message.contains("i/o timeout");
-        if is_slow && bytes > SLOW_BYTES && profiles.sample_count() > 1 {
+        if is_slow && bytes > SPLIT_ON_TIMEOUT_BYTES && profiles.sample_count() > 1 {
             let limit_bytes = bytes / 2;
             let refusal = Refusal::TooLarge {
                 reason,
@@ -319,7 +322,7 @@ impl Parca {
 }
 
 /// How a server refuses fields that it does not know, among other things.
-fn may_be_old(status: &Status) -> bool {
+fn may_reject_columns(status: &Status) -> bool {
     matches!(
         status.code,
         Code::InvalidArgument | Code::Internal | Code::Unknown
@@ -339,7 +342,7 @@ fn in_pieces(refusal: Refusal, message_bytes: usize, profiles: &Profiles) -> Ref
     let bytes = profiles.encoded_len();
     let scaled = bytes as u128 * limit_bytes as u128 / message_bytes.max(1) as u128;
     let scaled = usize::try_from(scaled).unwrap_or(usize::MAX);
-    let limit_bytes = match scaled.max(SMALL_PIECE) {
+    let limit_bytes = match scaled.max(MIN_SPLIT_BYTES) {
         piece if piece < bytes => piece,
         _ => bytes / 2,
     };
@@ -360,11 +363,11 @@ impl Telemetry {
         Self {
             fatal_samples: counter(
                 "fatal_profile_samples",
-                "Samples that were not sent, since the server would have died of their record.",
+                "Samples not sent because their record would crash the server.",
             ),
             given_up_samples: counter(
                 "given_up_profile_samples",
-                "Samples of batches under which connections ended again and again.",
+                "Samples dropped because their batch repeatedly broke the connection.",
             ),
         }
     }

@@ -16,7 +16,7 @@ fn counts_the_samples_of_batches_that_it_gives_up() {
         context.meter.counter(&name, "", labels).get()
     };
     let status = Status::new(Code::Unavailable, "the connection ended");
-    let given_up = Failure::GivenUp { status };
+    let given_up = SendError::Poisoned { status };
     let refusal = parca.refused(&batch(7).profiles, given_up);
     assert!(matches!(refusal, Refusal::Permanent { .. }), "{refusal}");
     assert_eq!((count("given_up"), count("fatal")), (7, 0));

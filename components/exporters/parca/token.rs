@@ -23,7 +23,7 @@ impl ClientAuth for Token {
                 .map_err(|error| ClientAuthError(format!("bearer_token_file {path}: {error}")))?,
         };
         let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-            .map_err(|_| ClientAuthError("the token cannot stand in a header".into()))?;
+            .map_err(|_| ClientAuthError("the token is not a valid header value".into()))?;
         value.set_sensitive(true);
         Ok(vec![(AUTHORIZATION, value)])
     }

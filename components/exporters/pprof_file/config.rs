@@ -9,62 +9,62 @@ use serde::{Deserialize, Serialize};
 
 use super::name::Template;
 
-/// Adds profiles up and writes them to pprof files.
+/// Aggregates profiles and writes them to pprof files.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct PprofFileConfig {
-    /// Where the files go; created if it is missing. It belongs to this exporter alone.
+    /// Output directory; created if missing. Must not be shared with another exporter.
     pub directory: String,
-    /// Files are written so long after their first profiles came; `0s` writes each batch before it
-    /// is answered.
+    /// Aggregation interval: a file is written this long after its first profile arrived. `0s`
+    /// writes each batch before acknowledging it.
     pub interval: Duration,
-    /// Resource attributes; resources whose values differ go to different files.
+    /// Resource attributes; resources with different values are written to different files.
     pub group_by: Vec<String>,
-    /// How many groups may be held at once; further ones share files named `other`.
+    /// Maximum number of groups in memory; further ones share files named `other`.
     pub max_groups: usize,
-    /// The names of the files: text around `{type}`, `{group}`, `{time}` and `{sequence}`, of which
-    /// the last must be there.
+    /// Template of file names, with the placeholders `{type}`, `{group}`, `{time}` and `{sequence}` (required).
     pub file_name: String,
-    /// Which attributes become labels of the samples.
+    /// Attributes written as labels of samples.
     pub labels: Labels,
-    /// How much is held in memory; more is written early, and refused where that fails.
+    /// Maximum memory for buffered profiles; beyond it files are written early, and batches refused
+    /// if that fails.
     pub max_buffered_mib: usize,
-    /// When old files are removed; absent keeps all.
+    /// Removal of old files; all are kept if absent.
     pub retention: Present<Retention>,
 }
 
-/// Which attributes become labels, by key; `"*"` stands for all but those in `exclude`.
+/// Attributes written as labels, by key; `"*"` means all except those in `exclude`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct Labels {
-    /// Attributes of resources: of processes, containers, hosts.
+    /// Resource attributes: of processes, containers, hosts.
     pub resource: Vec<String>,
-    /// Attributes of profiles.
+    /// Profile attributes.
     pub profile: Vec<String>,
-    /// Attributes of samples: of threads, CPUs.
+    /// Sample attributes: of threads, CPUs.
     pub sample: Vec<String>,
-    /// What `"*"` leaves out: by default what other labels, mappings or frames say too. A key that is listed by
-    /// name in `resource`, `profile` or `sample` stays.
+    /// Attributes that `"*"` does not include: by default those that duplicate other labels,
+    /// mappings or frames. A key listed explicitly in `resource`, `profile` or `sample` is kept.
     pub exclude: Vec<String>,
-    /// Write the links of samples as the labels `trace_id` and `span_id`.
+    /// Write span links of samples as the labels `trace_id` and `span_id`.
     pub links: bool,
 }
 
-/// When old files are removed, the oldest first; the newest always stays.
+/// Removal of old files, oldest first; the newest file is always kept.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct Retention {
-    /// How many files are kept; 0 means no bound.
+    /// Maximum number of files; 0 means no limit.
     pub max_files: usize,
-    /// How long files are kept; `0s` means no bound.
+    /// Maximum age of files; `0s` means no limit.
     pub max_age: Duration,
-    /// How large all files together may be; 0 means no bound.
+    /// Maximum total size of all files; 0 means no limit.
     pub max_total_mib: u64,
 }
 
 pub(super) const DEFAULT_FILE_NAME: &str = "{type}-{group}-{time}-{sequence}.pb.gz";
 const ALL: &str = "*";
-/// Said by other labels, by mappings or by frames, too.
+/// Duplicated by other labels, mappings or frames.
 const REPEATED: &[&str] = &[
     // By `process.pid`.
     "process.creation.time",
@@ -163,7 +163,7 @@ impl Config for PprofFileConfig {
         }
         let different: BTreeSet<&String> = self.group_by.iter().collect();
         if different.len() < self.group_by.len() {
-            problems.add("group_by", "a key stands twice in group_by");
+            problems.add("group_by", "group_by contains a key twice");
         }
         if self.max_groups == 0 {
             problems.add("max_groups", "max_groups must be positive");

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime};
 
 use profcol_component::files;
 
+use super::buffer::EncodedFile;
 use super::config::Retention;
-use super::held::Finished;
 use super::name::{Template, temporary};
 
 pub(super) struct Directory {
@@ -42,9 +42,9 @@ pub(super) enum DirectoryError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("{} is in use by another pprof_file exporter: give each a directory of its own", .0.display())]
+    #[error("{} is locked by another pprof_file exporter: use a separate directory for each", .0.display())]
     InUse(PathBuf),
-    #[error("every name for a file in {} is taken: put {{time}} into file_name", .0.display())]
+    #[error("no unused file name left in {}: add {{time}} to file_name", .0.display())]
     NoFreeName(PathBuf),
 }
 
@@ -73,7 +73,7 @@ impl Directory {
     /// Creates and locks the directory, removes what a crash left behind, and goes on counting
     /// where the files end.
     pub(super) fn open(&mut self) -> Result<(), DirectoryError> {
-        files::create_folders(&self.path).map_err(|error| self.failed("create", error))?;
+        files::create_directories(&self.path).map_err(|error| self.failed("create", error))?;
         let opened = self.try_lock()?;
         let read = |error| self.failed("read", error);
         let mut last = 0;
@@ -84,7 +84,7 @@ impl Directory {
             if self.template.is_temporary(name) {
                 let path = entry.path();
                 fs::remove_file(&path).map_err(|error| failed("remove", &path, error))?;
-                tracing::info!(path = %path.display(), "Removed a file that was not finished.");
+                tracing::info!(path = %path.display(), "Removed an incomplete file.");
             } else if let Some(sequence) = self.template.sequence_in(name) {
                 last = last.max(sequence);
             }
@@ -101,10 +101,10 @@ impl Directory {
     }
 
     /// Writes a file: all of it or nothing. Its name is safe after the next [`sync`](Self::sync).
-    pub(super) fn write(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
+    pub(super) fn write(&mut self, file: &EncodedFile) -> Result<PathBuf, DirectoryError> {
         if !self.is_there() {
             self.open()?;
-            tracing::warn!(path = %self.path.display(), "The directory was removed or moved away. Made it again.");
+            tracing::warn!(path = %self.path.display(), "The directory was removed or moved; created it again.");
         }
         let (path, temporary) = self.free_name(file)?;
         let written = write_and_sync(&temporary, &file.bytes)
@@ -123,19 +123,19 @@ impl Directory {
     /// Forces the names of the files to the disk.
     pub(super) fn sync(&self) -> Result<(), DirectoryError> {
         let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| self.failed("force to the disk the directory", error))
+        synced.map_err(|error| self.failed("sync the directory", error))
     }
 
     /// Removes what is too old or too much, or would be with the file that comes next; returns how many
     /// files. Failure is not worth losing data for.
-    pub(super) fn prune(&self, next: Option<&Finished>) -> u64 {
+    pub(super) fn prune(&self, next: Option<&EncodedFile>) -> u64 {
         let Some(rules) = self.retention else {
             return 0;
         };
         match self.kept() {
             Ok(kept) => rules.prune(&kept, next),
             Err(error) => {
-                tracing::warn!(%error, "Failed to look for old files.");
+                tracing::warn!(%error, "Failed to list old files.");
                 0
             }
         }
@@ -163,7 +163,7 @@ impl Directory {
             Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse(self.path.clone())),
             Err(TryLockError::Error(error)) => {
                 // Some network file systems have no locks.
-                tracing::warn!(path = %self.path.display(), %error, "The directory cannot be locked. Nobody else may write there.");
+                tracing::warn!(path = %self.path.display(), %error, "Failed to lock the directory. Make sure that no other process writes to it.");
                 Ok(directory)
             }
         }
@@ -180,7 +180,7 @@ impl Directory {
         }
     }
 
-    fn free_name(&mut self, file: &Finished) -> Result<(PathBuf, PathBuf), DirectoryError> {
+    fn free_name(&mut self, file: &EncodedFile) -> Result<(PathBuf, PathBuf), DirectoryError> {
         for _ in 0..MAX_TRIES {
             let name = self.template.name(&file.parts, self.sequence);
             let path = self.path.join(&name);
@@ -234,7 +234,7 @@ impl Rules {
         }
     }
 
-    fn prune(self, kept: &[Kept], next: Option<&Finished>) -> u64 {
+    fn prune(self, kept: &[Kept], next: Option<&EncodedFile>) -> u64 {
         let mut files = kept.len() + usize::from(next.is_some());
         let mut bytes: u64 = kept.iter().map(|file| file.bytes).sum();
         bytes += next.map_or(0, |next| next.bytes.len() as u64);
@@ -266,7 +266,7 @@ impl Rules {
 }
 
 impl DirectoryError {
-    pub(super) fn is_of_full_disk(&self) -> bool {
+    pub(super) fn is_disk_full(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_full(source))
     }
 }

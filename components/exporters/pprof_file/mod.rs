@@ -14,14 +14,14 @@
 //!
 //! Names of code that come after their batch are asked for when a file is made.
 
+mod buffer;
 mod config;
 mod directory;
-mod held;
 mod name;
-mod outbox;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod write_queue;
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -30,27 +30,27 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
-    Factory, LateNames, Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, DeferredSymbols, Delivered,
+    Delivery, Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use self::buffer::{AddError, Grouping, ProfileBuffer};
 pub use self::config::PprofFileConfig;
 use self::directory::{Directory, DirectoryError};
-use self::held::{AddError, Grouping, Held};
 use self::name::Template;
-use self::outbox::Outbox;
 use self::telemetry::Telemetry;
+use self::write_queue::WriteQueue;
 
 /// After a failure the disk is tried again at the latest after this long.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 pub struct PprofFile {
     shared: Arc<Shared>,
-    outbox: Arc<Mutex<Outbox>>,
+    write_queue: Arc<Mutex<WriteQueue>>,
 }
 
 struct Shared {
@@ -69,7 +69,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    held: Held,
+    buffer: ProfileBuffer,
     /// Bytes of what is being written or waits in the outbox.
     unwritten: usize,
     /// How often was written, to know whether somebody else has done so.
@@ -86,7 +86,7 @@ struct Failure {
 /// What of a batch goes into files.
 struct Input {
     profiles: Profiles,
-    late_names: LateNames,
+    deferred_symbols: DeferredSymbols,
 }
 
 enum Offer {
@@ -123,7 +123,7 @@ impl PprofFile {
         let path = Path::new(&config.directory);
         let directory = Directory::new(path, template, config.retention.as_ref());
         let telemetry = Telemetry::new(context);
-        let outbox = Outbox::new(directory, telemetry.clone());
+        let write_queue = WriteQueue::new(directory, telemetry.clone());
         let parallelism = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let shared = Shared {
             grouping: Grouping {
@@ -141,7 +141,7 @@ impl PprofFile {
         };
         Ok(Self {
             shared: Arc::new(shared),
-            outbox: Arc::new(Mutex::new(outbox)),
+            write_queue: Arc::new(Mutex::new(write_queue)),
         })
     }
 
@@ -157,38 +157,38 @@ impl PprofFile {
 
     /// Writes, unless somebody else has done so since there were `writes`.
     async fn make_room(&self, writes: u64) -> Result<(), Refusal> {
-        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let mut write_queue = Arc::clone(&self.write_queue).lock_owned().await;
         let shared = Arc::clone(&self.shared);
         let writing = spawn_blocking(move || {
             let is_full = shared.state.blocking_lock().writes == writes;
             if is_full {
-                shared.write(&mut outbox);
+                shared.write(&mut write_queue);
             }
         });
         writing.await.map_err(|error| broken(&error))
     }
 
     async fn write_through(&self, batch: &Batch) -> Result<Delivered, Refusal> {
-        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let mut write_queue = Arc::clone(&self.write_queue).lock_owned().await;
         let (shared, input) = (Arc::clone(&self.shared), Input::of(batch));
-        let writing = spawn_blocking(move || shared.write_through(&input, &mut outbox));
+        let writing = spawn_blocking(move || shared.write_through(&input, &mut write_queue));
         writing.await.map_err(|error| broken(&error))?
     }
 
     async fn write(&self) {
-        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let mut write_queue = Arc::clone(&self.write_queue).lock_owned().await;
         let shared = Arc::clone(&self.shared);
-        let writing = spawn_blocking(move || shared.write(&mut outbox));
+        let writing = spawn_blocking(move || shared.write(&mut write_queue));
         if let Err(error) = writing.await {
-            tracing::error!(%error, "Writing files ended early.");
+            tracing::error!(%error, "The writer task failed.");
         }
     }
 
     /// Writes the rest; an error says what could not be written.
     async fn write_last(&self) -> Result<(), RunError> {
-        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let mut write_queue = Arc::clone(&self.write_queue).lock_owned().await;
         let shared = Arc::clone(&self.shared);
-        let writing = spawn_blocking(move || shared.write_last(&mut outbox));
+        let writing = spawn_blocking(move || shared.write_last(&mut write_queue));
         let written = writing.await.map_err(|error| RunError(error.to_string()))?;
         written.map_err(RunError)
     }
@@ -201,10 +201,10 @@ impl Exporter for PprofFile {
     }
 
     async fn start(&self) -> Result<(), StartError> {
-        let mut outbox = Arc::clone(&self.outbox).lock_owned().await;
+        let mut write_queue = Arc::clone(&self.write_queue).lock_owned().await;
         let opening = spawn_blocking(move || {
-            outbox.directory.open()?;
-            outbox.prune();
+            write_queue.directory.open()?;
+            write_queue.prune();
             Ok(())
         });
         let opened: Result<(), DirectoryError> = opening
@@ -246,7 +246,7 @@ impl Input {
     fn of(batch: &Batch) -> Self {
         Self {
             profiles: batch.profiles.clone(),
-            late_names: batch.late_names.clone(),
+            deferred_symbols: batch.deferred_symbols.clone(),
         }
     }
 }
@@ -257,7 +257,7 @@ impl Shared {
     fn offer(&self, input: &Input) -> Result<Offer, Refusal> {
         let Input {
             profiles,
-            late_names,
+            deferred_symbols,
         } = input;
         // Decoding needs no lock.
         let model = profiles.model();
@@ -266,9 +266,9 @@ impl Shared {
         if state.is_full(self.limit) {
             return state.refuse_or_wait(self.limit);
         }
-        let others = match state.held.add(model, late_names, &self.grouping) {
+        let others = match state.buffer.add(model, deferred_symbols, &self.grouping) {
             Ok(others) => others,
-            Err(AddError::TooManyFiles) if state.held.since().is_some() => {
+            Err(AddError::TooManyFiles) if state.buffer.since().is_some() => {
                 return state.refuse_or_wait(self.limit);
             }
             Err(error) => return Err(refusal_of_add(&error, profiles)),
@@ -281,15 +281,19 @@ impl Shared {
         Ok(Offer::Taken)
     }
 
-    fn write_through(&self, input: &Input, outbox: &mut Outbox) -> Result<Delivered, Refusal> {
+    fn write_through(
+        &self,
+        input: &Input,
+        write_queue: &mut WriteQueue,
+    ) -> Result<Delivered, Refusal> {
         let Input {
             profiles,
-            late_names,
+            deferred_symbols,
         } = input;
-        let mut held = Held::default();
-        let others = held.add(profiles.model(), late_names, &self.grouping);
+        let mut buffer = ProfileBuffer::default();
+        let others = buffer.add(profiles.model(), deferred_symbols, &self.grouping);
         let others = others.map_err(|error| refusal_of_add(&error, profiles))?;
-        let written = outbox.write_all(held.finish());
+        let written = write_queue.write_all(buffer.finish());
         self.note(&mut self.state.blocking_lock(), &written);
         match written {
             Ok(()) => {
@@ -300,25 +304,25 @@ impl Shared {
         }
     }
 
-    fn write(&self, outbox: &mut Outbox) {
-        let held = {
+    fn write(&self, write_queue: &mut WriteQueue) {
+        let buffer = {
             let mut state = self.state.blocking_lock();
-            let held = std::mem::take(&mut state.held);
-            state.unwritten = held.bytes() + outbox.waiting_bytes();
-            held
+            let buffer = std::mem::take(&mut state.buffer);
+            state.unwritten = buffer.bytes() + write_queue.pending_bytes();
+            buffer
         };
-        let written = outbox.write(held.finish());
+        let written = write_queue.write(buffer.finish());
         let mut state = self.state.blocking_lock();
-        state.unwritten = outbox.waiting_bytes();
+        state.unwritten = write_queue.pending_bytes();
         state.writes += 1;
         self.telemetry.set_buffered(state.bytes());
         self.note(&mut state, &written);
     }
 
-    fn write_last(&self, outbox: &mut Outbox) -> Result<(), String> {
-        self.write(outbox);
-        outbox.directory.close();
-        let lost = outbox.waiting_samples();
+    fn write_last(&self, write_queue: &mut WriteQueue) -> Result<(), String> {
+        self.write(write_queue);
+        write_queue.directory.close();
+        let lost = write_queue.pending_samples();
         if lost == 0 {
             return Ok(());
         }
@@ -332,14 +336,14 @@ impl Shared {
     fn note(&self, state: &mut State, written: &Result<(), DirectoryError>) {
         let Err(error) = written else {
             if state.failure.take().is_some() {
-                tracing::info!("Files are written again.");
+                tracing::info!("Writing files succeeds again.");
                 self.status.set(Status::Ok);
             }
             return;
         };
         let reason = error.to_string();
         if state.failure.is_none() {
-            tracing::error!(%error, "Failed to write profiles. Trying again.");
+            tracing::error!(%error, "Failed to write profiles; retrying.");
         }
         self.status.set(Status::RecoverableError(reason.clone()));
         state.failure = Some(Failure {
@@ -360,7 +364,7 @@ impl Shared {
         if state.is_full(self.limit) {
             return Some(Instant::now());
         }
-        Some(state.held.since()? + self.interval)
+        Some(state.buffer.since()? + self.interval)
     }
 }
 
@@ -368,11 +372,11 @@ impl Shared {
 
 impl State {
     fn bytes(&self) -> usize {
-        self.held.bytes() + self.unwritten
+        self.buffer.bytes() + self.unwritten
     }
 
     fn is_empty(&self) -> bool {
-        self.held.since().is_none() && self.unwritten == 0
+        self.buffer.since().is_none() && self.unwritten == 0
     }
 
     fn is_full(&self, limit: usize) -> bool {

@@ -38,11 +38,11 @@ pub(super) enum TemplateError {
         "`{{{0}}}` is not a placeholder of file_name: use {{type}}, {{group}}, {{time}} or {{sequence}}"
     )]
     UnknownPlaceholder(String),
-    #[error("a placeholder may stand only once in file_name")]
+    #[error("file_name contains a placeholder twice")]
     Twice,
-    #[error("a brace of file_name has no counterpart")]
+    #[error("file_name has an unmatched brace")]
     Unbalanced,
-    #[error("file_name must be a name: no `/`, no control characters, no `.` at the beginning")]
+    #[error("file_name must not contain `/` or control characters, or start with `.`")]
     NotAName,
     #[error(
         "file_name is too long: the text around the placeholders takes up to {MAX_LITERAL} bytes"

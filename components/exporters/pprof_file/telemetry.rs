@@ -22,21 +22,21 @@ impl Telemetry {
             context.meter.counter(&name, help, &labels)
         };
         Self {
-            written_files: counter("written_files", "Files that were written."),
-            written_bytes: counter("written_bytes", "Bytes of the files that were written."),
-            failed_writes: counter("failed_writes", "Tries to write a file that failed."),
-            removed_files: counter("removed_files", "Old files that were removed."),
+            written_files: counter("written_files", "Files written."),
+            written_bytes: counter("written_bytes", "Bytes written to files."),
+            failed_writes: counter("failed_writes", "Failed attempts to write a file."),
+            removed_files: counter("removed_files", "Old files removed by retention."),
             ungrouped_samples: counter(
                 "ungrouped_profile_samples",
-                "Samples in the group of all others because there were too many groups.",
+                "Samples written to the group `other` because of too many groups.",
             ),
             lost_samples: counter(
                 "lost_profile_samples",
-                "Samples that could not be written before the exporter had to stop.",
+                "Samples not written before the shutdown deadline.",
             ),
             buffered_bytes: context.meter.gauge(
                 "otelcol_exporter_pprof_file_buffered_bytes",
-                "Memory of the profiles that wait to be written.",
+                "Memory used by buffered profiles.",
                 &labels,
             ),
         }

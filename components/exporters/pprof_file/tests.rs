@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use profcol_component::testkit::{LateNamer, batch, context};
+use profcol_component::testkit::{FakeSymbolizer, batch, context};
 use profcol_pprof::{Limits, read};
 use profcol_profile::{KeyValue, Model, NamedLine};
 use tempfile::TempDir;
@@ -59,7 +59,7 @@ impl Started {
 
     /// Waits until the write is over that has begun.
     async fn written(&self) {
-        drop(self.exporter.outbox.lock().await);
+        drop(self.exporter.write_queue.lock().await);
     }
 
     async fn is_idle(&self) -> bool {
@@ -199,9 +199,9 @@ async fn a_file_has_the_names_that_have_come_when_it_is_written() {
     ] {
         let directory = directory();
         let exporter = Started::at(directory.path(), options).await.unwrap();
-        let namer = LateNamer::new(|_| &["inner", "late"]);
+        let namer = FakeSymbolizer::new(|_| &["inner", "late"]);
         let mut batch = batch(3);
-        batch.late_names = namer.names();
+        batch.deferred_symbols = namer.names();
         let no_lines = |_| Some(std::iter::empty::<NamedLine<'_>>());
         batch.profiles.model_mut().set_lines(no_lines);
         if is_named && !options.is_empty() {

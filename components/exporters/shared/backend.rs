@@ -171,10 +171,10 @@ pub(crate) fn received(samples: usize, encoding: Encoding) -> (Batch, Bytes) {
 
 /// Shows the same word each time.
 #[derive(Debug)]
-struct Word;
+struct StaticAuth;
 
 #[async_trait]
-impl ClientAuth for Word {
+impl ClientAuth for StaticAuth {
     async fn headers(&self) -> Result<Vec<(HeaderName, HeaderValue)>, ClientAuthError> {
         let word = HeaderValue::from_static("sesame");
         Ok(vec![(http::header::AUTHORIZATION, word)])
@@ -184,7 +184,7 @@ impl ClientAuth for Word {
 /// A context with the authenticator `word`, which sends `authorization: sesame`.
 pub(crate) fn context(id: &str) -> BuildContext {
     let mut handles = Handles::default();
-    handles.add::<Arc<dyn ClientAuth>>(Arc::new(Word));
+    handles.add::<Arc<dyn ClientAuth>>(Arc::new(StaticAuth));
     BuildContext {
         extensions: Arc::new([("word".parse().unwrap(), handles)].into()),
         ..testkit::context(id)

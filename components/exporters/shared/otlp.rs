@@ -13,7 +13,7 @@ use profcol_profile::Profiles;
 use profcol_profile::service::PartialSuccess;
 
 /// No text of a destination is quoted at greater length.
-pub(crate) const MAX_SAID: usize = 1000;
+pub(crate) const MAX_REASON_LEN: usize = 1000;
 
 /// How we introduce ourselves.
 pub(crate) const USER_AGENT: &str = concat!("profcol/", env!("CARGO_PKG_VERSION"));
@@ -63,7 +63,7 @@ pub(crate) fn delivered(partial: PartialSuccess) -> Delivered {
 
 /// What a destination says, at a length that a log can bear.
 pub(crate) fn said(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(MAX_SAID));
+    text.truncate(text.floor_char_boundary(MAX_REASON_LEN));
     text
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn refusal(verdict: Verdict, reason: String) -> Refusal {
 }
 
 /// No server that takes profiles is set to less.
-const SMALLEST_GUESS: usize = 64 << 10;
+const MIN_LEARNED_LIMIT: usize = 64 << 10;
 
 /// Whether a number stands for "not set", and is left out of what is printed.
 #[expect(
@@ -109,7 +109,8 @@ impl SizeLimit {
         if bytes <= limit_bytes {
             return Ok(());
         }
-        let reason = format!("a message of {bytes} bytes exceeds the destination's {limit_bytes}");
+        let reason =
+            format!("message of {bytes} bytes exceeds the destination's limit of {limit_bytes}");
         Err(Refusal::TooLarge {
             reason,
             limit_bytes,
@@ -122,13 +123,13 @@ impl SizeLimit {
     pub(crate) fn learn(&self, bytes: usize, limit: Option<usize>, reason: String) -> Refusal {
         let named = limit.filter(|limit| (1..bytes).contains(limit));
         let limit_bytes = named.unwrap_or(bytes / 2);
-        if named.is_some() || limit_bytes >= SMALLEST_GUESS {
+        if named.is_some() || limit_bytes >= MIN_LEARNED_LIMIT {
             self.0.fetch_min(limit_bytes, Ordering::Relaxed);
         }
         tracing::info!(
             bytes,
             limit_bytes,
-            "The destination takes smaller messages: splitting."
+            "The destination has a lower message size limit; splitting batches."
         );
         Refusal::TooLarge {
             reason,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// What describes a process, a host or a file in detail, of which Parca Agent makes no labels by
 /// itself.
-const LEFT_OUT: [&str; 8] = [
+const DEFAULT_EXCLUDED: [&str; 8] = [
     "process.*",
     "profcol.*",
     "host.*",
@@ -34,7 +34,7 @@ impl Default for LabelSettings {
     fn default() -> Self {
         Self {
             external_labels: BTreeMap::new(),
-            leave_out_attributes: LEFT_OUT.map(str::to_owned).to_vec(),
+            leave_out_attributes: DEFAULT_EXCLUDED.map(str::to_owned).to_vec(),
         }
     }
 }
@@ -43,7 +43,7 @@ impl LabelSettings {
     pub fn validate(&self, problems: &mut Problems) {
         for name in self.external_labels.keys() {
             if name.is_empty() || sanitized(name) != name.as_str() {
-                let message = "not a label name: letters, digits and _ are possible";
+                let message = "not a label name: only letters, digits and _ are allowed";
                 problems.add(&format!("external_labels::{name}"), message);
             }
         }

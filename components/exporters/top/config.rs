@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct TopConfig {
-    /// How often, as long as there is something to print.
+    /// Interval between tables; empty tables are not printed.
     pub interval: Duration,
-    /// How many functions are shown.
+    /// Number of functions to show.
     pub functions: usize,
-    /// How many processes are shown.
+    /// Number of processes to show.
     pub processes: usize,
-    /// Where to.
+    /// Output stream.
     pub output: Output,
 }
 

@@ -25,14 +25,14 @@ use self::screen::Screen;
 use self::tally::Tally;
 
 /// How often the line on a terminal moves until the first table.
-const PROGRESS: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Top {
     config: TopConfig,
     screen: Screen,
     tally: Mutex<Tally>,
     /// Tells the printing task that there is something.
-    something: Notify,
+    samples_added: Notify,
 }
 
 impl Factory for Top {
@@ -52,20 +52,20 @@ impl Top {
             config: config.clone(),
             screen,
             tally: Mutex::default(),
-            something: Notify::new(),
+            samples_added: Notify::new(),
         }
     }
 
     /// The text for what came since the last time; `None` where nothing did.
-    fn take_text(&self) -> Option<String> {
+    fn render(&self) -> Option<String> {
         let mut tally = std::mem::take(&mut *self.tally());
-        tally.resolve_names();
+        tally.resolve_pending();
         table::text(&tally, self.config.functions, self.config.processes)
     }
 
     /// Whether there was something to print.
     async fn print(&self) -> bool {
-        let Some(text) = self.take_text() else {
+        let Some(text) = self.render() else {
             return false;
         };
         self.screen.print(text).await;
@@ -86,8 +86,8 @@ impl Exporter for Top {
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
         let model = batch.profiles.model();
-        self.tally().add(model, &batch.late_names);
-        self.something.notify_one();
+        self.tally().add(model, &batch.deferred_symbols);
+        self.samples_added.notify_one();
         Ok(Delivered::default())
     }
 
@@ -100,7 +100,7 @@ impl Exporter for Top {
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = self.something.notified(), if table_due.is_none() => {
+                () = self.samples_added.notified(), if table_due.is_none() => {
                     table_due = Some(schedule.next(Instant::now()));
                 }
                 () = until(table_due) => {
@@ -112,7 +112,7 @@ impl Exporter for Top {
                 () = until(progress_due) => {
                     let samples = self.tally().samples();
                     self.screen.show_progress(began.elapsed(), samples).await;
-                    progress_due = Some(Instant::now() + PROGRESS);
+                    progress_due = Some(Instant::now() + PROGRESS_INTERVAL);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long after the first batch the first table is printed: a person waits for it.
-const FIRST_TABLE: Duration = Duration::from_secs(1);
+const FIRST_TABLE_DELAY: Duration = Duration::from_secs(1);
 
 /// The times of the tables, counted from the first one.
 pub(super) struct Schedule {
@@ -25,7 +25,7 @@ impl Schedule {
     pub fn next(&mut self, now: Instant) -> Instant {
         let first = *self
             .first
-            .get_or_insert_with(|| now + FIRST_TABLE.min(self.interval));
+            .get_or_insert_with(|| now + FIRST_TABLE_DELAY.min(self.interval));
         let Some(since) = now.checked_duration_since(first) else {
             return first;
         };

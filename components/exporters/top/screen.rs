@@ -69,7 +69,7 @@ impl Screen {
             output.flush()
         });
         if let Ok(Err(error)) = writing.await {
-            tracing::warn!(%error, "What is hottest cannot be printed.");
+            tracing::warn!(%error, "Failed to print the table.");
         }
     }
 }

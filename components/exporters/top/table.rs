@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use profcol_printable::line;
 
-use super::tally::{Function, Name, OfType, Process, ProcessName, Tally};
+use super::tally::{Function, Name, Process, ProcessName, SampleTypeTally, Tally};
 
 /// Names that are longer are cut in their middle.
 const WIDTH: usize = 72;
@@ -15,27 +15,27 @@ pub(super) fn text(tally: &Tally, functions: usize, processes: usize) -> Option<
     let (first, last) = tally.span?;
     let span = Duration::from_nanos(last.saturating_sub(first));
     let mut text = String::new();
-    for of_type in tally.types.iter().filter(|it| it.samples > 0) {
-        header(&mut text, of_type, span);
+    for tally in tally.types.iter().filter(|it| it.samples > 0) {
+        header(&mut text, tally, span);
         if functions > 0 {
-            show_functions(&mut text, of_type, functions);
+            show_functions(&mut text, tally, functions);
         }
         if processes > 0 {
-            show_processes(&mut text, of_type, processes);
+            show_processes(&mut text, tally, processes);
         }
     }
     (!text.is_empty()).then_some(text)
 }
 
-fn header(text: &mut String, of_type: &OfType, span: Duration) {
-    let OfType {
+fn header(text: &mut String, tally: &SampleTypeTally, span: Duration) {
+    let SampleTypeTally {
         kind,
         unit,
         samples,
         total,
-        own,
+        self_value,
         ..
-    } = of_type;
+    } = tally;
     let (kind, unit) = (cell(kind), cell(unit));
     let amount = match unit.as_str() {
         "nanoseconds" => {
@@ -57,20 +57,34 @@ fn header(text: &mut String, of_type: &OfType, span: Duration) {
         }
         _ => format!("{total} {unit} of {kind}"),
     };
-    let amount = match own {
+    let amount = match self_value {
         0 => amount,
-        own => format!("{amount}, {:.1}% of it profcol itself", share(*own, *total)),
+        self_value => format!(
+            "{amount}, {:.1}% of it profcol itself",
+            share(*self_value, *total)
+        ),
     };
     let span = span.as_secs_f64();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "\n── {span:.0} s: {samples} samples, {amount}");
 }
 
-fn show_functions(text: &mut String, of_type: &OfType, most: usize) {
-    let mut hottest: Vec<&Function> = of_type.functions.iter().filter(|it| it.own > 0).collect();
-    hottest.sort_by(|a, b| (b.own, b.all, &a.name.function).cmp(&(a.own, a.all, &b.name.function)));
+fn show_functions(text: &mut String, tally: &SampleTypeTally, most: usize) {
+    let mut hottest: Vec<&Function> = tally
+        .functions
+        .iter()
+        .filter(|it| it.self_value > 0)
+        .collect();
+    hottest.sort_by(|a, b| {
+        (b.self_value, b.all, &a.name.function).cmp(&(a.self_value, a.all, &b.name.function))
+    });
     let _ = writeln!(text, "  self   total  function");
-    for Function { name, own, all } in hottest.into_iter().take(most) {
+    for Function {
+        name,
+        self_value,
+        all,
+    } in hottest.into_iter().take(most)
+    {
         let Name { function, file } = name;
         let (function, file) = (cell(function), cell(file));
         let name = match (function.as_str(), file.as_str()) {
@@ -79,14 +93,14 @@ fn show_functions(text: &mut String, of_type: &OfType, most: usize) {
             (function, "") => function.to_owned(),
             (function, file) => format!("{function}  [{file}]"),
         };
-        let (own, all) = (share(*own, of_type.total), share(*all, of_type.total));
-        let _ = writeln!(text, "{own:>5.1}%  {all:>5.1}%  {name}");
+        let (self_value, all) = (share(*self_value, tally.total), share(*all, tally.total));
+        let _ = writeln!(text, "{self_value:>5.1}%  {all:>5.1}%  {name}");
     }
 }
 
-fn show_processes(text: &mut String, of_type: &OfType, most: usize) {
-    let mut hottest: Vec<(&ProcessName, &Process)> = of_type.processes.iter().collect();
-    hottest.sort_by(|a, b| (b.1.weight, a.0).cmp(&(a.1.weight, b.0)));
+fn show_processes(text: &mut String, tally: &SampleTypeTally, most: usize) {
+    let mut hottest: Vec<(&ProcessName, &Process)> = tally.processes.iter().collect();
+    hottest.sort_by(|a, b| (b.1.sample_weight, a.0).cmp(&(a.1.sample_weight, b.0)));
     let _ = writeln!(text, "        total  process");
     for (ProcessName { name, of }, process) in hottest.into_iter().take(most) {
         let name = match name.as_str() {
@@ -102,7 +116,7 @@ fn show_processes(text: &mut String, of_type: &OfType, most: usize) {
             "" => String::new(),
             of => format!("  [{}]", cell(of)),
         };
-        let all = share(process.weight, of_type.total);
+        let all = share(process.sample_weight, tally.total);
         let _ = writeln!(text, "       {all:>5.1}%  {}{which}{of}", cell(name));
     }
 }

@@ -7,50 +7,50 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
-use profcol_component::{LateName, LateNames, Naming};
+use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolLookup};
 use profcol_profile::{
     Attributes, Dictionary, LocationIdx, Model, Profile, SampleRef, StackIdx, Value,
 };
 
 /// How many functions are told apart in one interval; the others are counted together.
-const FUNCTIONS: usize = 50_000;
+const MAX_FUNCTIONS: usize = 50_000;
 /// How many processes are.
-const PROCESSES: usize = 10_000;
+const MAX_PROCESSES: usize = 10_000;
 /// How many types of samples are; those that come later are left out.
-const TYPES: usize = 8;
+const MAX_SAMPLE_TYPES: usize = 8;
 /// How many stacks are kept until their code is named, and how much code; the rest counts as not named yet.
-const UNNAMED_STACKS: usize = 20_000;
-const UNNAMED: usize = 50_000;
+const MAX_PENDING_STACKS: usize = 20_000;
+const MAX_PENDING_LOCATIONS: usize = 50_000;
 /// No name is longer.
-const NAME: usize = 256;
-const OTHERS: &str = "(others)";
+const MAX_NAME_LEN: usize = 256;
+const OTHER_LABEL: &str = "(others)";
 /// Shown for code whose name is not there yet.
-const NAMING: &str = "naming...";
+const PENDING_LABEL: &str = "naming...";
 
 /// What came in an interval.
 #[derive(Default)]
 pub(super) struct Tally {
     /// Nanoseconds of Unix time: the first start and the last end of its profiles.
     pub span: Option<(u64, u64)>,
-    pub types: Vec<OfType>,
+    pub types: Vec<SampleTypeTally>,
 }
 
 /// Of one type of samples.
 #[derive(Default)]
-pub(super) struct OfType {
+pub(super) struct SampleTypeTally {
     /// What is counted, such as `cpu`.
     pub kind: String,
     pub unit: String,
     pub samples: u64,
     pub total: u64,
     /// What this very process took of it, which has no place among the others.
-    pub own: u64,
+    pub self_value: u64,
     names: HashMap<Name, usize>,
     pub functions: Vec<Function>,
-    unnamed: Vec<Unnamed>,
-    unnamed_places: HashMap<LateName, usize>,
+    pending: Vec<PendingLocation>,
+    pending_indices: HashMap<DeferredSymbol, usize>,
     /// What was observed in stacks with code that has no name yet.
-    unnamed_stacks: HashMap<Vec<Frame>, u64>,
+    pending_stacks: HashMap<Vec<Frame>, u64>,
     pub processes: HashMap<ProcessName, Process>,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Name {
 pub(super) struct Function {
     pub name: Name,
     /// In itself.
-    pub own: u64,
+    pub self_value: u64,
     /// In itself and in what it calls.
     pub all: u64,
 }
@@ -79,13 +79,13 @@ pub(super) struct ProcessName {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Process {
-    pub weight: u64,
+    pub sample_weight: u64,
     pub pids: BTreeSet<i64>,
 }
 
 /// Code that is being named.
-struct Unnamed {
-    name: LateName,
+struct PendingLocation {
+    name: DeferredSymbol,
     file: String,
 }
 
@@ -93,29 +93,29 @@ struct Unnamed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Frame {
     Function(usize),
-    Unnamed(usize),
+    PendingLocation(usize),
 }
 
 /// The frames of the locations of one batch.
-type Known = HashMap<LocationIdx, Vec<Frame>>;
+type FrameCache = HashMap<LocationIdx, Vec<Frame>>;
 
 /// A batch's tables, and where to ask for names that are not in them.
 #[derive(Clone, Copy)]
 struct Tables<'a> {
     dictionary: &'a Dictionary,
-    late_names: &'a LateNames,
+    deferred_symbols: &'a DeferredSymbols,
 }
 
 // === impl Tally ===
 
 impl Tally {
-    pub fn add(&mut self, model: &Model, late_names: &LateNames) {
+    pub fn add(&mut self, model: &Model, deferred_symbols: &DeferredSymbols) {
         let dictionary = &*model.dictionary;
         let tables = Tables {
             dictionary,
-            late_names,
+            deferred_symbols,
         };
-        let mut known: Vec<Known> = Vec::new();
+        let mut known: Vec<FrameCache> = Vec::new();
         for row in &model.resources {
             let none = Vec::new();
             let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
@@ -123,13 +123,12 @@ impl Tally {
                 let Some(place) = self.place(profile, dictionary) else {
                     continue;
                 };
-                known.resize_with(known.len().max(place + 1), Known::new);
-                let (Some(of_type), Some(known)) =
-                    (self.types.get_mut(place), known.get_mut(place))
+                known.resize_with(known.len().max(place + 1), FrameCache::new);
+                let (Some(tally), Some(known)) = (self.types.get_mut(place), known.get_mut(place))
                 else {
                     continue;
                 };
-                of_type.add(profile, attributes, tables, known);
+                tally.add(profile, attributes, tables, known);
                 let start = profile.time_unix_nano;
                 let end = start.saturating_add(profile.duration_nano);
                 let (first, last) = self.span.unwrap_or((start, end));
@@ -139,8 +138,10 @@ impl Tally {
     }
 
     /// To be called once, when everything was added.
-    pub fn resolve_names(&mut self) {
-        self.types.iter_mut().for_each(OfType::resolve_names);
+    pub fn resolve_pending(&mut self) {
+        self.types
+            .iter_mut()
+            .for_each(SampleTypeTally::resolve_pending);
     }
 
     pub fn samples(&self) -> u64 {
@@ -149,16 +150,16 @@ impl Tally {
 
     fn place(&mut self, profile: &Profile, tables: &Dictionary) -> Option<usize> {
         let (kind, unit) = measure(profile, tables);
-        let (kind, unit) = (short(kind), short(unit));
+        let (kind, unit) = (truncated(kind), truncated(unit));
         let known = self
             .types
             .iter()
             .position(|it| it.kind == kind && it.unit == unit);
-        if known.is_none() && self.types.len() < TYPES {
-            self.types.push(OfType {
+        if known.is_none() && self.types.len() < MAX_SAMPLE_TYPES {
+            self.types.push(SampleTypeTally {
                 kind: kind.to_owned(),
                 unit: unit.to_owned(),
-                ..OfType::default()
+                ..SampleTypeTally::default()
             });
             return Some(self.types.len() - 1);
         }
@@ -168,27 +169,27 @@ impl Tally {
 
 // === impl OfType ===
 
-impl OfType {
+impl SampleTypeTally {
     fn add(
         &mut self,
         profile: &Profile,
         attributes: &Attributes,
         tables: Tables<'_>,
-        known: &mut Known,
+        known: &mut FrameCache,
     ) {
         let mut stacks: HashMap<StackIdx, u64> = HashMap::new();
         let mut whole = 0u64;
-        let factor = factor(profile, tables.dictionary);
+        let period_factor = period_factor(profile, tables.dictionary);
         for sample in profile.samples.iter() {
-            let (count, value) = weight(&sample);
-            let value = value.saturating_mul(factor);
+            let (count, value) = sample_weight(&sample);
+            let value = value.saturating_mul(period_factor);
             self.samples += count;
             whole = whole.saturating_add(value);
             *stacks.entry(sample.stack).or_default() += value;
         }
         self.total = self.total.saturating_add(whole);
-        if is_this_process(attributes) {
-            self.own = self.own.saturating_add(whole);
+        if is_own_process(attributes) {
+            self.self_value = self.self_value.saturating_add(whole);
             return;
         }
         self.add_process(attributes, whole);
@@ -203,7 +204,7 @@ impl OfType {
         stack: &[LocationIdx],
         value: u64,
         tables: Tables<'_>,
-        known: &mut Known,
+        known: &mut FrameCache,
     ) {
         let mut frames = Vec::with_capacity(stack.len());
         for &location in stack {
@@ -218,9 +219,9 @@ impl OfType {
             self.add_frames(&frames, &[], value);
             return;
         }
-        let has_room = self.unnamed_stacks.len() < UNNAMED_STACKS;
-        if has_room || self.unnamed_stacks.contains_key(&frames) {
-            let sum = self.unnamed_stacks.entry(frames).or_default();
+        let has_room = self.pending_stacks.len() < MAX_PENDING_STACKS;
+        if has_room || self.pending_stacks.contains_key(&frames) {
+            let sum = self.pending_stacks.entry(frames).or_default();
             *sum = sum.saturating_add(value);
         } else {
             let naming: Vec<Frame> = frames.into_iter().map(|it| self.naming(it)).collect();
@@ -228,17 +229,19 @@ impl OfType {
         }
     }
 
-    /// `unnamed` has the functions of each number of code without a name.
-    fn add_frames(&mut self, frames: &[Frame], unnamed: &[Vec<usize>], value: u64) {
+    /// `pending` has the functions of each number of code without a name.
+    fn add_frames(&mut self, frames: &[Frame], pending: &[Vec<usize>], value: u64) {
         let mut met: Vec<usize> = Vec::with_capacity(frames.len());
         for frame in frames {
             match *frame {
                 Frame::Function(number) => met.push(number),
-                Frame::Unnamed(number) => met.extend(unnamed.get(number).into_iter().flatten()),
+                Frame::PendingLocation(number) => {
+                    met.extend(pending.get(number).into_iter().flatten())
+                }
             }
         }
         if let Some(leaf) = met.first().and_then(|&leaf| self.functions.get_mut(leaf)) {
-            leaf.own = leaf.own.saturating_add(value);
+            leaf.self_value = leaf.self_value.saturating_add(value);
         }
         // A function that calls itself is there once.
         met.sort_unstable();
@@ -250,18 +253,20 @@ impl OfType {
         }
     }
 
-    fn resolve_names(&mut self) {
-        let unnamed = std::mem::take(&mut self.unnamed);
-        let functions = unnamed.into_iter().map(|Unnamed { name, file }| {
-            let names = match name.get() {
-                Naming::Named(frames) => frames.iter().map(|it| cut(&it.name)).collect(),
-                Naming::Pending => vec![NAMING.to_owned()],
-                Naming::Nameless => vec![String::new()],
+    fn resolve_pending(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        let functions = pending.into_iter().map(|PendingLocation { name, file }| {
+            let names = match name.lookup() {
+                SymbolLookup::Resolved(frames) => {
+                    frames.iter().map(|it| truncate(&it.name)).collect()
+                }
+                SymbolLookup::Pending => vec![PENDING_LABEL.to_owned()],
+                SymbolLookup::NotFound => vec![String::new()],
             };
             self.numbers(names, &file)
         });
         let functions: Vec<Vec<usize>> = functions.collect();
-        for (frames, value) in std::mem::take(&mut self.unnamed_stacks) {
+        for (frames, value) in std::mem::take(&mut self.pending_stacks) {
             self.add_frames(&frames, &functions, value);
         }
     }
@@ -270,10 +275,10 @@ impl OfType {
     fn naming(&mut self, frame: Frame) -> Frame {
         let file = match frame {
             Frame::Function(_) => return frame,
-            Frame::Unnamed(number) => self.unnamed.get(number).map(|it| it.file.clone()),
+            Frame::PendingLocation(number) => self.pending.get(number).map(|it| it.file.clone()),
         };
         Frame::Function(self.number(Name {
-            function: NAMING.to_owned(),
+            function: PENDING_LABEL.to_owned(),
             file: file.unwrap_or_default(),
         }))
     }
@@ -282,15 +287,15 @@ impl OfType {
     fn frames_at(&mut self, location: LocationIdx, tables: Tables<'_>) -> Vec<Frame> {
         let Tables {
             dictionary,
-            late_names,
+            deferred_symbols,
         } = tables;
         let row = dictionary.locations.get(location);
         let mapping = dictionary.mappings.get(row.location.mapping).mapping;
         let file = dictionary.strings.get(mapping.filename);
-        let file = cut(file.rsplit('/').next().unwrap_or(file));
+        let file = truncate(file.rsplit('/').next().unwrap_or(file));
         if row.lines.is_empty() {
-            return vec![match late_names.find(dictionary, location) {
-                Some(name) => self.unnamed(name, file),
+            return vec![match deferred_symbols.find(dictionary, location) {
+                Some(name) => self.pending(name, file),
                 None => Frame::Function(self.number(Name {
                     function: String::new(),
                     file,
@@ -299,23 +304,23 @@ impl OfType {
         }
         let names = row.lines.iter().map(|line| {
             let function = dictionary.functions.get(line.function);
-            cut(function.map_or("", |function| dictionary.strings.get(function.name)))
+            truncate(function.map_or("", |function| dictionary.strings.get(function.name)))
         });
         let numbers = self.numbers(names.collect(), &file);
         numbers.into_iter().map(Frame::Function).collect()
     }
 
-    fn unnamed(&mut self, name: LateName, file: String) -> Frame {
-        let next = self.unnamed.len();
-        if next >= UNNAMED && !self.unnamed_places.contains_key(&name) {
-            let function = NAMING.to_owned();
+    fn pending(&mut self, name: DeferredSymbol, file: String) -> Frame {
+        let next = self.pending.len();
+        if next >= MAX_PENDING_LOCATIONS && !self.pending_indices.contains_key(&name) {
+            let function = PENDING_LABEL.to_owned();
             return Frame::Function(self.number(Name { function, file }));
         }
-        let number = *self.unnamed_places.entry(name.clone()).or_insert(next);
+        let number = *self.pending_indices.entry(name.clone()).or_insert(next);
         if number == next {
-            self.unnamed.push(Unnamed { name, file });
+            self.pending.push(PendingLocation { name, file });
         }
-        Frame::Unnamed(number)
+        Frame::PendingLocation(number)
     }
 
     fn numbers(&mut self, functions: Vec<String>, file: &str) -> Vec<usize> {
@@ -327,9 +332,9 @@ impl OfType {
     }
 
     fn number(&mut self, mut name: Name) -> usize {
-        if self.functions.len() >= FUNCTIONS && !self.names.contains_key(&name) {
+        if self.functions.len() >= MAX_FUNCTIONS && !self.names.contains_key(&name) {
             name = Name {
-                function: OTHERS.to_owned(),
+                function: OTHER_LABEL.to_owned(),
                 file: String::new(),
             };
         }
@@ -344,7 +349,7 @@ impl OfType {
         number
     }
 
-    fn add_process(&mut self, attributes: &Attributes, weight: u64) {
+    fn add_process(&mut self, attributes: &Attributes, sample_weight: u64) {
         let mut name = ProcessName {
             name: first(
                 attributes,
@@ -355,24 +360,24 @@ impl OfType {
                 &["k8s.pod.name", "container.name", "systemd.unit"],
             ),
         };
-        if self.processes.len() >= PROCESSES && !self.processes.contains_key(&name) {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&name) {
             name = ProcessName {
-                name: OTHERS.to_owned(),
+                name: OTHER_LABEL.to_owned(),
                 of: String::new(),
             };
         }
         let process = self.processes.entry(name).or_default();
-        process.weight = process.weight.saturating_add(weight);
+        process.sample_weight = process.sample_weight.saturating_add(sample_weight);
         let pid = find(attributes, "process.pid").and_then(Value::as_int);
-        if process.pids.len() < PROCESSES {
+        if process.pids.len() < MAX_PROCESSES {
             process.pids.extend(pid);
         }
     }
 }
 
 /// By its number and name: a number may be another process's on another host.
-fn is_this_process(attributes: &Attributes) -> bool {
-    static NAME: LazyLock<Option<String>> = LazyLock::new(|| {
+fn is_own_process(attributes: &Attributes) -> bool {
+    static EXECUTABLE_NAME: LazyLock<Option<String>> = LazyLock::new(|| {
         let path = std::env::current_exe().ok()?;
         let name = path.file_name()?.to_str()?;
         // So the kernel names it once it was replaced.
@@ -380,14 +385,14 @@ fn is_this_process(attributes: &Attributes) -> bool {
     });
     let pid = find(attributes, "process.pid").and_then(Value::as_int);
     let name = find(attributes, "process.executable.name").and_then(Value::as_str);
-    pid == Some(std::process::id().into()) && name.is_some() && name == NAME.as_deref()
+    pid == Some(std::process::id().into()) && name.is_some() && name == EXECUTABLE_NAME.as_deref()
 }
 
 /// What is measured, and in which unit. Samples of a clock are shown as the time they stand for.
 fn measure<'a>(profile: &Profile, tables: &'a Dictionary) -> (&'a str, &'a str) {
     let text = |index| tables.strings.get(index);
     let of = match (profile.sample_type, profile.period_type) {
-        (_, Some(period)) if factor(profile, tables) > 1 => period,
+        (_, Some(period)) if period_factor(profile, tables) > 1 => period,
         (Some(sample), _) => sample,
         (None, _) => return ("", ""),
     };
@@ -395,7 +400,7 @@ fn measure<'a>(profile: &Profile, tables: &'a Dictionary) -> (&'a str, &'a str) 
 }
 
 /// How much of the period's unit a counted sample stands for.
-fn factor(profile: &Profile, tables: &Dictionary) -> u64 {
+fn period_factor(profile: &Profile, tables: &Dictionary) -> u64 {
     let is_count = profile
         .sample_type
         .is_some_and(|it| tables.strings.get(it.unit) == "count");
@@ -406,7 +411,7 @@ fn factor(profile: &Profile, tables: &Dictionary) -> u64 {
 }
 
 /// How many samples it stands for, and its value.
-fn weight(sample: &SampleRef<'_>) -> (u64, u64) {
+fn sample_weight(sample: &SampleRef<'_>) -> (u64, u64) {
     let least = u64::from(!sample.values.is_empty());
     let count = (sample.timestamps.len() as u64).max(least);
     (count, u64::try_from(sample.observed()).unwrap_or(0))
@@ -422,13 +427,13 @@ fn first(attributes: &Attributes, keys: &[&str]) -> String {
     let mut texts = keys
         .iter()
         .filter_map(|key| find(attributes, key)?.as_str());
-    cut(texts.next().unwrap_or(""))
+    truncate(texts.next().unwrap_or(""))
 }
 
-fn cut(text: &str) -> String {
-    short(text).to_owned()
+fn truncate(text: &str) -> String {
+    truncated(text).to_owned()
 }
 
-fn short(text: &str) -> &str {
-    &text[..text.floor_char_boundary(NAME)]
+fn truncated(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_NAME_LEN)]
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use profcol_component::testkit::{LateNamer, load};
+use profcol_component::testkit::{FakeSymbolizer, load};
 use profcol_profile::{
     Function, Interner, KeyValue, Line, Location, LocationIdx, LocationRef, Mapping, MappingRef,
     Model, Profile, Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
@@ -111,7 +111,7 @@ fn mute(options: &str) -> Top {
 async fn shown(options: &str, told: &[Told<'_>]) -> Option<String> {
     let top = mute(options);
     top.export(&batch(told)).await.unwrap();
-    top.take_text()
+    top.render()
 }
 
 #[tokio::test]
@@ -172,12 +172,12 @@ async fn code_is_shown_as_far_as_it_is_named_by_then() {
  40.0%   40.0%  (no symbol)  [stripped]
 ";
     for (is_named, expected) in [(false, pending), (true, named)] {
-        let namer = LateNamer::new(|file| match file {
+        let namer = FakeSymbolizer::new(|file| match file {
             "/lib/db.so" => &["query", "query"],
             _ => &[],
         });
         let batch = Batch {
-            late_names: namer.names(),
+            deferred_symbols: namer.names(),
             ..batch(told)
         };
         let top = mute("processes: 0");
@@ -185,7 +185,7 @@ async fn code_is_shown_as_far_as_it_is_named_by_then() {
         if is_named {
             namer.finish();
         }
-        let text = top.take_text().unwrap();
+        let text = top.render().unwrap();
         let rows = text.split_once("function").unwrap().1;
         assert_eq!(rows, expected);
     }
@@ -217,10 +217,10 @@ async fn this_process_is_told_apart_and_has_no_rank() {
 #[tokio::test]
 async fn what_is_printed_is_over() {
     let top = mute("{}");
-    assert_eq!(top.take_text(), None);
+    assert_eq!(top.render(), None);
     top.export(&batch(&[("a", 1, &["f"], 1)])).await.unwrap();
-    assert!(top.take_text().is_some());
-    assert_eq!(top.take_text(), None);
+    assert!(top.render().is_some());
+    assert_eq!(top.render(), None);
 }
 
 #[tokio::test]

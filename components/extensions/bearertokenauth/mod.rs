@@ -144,7 +144,7 @@ impl ClientAuth for BearerTokenAuth {
             .first()
             .ok_or_else(|| ClientAuthError("there is no token yet".to_owned()))?;
         let mut value = HeaderValue::from_str(&self.header_text(token))
-            .map_err(|_| ClientAuthError("the token cannot stand in a header".to_owned()))?;
+            .map_err(|_| ClientAuthError("the token is not a valid header value".to_owned()))?;
         value.set_sensitive(true);
         Ok(vec![(self.header.clone(), value)])
     }

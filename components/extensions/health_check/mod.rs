@@ -104,7 +104,7 @@ struct Answers {
 }
 
 impl Answers {
-    fn answers_to(&self, path: &str) -> bool {
+    fn has_name(&self, path: &str) -> bool {
         let own = self.config.path.as_str();
         path == own || (own.ends_with('/') && path.starts_with(own))
     }
@@ -112,7 +112,7 @@ impl Answers {
 
 impl HttpService for Answers {
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
-        if self.answers_to(head.uri.path()) {
+        if self.has_name(head.uri.path()) {
             return Ok(());
         }
         Err(answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"))

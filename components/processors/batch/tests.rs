@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use profcol_component::testkit::{Sink, batch, context, watched_batch};
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context};
 use profcol_component::{Outcome, Refusal};
 use profcol_config::{Config, Duration as ConfigDuration, Problems};
 use tokio::task::JoinSet;
@@ -70,7 +70,7 @@ async fn passes_on_when_there_is_enough() {
 #[tokio::test(start_paused = true)]
 async fn passes_on_when_time_is_up() {
     let rig = Rig::new(&config(1000, 0, 200), Sink::default());
-    let (first, outcomes) = watched_batch(3);
+    let (first, outcomes) = batch_with_outcomes(3);
     rig.push(first).await.unwrap();
     tokio::time::sleep(Duration::from_millis(150)).await;
     rig.push(batch(4)).await.unwrap();
@@ -84,7 +84,7 @@ async fn passes_on_when_time_is_up() {
 #[tokio::test(start_paused = true)]
 async fn cuts_what_is_too_large() {
     let rig = Rig::new(&config(4, 4, 1000), Sink::default());
-    let (large, outcomes) = watched_batch(10);
+    let (large, outcomes) = batch_with_outcomes(10);
     rig.push(large).await.unwrap();
     assert_eq!(rig.finish().await.accepted(), [4, 4, 2]);
     assert_eq!(outcomes.seen(), [Outcome::Delivered]);
@@ -94,7 +94,7 @@ async fn cuts_what_is_too_large() {
 async fn keeps_what_is_refused_for_now_and_offers_it_again() {
     let down = || Refusal::retry_after("down", Duration::from_secs(1));
     let rig = Rig::new(&config(0, 0, 100), Sink::refusing([down(), down()]));
-    let (first, outcomes) = watched_batch(5);
+    let (first, outcomes) = batch_with_outcomes(5);
     rig.push(first).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert_eq!(rig.sink.offered(), 1);
@@ -113,7 +113,7 @@ async fn refuses_at_the_door_while_what_comes_next_refuses() {
         rig.push(batch(1)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let (refused, outcomes) = watched_batch(1);
+    let (refused, outcomes) = batch_with_outcomes(1);
     assert!(rig.push(refused).await.unwrap_err().is_retryable());
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
     // The stop tries once more, in order.
@@ -162,7 +162,7 @@ async fn what_is_refused_for_ever_is_dropped_and_told() {
         &config(1, 0, 100),
         Sink::refusing([Refusal::permanent("bad")]),
     );
-    let (bad, outcomes) = watched_batch(2);
+    let (bad, outcomes) = batch_with_outcomes(2);
     rig.push(bad).await.unwrap();
     rig.push(batch(3)).await.unwrap();
     assert_eq!(rig.finish().await.accepted(), [3]);

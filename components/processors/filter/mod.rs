@@ -10,8 +10,8 @@ mod tests;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
-    Stability,
+    Answer, Batch, BuildContext, BuildError, Consumer, DropReporter, Factory, IntCounter,
+    Processor, Stability,
 };
 use profcol_profile::{Model, Profiles};
 
@@ -22,7 +22,7 @@ use crate::shared::rules::{Rules, Verdict};
 
 pub struct FilterProcessor {
     rules: Rules,
-    unwanted: Reporter,
+    unwanted: DropReporter,
     dropped_samples: IntCounter,
     dropped_profiles: IntCounter,
 }
@@ -47,7 +47,7 @@ impl FilterProcessor {
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
         Ok(Self {
             rules: Rules::new(&config.include, &config.exclude)?,
-            unwanted: context.unwanted.reporter(),
+            unwanted: context.drop_feedback.reporter(),
             dropped_samples: counter(
                 "profcol_filter_dropped_samples",
                 "Samples dropped by the filter processor.",
@@ -83,7 +83,7 @@ impl Processor for FilterProcessor {
         }
         let (left, dropped) = self.sift(&batch.profiles);
         for &process in &dropped.processes {
-            self.unwanted.drops(process);
+            self.unwanted.report_drop(process);
         }
         if dropped.is_nothing() {
             return next.consume(batch).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profcol_component::Sighting;
+use profcol_component::SampledProcess;
 use profcol_profile::{Dictionary, Profile, ResourceProfiles, ScopeProfiles};
 
 use crate::shared::rules::{Met, Open, Rules, Verdict};
@@ -22,7 +22,7 @@ pub(super) struct Dropped {
     pub profiles: usize,
     pub resources: usize,
     /// Processes that were dropped by what they are.
-    pub processes: Vec<Sighting>,
+    pub processes: Vec<SampledProcess>,
 }
 
 impl Dropped {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
-use profcol_component::testkit::{Sink, context, load, watched_batch};
-use profcol_component::{Follower, Outcome, Refusal, Sighting, Unwanted};
+use profcol_component::testkit::{Sink, batch_with_outcomes, context, load};
+use profcol_component::{DropFeedback, DropSubscription, Outcome, Refusal, SampledProcess};
 use profcol_config::PipelineId;
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Model, Profile, Resource, ResourceProfiles, SampleRef,
@@ -92,7 +92,7 @@ fn describe(profiles: &Profiles) -> Vec<String> {
 
 async fn filtered(options: &str) -> Vec<Profiles> {
     let keep = Keep::default();
-    let (batch, outcomes) = watched_batch(0);
+    let (batch, outcomes) = batch_with_outcomes(0);
     // As it comes over the network: bytes, not decoded.
     let wire = two_processes().to_wire();
     let batch = batch.with_profiles(
@@ -210,15 +210,15 @@ async fn a_batch_that_is_refused_counts_as_dropped_when_it_is_taken() {
 }
 
 /// A filter, and what its receiver is told.
-fn followed(options: &str) -> (FilterProcessor, Follower) {
+fn followed(options: &str) -> (FilterProcessor, DropSubscription) {
     let pipeline: PipelineId = "profiles".parse().unwrap();
-    let unwanted = Unwanted::default().within([pipeline]);
+    let unwanted = DropFeedback::default().within([pipeline]);
     let context = BuildContext {
-        unwanted: unwanted.clone(),
+        drop_feedback: unwanted.clone(),
         ..context("filter")
     };
     let filter = FilterProcessor::new(&load(options).unwrap(), &context).unwrap();
-    (filter, unwanted.follow().unwrap())
+    (filter, unwanted.subscribe().unwrap())
 }
 
 #[tokio::test]
@@ -229,10 +229,10 @@ async fn hands_back_processes_that_it_will_never_want() {
         let batch = Batch::new(two_processes());
         filter.process(batch, &sink).await.unwrap();
         let told = follower.take();
-        let told: Vec<Sighting> = told.iter().map(|it| it.sighting).collect();
-        let expected: Vec<Sighting> = expected
+        let told: Vec<SampledProcess> = told.iter().map(|it| it.sighting).collect();
+        let expected: Vec<SampledProcess> = expected
             .iter()
-            .map(|&pid| Sighting {
+            .map(|&pid| SampledProcess {
                 pid,
                 time: SAMPLED_AT,
             })

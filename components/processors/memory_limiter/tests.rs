@@ -1,7 +1,7 @@
 use std::sync::atomic::AtomicU64;
 
 use profcol_component::Outcome;
-use profcol_component::testkit::{Sink, batch, context, watched_batch};
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context};
 use profcol_config::{Config, Duration as ConfigDuration, Problems};
 
 use super::*;
@@ -16,7 +16,7 @@ fn config() -> MemoryLimiterConfig {
 
 fn limiter(read: fn() -> Option<u64>) -> (MemoryLimiter, BuildContext) {
     let context = BuildContext {
-        admission: Admission::measured_by(read, u64::MAX),
+        admission: Admission::with_memory_reader(read, u64::MAX),
         ..context("memory_limiter")
     };
     let thresholds = Thresholds::new(&config(), 0);
@@ -35,7 +35,7 @@ async fn lets_through_below_the_soft_limit() {
 async fn refuses_from_the_soft_limit_on_so_that_the_sender_retries() {
     let (limiter, context) = limiter(|| Some(80 * MIB));
     let sink = Sink::default();
-    let (refused, outcomes) = watched_batch(2);
+    let (refused, outcomes) = batch_with_outcomes(2);
     let refusal = limiter.process(refused, &sink).await.unwrap_err();
     let interval = Duration::from_millis(1);
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profcol_component::Until;
+use profcol_component::DropExpiry;
 use profcol_profile::Attributes;
 use ring::digest::{Context, SHA256};
 
@@ -81,10 +81,10 @@ impl Draw {
     }
 
     /// How long what was drawn for `time` holds.
-    pub fn until(&self, time: u64) -> Until {
+    pub fn until(&self, time: u64) -> DropExpiry {
         match time.checked_div(self.interval) {
-            Some(slice) => Until::Time((slice + 1).saturating_mul(self.interval)),
-            None => Until::Gone,
+            Some(slice) => DropExpiry::Time((slice + 1).saturating_mul(self.interval)),
+            None => DropExpiry::ProcessEnd,
         }
     }
 }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
-    Sighting, Stability, Until,
+    Answer, Batch, BuildContext, BuildError, Consumer, DropExpiry, DropReporter, Factory,
+    IntCounter, Processor, SampledProcess, Stability,
 };
 use profcol_profile::{Profile, Profiles, ResourceProfiles, ScopeProfiles};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -26,7 +26,7 @@ use crate::shared::lookup::{PID, find};
 pub struct ProbabilisticSampler {
     draw: Draw,
     /// `None` where nothing is ever dropped.
-    unwanted: Option<Reporter>,
+    unwanted: Option<DropReporter>,
     dropped_samples: IntCounter,
 }
 
@@ -35,7 +35,7 @@ pub struct ProbabilisticSampler {
 struct Left {
     resources: Vec<ResourceProfiles>,
     dropped_samples: usize,
-    processes: Vec<(Sighting, Until)>,
+    processes: Vec<(SampledProcess, DropExpiry)>,
 }
 
 impl Factory for ProbabilisticSampler {
@@ -63,7 +63,7 @@ impl ProbabilisticSampler {
             .map_err(|_| BuildError("the system gives no random numbers: set hash_seed".into()))?;
         let draw = Draw::new(config, u32::from_le_bytes(seed));
         Ok(Self {
-            unwanted: (!draw.passes_all()).then(|| context.unwanted.reporter()),
+            unwanted: (!draw.passes_all()).then(|| context.drop_feedback.reporter()),
             draw,
             dropped_samples: context.meter.counter(
                 "profcol_probabilistic_sampler_dropped_samples",
@@ -93,7 +93,7 @@ impl Left {
             let passes = draw.passes(&drawn, time);
             if !passes {
                 self.dropped_samples += profile.samples.len();
-                let sighting = pid.map(|pid| Sighting { pid, time });
+                let sighting = pid.map(|pid| SampledProcess { pid, time });
                 self.processes
                     .extend(sighting.map(|it| (it, draw.until(time))));
             }
@@ -121,7 +121,7 @@ impl Processor for ProbabilisticSampler {
         };
         let left = self.left(&batch.profiles);
         for &(process, until) in &left.processes {
-            unwanted.drops_until(process, until);
+            unwanted.report_drop_until(process, until);
         }
         if left.dropped_samples == 0 && left.processes.is_empty() {
             return next.consume(batch).await;

@@ -1,5 +1,5 @@
 use profcol_component::testkit::{Sink, context, load};
-use profcol_component::{Dropped, Refusal, Unwanted};
+use profcol_component::{DropFeedback, DroppedProcess, Refusal};
 use profcol_config::PipelineId;
 
 use super::*;
@@ -117,24 +117,36 @@ async fn what_is_drawn_again_may_be_refused() {
 async fn tells_the_receiver_for_how_long() {
     let check = async |options: &str, expected| {
         let pipeline: PipelineId = "profiles".parse().unwrap();
-        let unwanted = Unwanted::default().within([pipeline]);
+        let unwanted = DropFeedback::default().within([pipeline]);
         let context = BuildContext {
-            unwanted: unwanted.clone(),
+            drop_feedback: unwanted.clone(),
             ..context("sampler")
         };
         let sampler = ProbabilisticSampler::new(&load(options).unwrap(), &context).unwrap();
-        let follower = unwanted.follow().unwrap();
+        let follower = unwanted.subscribe().unwrap();
         let told: &[Told<'_>] = &[
             ("process.pid=7", "", &["a=1"]),
             ("service.name=x", "", &["a=1"]),
         ];
         processed(&sampler, received(told, TIME)).await;
-        let sighting = Sighting { pid: 7, time: TIME };
+        let sighting = SampledProcess { pid: 7, time: TIME };
         let until = expected;
-        assert_eq!(follower.take(), [Dropped { sighting, until }], "{options}");
+        assert_eq!(
+            follower.take(),
+            [DroppedProcess { sighting, until }],
+            "{options}"
+        );
     };
-    check("{sampling_percentage: 0}", Until::Time(TIME + MINUTE / 2)).await;
-    check("{sampling_percentage: 0, interval: 0s}", Until::Gone).await;
+    check(
+        "{sampling_percentage: 0}",
+        DropExpiry::Time(TIME + MINUTE / 2),
+    )
+    .await;
+    check(
+        "{sampling_percentage: 0, interval: 0s}",
+        DropExpiry::ProcessEnd,
+    )
+    .await;
 }
 
 #[tokio::test]

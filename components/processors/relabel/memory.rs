@@ -74,7 +74,7 @@ impl Memory {
         let weight = size_of::<(SharedResource, Verdict)>()
             + resource.heap_size()
             + new.as_ref().map_or(0, SharedResource::heap_size);
-        lock(&self.known).insert(resource.apart(), verdict.clone(), weight);
+        lock(&self.known).insert(resource.unshared(), verdict.clone(), weight);
         verdict
     }
 

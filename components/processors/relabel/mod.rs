@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, Reporter,
-    Sighting, Stability, StartError,
+    Answer, Batch, BuildContext, BuildError, Consumer, DropReporter, Factory, IntCounter,
+    Processor, SampledProcess, Stability, StartError,
 };
 use profcol_labels::{Leftovers, Rule};
 use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedResource};
@@ -32,7 +32,7 @@ pub struct RelabelProcessor {
     rules: OnceLock<Arc<[Rule]>>,
     memory: Memory,
     /// Where a rule may drop.
-    unwanted: Option<Reporter>,
+    unwanted: Option<DropReporter>,
     dropped_samples: IntCounter,
     applied: IntCounter,
 }
@@ -43,7 +43,7 @@ struct Sifted {
     resources: Vec<ResourceProfiles>,
     dropped_samples: usize,
     /// Processes that are dropped whatever else is learned of them.
-    processes: Vec<Sighting>,
+    processes: Vec<SampledProcess>,
 }
 
 impl Factory for RelabelProcessor {
@@ -69,7 +69,7 @@ impl RelabelProcessor {
             config: config.clone(),
             rules: OnceLock::new(),
             memory: Memory::new(config.leftovers()),
-            unwanted: may_drop.then(|| context.unwanted.reporter()),
+            unwanted: may_drop.then(|| context.drop_feedback.reporter()),
             dropped_samples: counter(
                 "profcol_relabel_dropped_samples",
                 "Samples dropped by the relabel processor.",
@@ -112,7 +112,7 @@ impl RelabelProcessor {
                 && let Some(attributes) = attributes
                 && let Verdict::Drop { is_final: true } = self.verdict(attributes)
             {
-                sightings(row).for_each(|process| unwanted.drops(process));
+                sightings(row).for_each(|process| unwanted.report_drop(process));
             }
         }
         let dropped_samples = sieve.dropped_samples as u64;
@@ -173,7 +173,7 @@ impl Processor for RelabelProcessor {
         let sifted = Sifted::new(&batch.profiles, verdicts);
         if let Some(unwanted) = &self.unwanted {
             for &process in &sifted.processes {
-                unwanted.drops(process);
+                unwanted.report_drop(process);
             }
         }
         let left = left_of(&batch.profiles, sifted.resources);

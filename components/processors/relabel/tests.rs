@@ -1,4 +1,4 @@
-use profcol_component::testkit::{Sink, batch, context, load, watched_batch};
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes, context, load};
 use profcol_component::{Outcome, Refusal};
 use profcol_config::PipelineId;
 use profcol_profile::{KeyValue, Validation, Value};
@@ -55,7 +55,7 @@ fn described(profiles: &Profiles) -> Vec<String> {
 
 async fn relabelled(options: &str, profiles: Profiles) -> Vec<Profiles> {
     let keep = Keep::default();
-    let (batch, outcomes) = watched_batch(0);
+    let (batch, outcomes) = batch_with_outcomes(0);
     let processor = started(options, &context("relabel")).await;
     let batch = batch.with_profiles(profiles);
     processor.process(batch, &keep).await.unwrap();
@@ -157,11 +157,11 @@ async fn reads_the_file_of_parcas_agent_as_it_is() {
 async fn hands_back_what_is_dropped_for_good() {
     let pipeline: PipelineId = "profiles".parse().unwrap();
     let mut context = context("relabel");
-    context.unwanted = context.unwanted.within([pipeline]);
-    let follower = context.unwanted.clone();
+    context.drop_feedback = context.drop_feedback.within([pipeline]);
+    let follower = context.drop_feedback.clone();
     let check = async |options: &str, expected: &[i64]| {
         let processor = started(options, &context).await;
-        let follower = follower.follow().expect("the pipeline may drop");
+        let follower = follower.subscribe().expect("the pipeline may drop");
         let batch = batch(0).with_profiles(received(&[&process(1, "web"), &process(2, "db")]));
         processor.process(batch, &Keep::default()).await.unwrap();
         let told: Vec<i64> = follower
@@ -187,9 +187,9 @@ async fn hands_back_what_is_dropped_for_good() {
 async fn who_drops_nothing_hands_nothing_back() {
     let pipeline: PipelineId = "profiles".parse().unwrap();
     let mut context = context("relabel");
-    context.unwanted = context.unwanted.within([pipeline]);
+    context.drop_feedback = context.drop_feedback.within([pipeline]);
     started("configs: [{source_labels: [a], target_label: b}]", &context).await;
-    assert!(context.unwanted.follow().is_none());
+    assert!(context.drop_feedback.subscribe().is_none());
 }
 
 #[tokio::test]
@@ -240,7 +240,7 @@ async fn hands_the_answer_of_the_next_back() {
     let options = "configs: [{source_labels: [comm], regex: web, action: drop}]";
     let processor = started(options, &context("relabel")).await;
     for names in [["web", "db"], ["db", "db"]] {
-        let (refused, outcomes) = watched_batch(0);
+        let (refused, outcomes) = batch_with_outcomes(0);
         let [a, b] = names;
         let refused = refused.with_profiles(received(&[&process(1, a), &process(2, b)]));
         let answer = processor.process(refused, &sink).await;
@@ -358,7 +358,7 @@ async fn what_no_rule_changes_by_samples_leaves_as_it_came() {
 async fn hands_back_only_what_no_sample_could_save() {
     let pipeline: PipelineId = "profiles".parse().unwrap();
     let mut context = context("relabel");
-    context.unwanted = context.unwanted.within([pipeline]);
+    context.drop_feedback = context.drop_feedback.within([pipeline]);
     let told: &[Told<'_>] = &[("process.pid=1 kind=a", "", &["cpu.logical_number=1"])];
     for (rule, expected) in [
         ("{source_labels: [kind], regex: a, action: drop}", 1),
@@ -367,7 +367,10 @@ async fn hands_back_only_what_no_sample_could_save() {
     ] {
         let options = format!("{{sample_labels: [cpu], configs: [{rule}]}}");
         let processor = started(&options, &context).await;
-        let follower = context.unwanted.follow().expect("the pipeline may drop");
+        let follower = context
+            .drop_feedback
+            .subscribe()
+            .expect("the pipeline may drop");
         assert!(
             processed(&processor, told_profiles(told, 7))
                 .await

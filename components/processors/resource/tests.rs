@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use profcol_component::testkit::{Sink, batch, watched_batch};
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
 use profcol_component::{Metadata, Outcome, Refusal};
 use profcol_profile::{Attributes, KeyValue, Profiles, Validation, Value};
 
@@ -240,7 +240,7 @@ async fn samples_are_not_decoded_and_unchanged_batches_stay_as_they_came() {
 #[tokio::test]
 async fn hands_the_answer_of_the_next_back() {
     let sink = Sink::refusing([Refusal::retry("full")]);
-    let (refused, outcomes) = watched_batch(1);
+    let (refused, outcomes) = batch_with_outcomes(1);
     let action = processor("{key: a, value: 1, action: upsert}");
     assert_eq!(
         action.process(refused, &sink).await,

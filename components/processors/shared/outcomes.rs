@@ -109,7 +109,7 @@ impl Outcomes {
     fn remember(&self, resource: &SharedResource, outcome: Outcome) {
         let new = outcome.new.as_ref().map_or(0, SharedResource::heap_size);
         let weight = size_of::<(SharedResource, Outcome)>() + resource.heap_size() + new;
-        lock(&self.0).insert(resource.apart(), outcome, weight);
+        lock(&self.0).insert(resource.unshared(), outcome, weight);
     }
 }
 

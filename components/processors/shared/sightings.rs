@@ -1,17 +1,17 @@
 //! Which process a resource is, for the receiver that samples it.
 
-use profcol_component::Sighting;
+use profcol_component::SampledProcess;
 use profcol_profile::ResourceProfiles;
 
 use super::lookup::{PID, find};
 
 /// The process in each of its profiles; none where the resource has no `process.pid`.
-pub(crate) fn sightings(row: &ResourceProfiles) -> impl Iterator<Item = Sighting> {
+pub(crate) fn sightings(row: &ResourceProfiles) -> impl Iterator<Item = SampledProcess> {
     let resource = row.resource.as_ref();
     let pid = resource.and_then(|resource| find(&resource.attributes, PID)?.as_int());
     let profiles = row.scopes.iter().flat_map(|scope| &scope.profiles);
     profiles.filter_map(move |profile| {
-        Some(Sighting {
+        Some(SampledProcess {
             pid: pid?,
             time: profile.time_unix_nano,
         })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use profcol_component::{Code, Place};
+use profcol_component::{Code, CodeAddress};
 use profcol_profile::{
     AttributeIdx, Dictionary, LocationIdx, LocationRef, MappingIdx, MappingRef, Model, StackIdx,
 };
@@ -41,7 +41,7 @@ pub(super) type Unknown = HashMap<LocationIdx, u64, RandomState>;
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     pub modules: Vec<Module>,
-    pub locations: HashMap<LocationIdx, (usize, Place), RandomState>,
+    pub locations: HashMap<LocationIdx, (usize, CodeAddress), RandomState>,
     /// Those in the kernel or in generated code.
     pub on_host: HashMap<LocationIdx, HostPlace>,
     /// Locations of whose executable no build id is known.
@@ -138,7 +138,7 @@ impl Asked {
 }
 
 /// The place of a location that has no lines and is in an executable.
-pub(super) fn code_at(dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+pub(super) fn code_location(dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
     let row = dictionary.locations.get(location);
     if !row.lines.is_empty() || Kind::of(dictionary, &row) != Kind::Native {
         return None;
@@ -152,11 +152,13 @@ pub(super) fn code_at(dictionary: &Dictionary, location: LocationIdx) -> Option<
 
 /// OpenTelemetry's profilers write the address for which the file was linked, and where the file
 /// was mapped beside it; others the address in the process.
-fn place_of(address: u64, mapping: &MappingRef<'_>) -> Place {
+fn place_of(address: u64, mapping: &MappingRef<'_>) -> CodeAddress {
     let mapping = &mapping.mapping;
     match (mapping.memory_start..mapping.memory_limit).contains(&address) {
-        true => Place::Offset((address - mapping.memory_start).saturating_add(mapping.file_offset)),
-        false => Place::Address(address),
+        true => CodeAddress::FileOffset(
+            (address - mapping.memory_start).saturating_add(mapping.file_offset),
+        ),
+        false => CodeAddress::Virtual(address),
     }
 }
 

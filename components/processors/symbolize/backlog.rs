@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use profcol_component::{Code, Place};
+use profcol_component::{Code, CodeAddress};
 use tokio::sync::Notify;
 
 use super::asked::Module;
@@ -37,7 +37,7 @@ struct State {
 /// An executable with places that wait.
 struct Waiting {
     module: Module,
-    places: HashMap<Place, Asked>,
+    places: HashMap<CodeAddress, Asked>,
     /// Of all its places.
     weight: u64,
     /// What it has taken of its worker so far.
@@ -55,7 +55,7 @@ struct Asked {
 #[derive(Debug)]
 pub(super) struct Job {
     pub module: Module,
-    pub places: Vec<Place>,
+    pub places: Vec<CodeAddress>,
 }
 
 /// What a batch waits for: the answers that are missing.
@@ -81,7 +81,7 @@ impl Backlog {
     pub fn ask(
         &self,
         module: &Module,
-        places: impl Iterator<Item = (Place, u64)>,
+        places: impl Iterator<Item = (CodeAddress, u64)>,
         wait: Option<&Arc<Wait>>,
     ) {
         let mut state = lock(&self.state);
@@ -204,7 +204,7 @@ impl Waiting {
     }
 
     fn job(&self) -> Job {
-        let mut places: Vec<(u64, Place)> = self
+        let mut places: Vec<(u64, CodeAddress)> = self
             .places
             .iter()
             .map(|(place, asked)| (asked.weight, *place))
@@ -213,10 +213,10 @@ impl Waiting {
             places.select_nth_unstable_by(CHUNK - 1, |a, b| b.0.cmp(&a.0));
             places.truncate(CHUNK);
         }
-        let mut places: Vec<Place> = places.into_iter().map(|(_, place)| place).collect();
+        let mut places: Vec<CodeAddress> = places.into_iter().map(|(_, place)| place).collect();
         // Neighbours mostly are of one unit.
         places.sort_unstable_by_key(|place| match place {
-            Place::Address(at) | Place::Offset(at) => *at,
+            CodeAddress::Virtual(at) | CodeAddress::FileOffset(at) => *at,
         });
         Job {
             module: self.module.clone(),
@@ -265,14 +265,14 @@ mod tests {
     fn code(build_id: &str, at: u64) -> Code {
         Code {
             build_id: build_id.into(),
-            place: Place::Address(at),
+            place: CodeAddress::Virtual(at),
         }
     }
 
     fn ask(backlog: &Backlog, build_id: &str, places: &[(u64, u64)]) {
         let places = places
             .iter()
-            .map(|&(at, weight)| (Place::Address(at), weight));
+            .map(|&(at, weight)| (CodeAddress::Virtual(at), weight));
         backlog.ask(&module(build_id), places, None);
     }
 
@@ -316,7 +316,9 @@ mod tests {
         ask(&backlog, "a", &cold);
         ask(&backlog, "a", &hot);
         let job = backlog.take(0).unwrap();
-        let expected: Vec<Place> = (500..500 + CHUNK as u64).map(Place::Address).collect();
+        let expected: Vec<CodeAddress> = (500..500 + CHUNK as u64)
+            .map(CodeAddress::Virtual)
+            .collect();
         assert_eq!(job.places, expected);
     }
 
@@ -349,7 +351,7 @@ mod tests {
         let backlog = Backlog::new(1, 10);
         let waits = [(); 2].map(|()| Arc::<Wait>::default());
         for wait in &waits {
-            let places = [(Place::Address(1), 1), (Place::Address(2), 1)];
+            let places = [(CodeAddress::Virtual(1), 1), (CodeAddress::Virtual(2), 1)];
             backlog.ask(&module("a"), places.into_iter(), Some(wait));
         }
         backlog.answered(&code("a", 1));

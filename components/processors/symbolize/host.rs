@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use profcol_component::CodeFrame;
+use profcol_component::SymbolFrame;
 use profcol_processes::{Described, Host, JitProcesses, KernelNames};
 use profcol_profile::{LocationIdx, Model, ResourceProfiles, StackIdx};
 
@@ -189,12 +189,12 @@ impl HostNames {
             let do_agree = found.all(|other| other == first);
             let answer = match first {
                 _ if question.is_foreign => Err(Reason::NotLocal),
-                Some(code) if do_agree => Ok(one(CodeFrame {
+                Some(code) if do_agree => Ok(one(SymbolFrame {
                     name: code.name.into(),
                     system_name: code.name.into(),
                     file: code.file.into(),
                     line: code.line,
-                    ..CodeFrame::default()
+                    ..SymbolFrame::default()
                 })),
                 _ => Err(Reason::NotFound),
             };
@@ -256,13 +256,13 @@ fn kernel_frame(names: &KernelNames, question: &Question) -> Answer {
     if build_id.is_some_and(|told| found.build_id != Some(&**told)) {
         return Err(Reason::NotLocal);
     }
-    Ok(one(CodeFrame {
+    Ok(one(SymbolFrame {
         name: name.into(),
         system_name: name.into(),
-        ..CodeFrame::default()
+        ..SymbolFrame::default()
     }))
 }
 
-fn one(frame: CodeFrame) -> Arc<[CodeFrame]> {
+fn one(frame: SymbolFrame) -> Arc<[SymbolFrame]> {
     Arc::new([frame])
 }

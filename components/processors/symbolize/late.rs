@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use profcol_component::{Code, NameSource, Naming};
+use profcol_component::{Code, SymbolLookup, SymbolSource};
 use profcol_profile::{Dictionary, LocationIdx};
 
-use super::asked::code_at;
+use super::asked::code_location;
 use super::backlog::Backlog;
 use super::names::Names;
 
@@ -15,22 +15,22 @@ pub(super) struct Late {
     pub backlog: Arc<Backlog>,
 }
 
-impl NameSource for Late {
-    fn code_at(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
-        let code = code_at(dictionary, location)?;
-        match self.name(&code) {
-            Naming::Named(_) | Naming::Pending => Some(code),
-            Naming::Nameless => None,
+impl SymbolSource for Late {
+    fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+        let code = code_location(dictionary, location)?;
+        match self.lookup(&code) {
+            SymbolLookup::Resolved(_) | SymbolLookup::Pending => Some(code),
+            SymbolLookup::NotFound => None,
         }
     }
 
-    fn name(&self, code: &Code) -> Naming {
+    fn lookup(&self, code: &Code) -> SymbolLookup {
         // In this order: what is answered in between is known.
         let is_pending = self.backlog.contains(code);
         match self.names.latest(code) {
-            Some(Ok(frames)) => Naming::Named(frames),
-            _ if is_pending => Naming::Pending,
-            _ => Naming::Nameless,
+            Some(Ok(frames)) => SymbolLookup::Resolved(frames),
+            _ if is_pending => SymbolLookup::Pending,
+            _ => SymbolLookup::NotFound,
         }
     }
 }

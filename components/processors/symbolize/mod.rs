@@ -38,8 +38,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use foldhash::fast::RandomState;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Capabilities, CodeFrame, Consumer, Factory,
-    NameSource, Processor, RunError, Stability, StartError, Stop,
+    Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Factory, Processor, RunError,
+    Stability, StartError, Stop, SymbolFrame, SymbolSource,
 };
 use profcol_profile::{LocationIdx, Model, Profiles};
 use tokio::runtime::Handle;
@@ -301,14 +301,14 @@ impl Processor for SymbolizeProcessor {
         if found.values().any(Result::is_ok) {
             batch.profiles.model_mut().set_lines(|location| {
                 let frames = found.get(&location)?.as_ref().ok()?;
-                Some(frames.iter().map(CodeFrame::line))
+                Some(frames.iter().map(SymbolFrame::line))
             });
         }
         let is_pending = |answer: &names::Answer| matches!(answer, Err(Reason::Timeout));
         if found.values().any(is_pending) {
             batch
-                .late_names
-                .add(Arc::clone(&self.late) as Arc<dyn NameSource>);
+                .deferred_symbols
+                .add(Arc::clone(&self.late) as Arc<dyn SymbolSource>);
         }
         next.consume(batch).await
     }

@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use profcol_component::{Code, CodeFrame, IntCounter};
+use profcol_component::{Code, IntCounter, SymbolFrame};
 
 use super::telemetry::Reason;
 use crate::shared::generations::Generations;
 use crate::shared::locks::lock;
 
 /// What was found at a place: the frames, the innermost first.
-pub(super) type Answer = Result<Arc<[CodeFrame]>, Reason>;
+pub(super) type Answer = Result<Arc<[SymbolFrame]>, Reason>;
 
 /// What all batches know, and what the workers add.
 pub(super) struct Names {
@@ -56,7 +56,7 @@ impl Names {
 
     pub fn insert(&self, code: Code, answer: Answer, is_final: bool) {
         let frames = answer.as_ref().map_or(&[][..], |frames| frames);
-        let text = |it: &CodeFrame| it.name.len() + it.system_name.len() + it.file.len();
+        let text = |it: &SymbolFrame| it.name.len() + it.system_name.len() + it.file.len();
         let texts: usize = frames.iter().map(text).sum();
         // Strings are shared by many, so this is more than it takes.
         let weight = size_of::<(Code, Known)>() + size_of_val(frames) + texts;

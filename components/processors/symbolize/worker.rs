@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use profcol_component::{Code, CodeFrame, Place};
+use profcol_component::{Code, CodeAddress, SymbolFrame};
 use profcol_debuginfo::Refused;
 use profcol_symbols::{Companions, Style, Symbols, Unresolved, demangle};
 
@@ -139,7 +139,7 @@ impl Library {
         held.is_some_and(|held| held.coming.is_some())
     }
 
-    fn find(&mut self, module: &Module, place: Place) -> Answer {
+    fn find(&mut self, module: &Module, place: CodeAddress) -> Answer {
         let style = match self.worker.demangle {
             Demangle::None => None,
             Demangle::Short => Some(Style::Short),
@@ -147,8 +147,10 @@ impl Library {
         };
         let held = self.open(module)?;
         let address = match place {
-            Place::Address(address) => address,
-            Place::Offset(offset) => held.symbols.address_of(offset).ok_or(Reason::NotFound)?,
+            CodeAddress::Virtual(address) => address,
+            CodeAddress::FileOffset(offset) => {
+                held.symbols.address_of(offset).ok_or(Reason::NotFound)?
+            }
         };
         let frames = held.symbols.find(address).map_err(|why| match why {
             Unresolved::NotFound => Reason::NotFound,
@@ -157,7 +159,7 @@ impl Library {
         let frame = |found: profcol_symbols::Frame| {
             let system_name = found.name;
             let name = style.and_then(|style| demangle(&system_name, style));
-            CodeFrame {
+            SymbolFrame {
                 name: name.map_or_else(|| Arc::clone(&system_name), Arc::from),
                 system_name,
                 file: found.file,

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use profcol_component::{Follower, Sighting, Until};
+use profcol_component::{DropExpiry, DropSubscription, SampledProcess};
 use profcol_ebpf_loader::ProcessKey;
 
 use super::interval::Interval;
@@ -16,10 +16,10 @@ const MAX_SENT_BATCHES: usize = 64;
 /// are sampled, and dropped by the pipelines.
 const MAX_SUSPENDED: usize = 8192;
 
-pub struct DropFeedback {
-    follower: Option<Follower>,
+pub struct DroppedProcesses {
+    follower: Option<DropSubscription>,
     sent: VecDeque<Sent>,
-    /// Until when.
+    /// DropExpiry when.
     suspended: Vec<(u64, ProcessKey)>,
 }
 
@@ -29,8 +29,8 @@ struct Sent {
     processes: HashMap<u32, Option<ProcessKey>>,
 }
 
-impl DropFeedback {
-    pub fn new(follower: Option<Follower>) -> Self {
+impl DroppedProcesses {
+    pub fn new(follower: Option<DropSubscription>) -> Self {
         Self {
             follower,
             sent: VecDeque::new(),
@@ -61,19 +61,19 @@ impl DropFeedback {
 
     /// What all pipelines dropped since the last time. `now` is in nanoseconds of Unix time.
     pub fn take(&mut self, now: u64) -> Vec<ProcessKey> {
-        let told = self.follower.as_ref().map(Follower::take);
+        let told = self.follower.as_ref().map(DropSubscription::take);
         let mut processes = Vec::new();
         for dropped in told.unwrap_or_default() {
             let Some(process) = self.process(dropped.sighting) else {
                 continue;
             };
             match dropped.until {
-                Until::Gone => processes.push(process),
-                Until::Time(time) if time > now && self.suspended.len() < MAX_SUSPENDED => {
+                DropExpiry::ProcessEnd => processes.push(process),
+                DropExpiry::Time(time) if time > now && self.suspended.len() < MAX_SUSPENDED => {
                     self.suspended.push((time, process));
                     processes.push(process);
                 }
-                Until::Time(_) => {}
+                DropExpiry::Time(_) => {}
             }
         }
         processes
@@ -85,7 +85,7 @@ impl DropFeedback {
         expired.map(|(_, process)| process).collect()
     }
 
-    fn process(&self, sighting: Sighting) -> Option<ProcessKey> {
+    fn process(&self, sighting: SampledProcess) -> Option<ProcessKey> {
         let sent = self.sent.iter().find(|sent| sent.time == sighting.time)?;
         *sent.processes.get(&u32::try_from(sighting.pid).ok()?)?
     }
@@ -93,7 +93,7 @@ impl DropFeedback {
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::{Reporter, Unwanted as Board};
+    use profcol_component::{DroppedProcesses as Board, DropReporter};
     use profcol_ebpf_loader::{Frames, Sample};
 
     use super::*;
@@ -122,17 +122,17 @@ mod tests {
         interval
     }
 
-    fn followed() -> (Reporter, DropFeedback) {
+    fn followed() -> (DropReporter, DroppedProcesses) {
         let pipeline = "profiles".parse().expect("is the name of a pipeline");
         let board = Board::default().within([pipeline]);
-        (board.reporter(), DropFeedback::new(board.follow()))
+        (board.reporter(), DroppedProcesses::new(board.subscribe()))
     }
 
     #[test]
     fn finds_whose_profile_was_dropped() {
         let (reporter, mut drop_feedback) = followed();
-        let check = |drop_feedback: &mut DropFeedback, time, pid, expected: &[ProcessKey]| {
-            reporter.drops(Sighting { pid, time });
+        let check = |drop_feedback: &mut DroppedProcesses, time, pid, expected: &[ProcessKey]| {
+            reporter.report_drop(SampledProcess { pid, time });
             assert_eq!(drop_feedback.take(0), expected, "{pid} at {time}");
         };
         drop_feedback.remember(&interval(1, &[key(7, 1), key(8, 1)]));
@@ -160,8 +160,8 @@ mod tests {
         let (reporter, mut drop_feedback) = followed();
         drop_feedback.remember(&interval(1, &[key(7, 1), key(8, 1), key(9, 1)]));
         for (pid, until) in [(7, 30), (8, 20), (9, 10)] {
-            let sighting = Sighting { pid, time: 1 };
-            reporter.drops_until(sighting, Until::Time(until));
+            let sighting = SampledProcess { pid, time: 1 };
+            reporter.report_drop_until(sighting, DropExpiry::Time(until));
         }
         // What is over already is not left out.
         assert_eq!(drop_feedback.take(10), [key(7, 1), key(8, 1)]);

@@ -8,7 +8,7 @@ use profcol_ebpf_loader::{OnOpened, Opened};
 /// None where nobody wants any.
 pub fn open_handler(executables: &Executables) -> Option<OnOpened> {
     let executables = executables.clone();
-    executables.are_wanted().then(|| {
+    executables.has_subscribers().then(|| {
         let tell = move |opened: Opened<'_>| {
             if let Some(executable) = executable(opened) {
                 executables.offer(&executable);

@@ -35,7 +35,7 @@ use self::budget::{Budget, Meter};
 pub use self::config::EbpfCpuConfig;
 use self::config::{Aggregation, Mode};
 use self::delivery::BatchQueue;
-use self::drop_feedback::DropFeedback;
+use self::drop_feedback::DroppedProcesses;
 use self::filter::{Filter, ProcessFacts};
 use self::interval::Interval;
 use self::metrics::Metrics;
@@ -51,7 +51,7 @@ const GENERATED_NAMES: usize = 256 << 20;
 pub struct EbpfCpu {
     config: EbpfCpuConfig,
     metrics: Metrics,
-    drop_feedback: DropFeedback,
+    drop_feedback: DroppedProcesses,
     executables: Executables,
     running: Option<Running>,
 }
@@ -96,7 +96,7 @@ impl Factory for EbpfCpu {
         Ok(Box::new(Self {
             config,
             metrics: Metrics::new(context),
-            drop_feedback: DropFeedback::new(context.unwanted.follow()),
+            drop_feedback: DroppedProcesses::new(context.drop_feedback.subscribe()),
             executables: context.executables.clone(),
             running: None,
         }))
@@ -197,7 +197,7 @@ impl Running {
         &mut self,
         config: &EbpfCpuConfig,
         metrics: &Metrics,
-        drop_feedback: &mut DropFeedback,
+        drop_feedback: &mut DroppedProcesses,
         queue: &BatchQueue,
         stop: &Stop,
     ) {

@@ -230,7 +230,7 @@ fn three_samples() -> Bytes {
 /// A receiver in a process that uses so many of ten MiB.
 async fn rig_in_use(read: fn() -> Option<u64>) -> Rig {
     let context = BuildContext {
-        admission: Admission::measured_by(read, 10 << 20),
+        admission: Admission::with_memory_reader(read, 10 << 20),
         ..testkit::context("otlp")
     };
     Rig::in_context(BOTH, context).await

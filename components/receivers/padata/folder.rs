@@ -146,7 +146,7 @@ pub fn put_away(file: &Path, end: End, after: After, move_to: &Path) -> io::Resu
         After::Delete => gone_is_fine(fs::remove_file(file))?,
         After::Keep => return progress.write(&Delivered::Everything),
         After::Move => {
-            files::create_folders(move_to)?;
+            files::create_directories(move_to)?;
             let name = file.file_name().unwrap_or_default();
             gone_is_fine(fs::rename(file, move_to.join(name)))?;
         }

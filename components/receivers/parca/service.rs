@@ -51,12 +51,12 @@ impl Service {
     }
 
     /// Reading takes milliseconds, in which other calls go on.
-    async fn on_thread<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Admission) -> Result<T, Status> + Send + 'static,
     ) -> Result<T, Status> {
         let admission = self.admission.clone();
-        let done = self.admission.on_thread(move || work(&admission)).await;
+        let done = self.admission.run_blocking(move || work(&admission)).await;
         done.unwrap_or_else(|_| Err(Status::new(Code::Internal, "reading the record failed")))
     }
 
@@ -78,7 +78,7 @@ impl Service {
         };
         let id = BatchId::of_content(&message);
         let longest = self.longest;
-        let reading = self.on_thread(move |admission| {
+        let reading = self.run_blocking(move |admission| {
             let _reserved = reserve(admission.reservation(), &message)?;
             let samples = read(&message, longest, v1::read_samples)?;
             let StackRefs::Ids(ids) = &samples.stacks else {
@@ -94,7 +94,7 @@ impl Service {
         let Some(message) = conversation.receive().await? else {
             return Err(invalid("the call ended before the stacks came"));
         };
-        let reading = self.on_thread(move |admission| {
+        let reading = self.run_blocking(move |admission| {
             let _reserved = reserve(admission.reservation(), &message)?;
             let stacks = read(&message, longest, |batch| {
                 let mut stacks = Stacks::default();
@@ -128,7 +128,7 @@ impl GrpcService for Service {
         let longest = self.longest;
         let profiles = match path.as_str() {
             WRITE_ARROW => {
-                let reading = self.on_thread(move |_| {
+                let reading = self.run_blocking(move |_| {
                     let _reserved = reserve(reserved, &message.plain)?;
                     let samples = read(&message.plain, longest, v2::read_samples)?;
                     profiles(&samples, &Stacks::default())
@@ -136,7 +136,7 @@ impl GrpcService for Service {
                 reading.await?
             }
             WRITE_RAW => {
-                let reading = self.on_thread(move |_| read_raw(reserved, &message.plain));
+                let reading = self.run_blocking(move |_| read_raw(reserved, &message.plain));
                 reading.await?
             }
             path => return self.debuginfo.call(path, &message, deadline).await,

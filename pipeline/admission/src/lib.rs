@@ -10,9 +10,9 @@
 //!   ≤ the limit, or the request is refused
 //! ```
 //!
-//! A reading costs some tens of microseconds. There is a new one where the last is old or the sum does not fit, so
-//! that it comes with requests and never on a timer. Before a request is refused, memory that was
-//! freed is given back to the kernel, in which it would count.
+//! A reading costs some tens of microseconds. There is a new one where the last is old or the sum
+//! does not fit, so that it comes with requests and never on a timer. Before a request is refused,
+//! memory that was freed is given back to the kernel, in which it would count.
 
 #![cfg_attr(
     test,
@@ -90,7 +90,7 @@ pub struct Reservation {
 /// There is not enough memory left.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{wanted} more bytes of memory do not fit: {in_use} bytes are in use, new data is refused from {limit} bytes on (see `memory_limiter`)"
+    "failed to reserve {wanted} bytes of memory: {in_use} of {limit} bytes are in use (see `memory_limiter`)"
 )]
 pub struct Exhausted {
     pub wanted: u64,
@@ -110,11 +110,11 @@ impl Exhausted {
 impl Admission {
     /// Refuses what would bring the resident memory of this process over `limit` bytes.
     pub fn new(limit: u64) -> Self {
-        Self::measured_by(memory::in_use, limit)
+        Self::with_memory_reader(memory::in_use, limit)
     }
 
     /// With four fifths of the memory that there is for this process as the limit.
-    pub fn of_available_memory() -> Self {
+    pub fn for_available_memory() -> Self {
         Self::new(memory::available().map_or(u64::MAX, |bytes| bytes / 5 * 4))
     }
 
@@ -124,7 +124,7 @@ impl Admission {
     }
 
     /// [`new`](Self::new), with another way to learn how much memory is in use.
-    pub fn measured_by(read: ReadMemory, limit: u64) -> Self {
+    pub fn with_memory_reader(read: ReadMemory, limit: u64) -> Self {
         Self::with(read, heap::release_free, limit)
     }
 
@@ -194,7 +194,7 @@ impl Admission {
 
     /// Does work that takes long on a thread of its own. As much goes on at a time as there are
     /// CPUs; the rest waits.
-    pub async fn on_thread<T: Send + 'static>(
+    pub async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {

@@ -18,7 +18,7 @@ fn exhausted(wanted: u64, in_use: u64) -> Exhausted {
 
 #[test]
 fn takes_until_the_limit_is_reached() {
-    let admission = Admission::measured_by(|| Some(400), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(400), LIMIT);
     let reserved = admission.reserve(300).unwrap();
     admission.take(300).unwrap();
     // Here it is read anew, and what was taken and is not in use any more is free again.
@@ -30,7 +30,7 @@ fn takes_until_the_limit_is_reached() {
 
 #[test]
 fn counts_what_is_reserved_until_it_is_dropped() {
-    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     let first = admission.reserve(600).unwrap();
     assert_eq!(admission.reserve(500).unwrap_err(), exhausted(500, 600));
     drop(first);
@@ -39,7 +39,7 @@ fn counts_what_is_reserved_until_it_is_dropped() {
 
 #[test]
 fn resizes_a_reservation_by_the_difference() {
-    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     let mut buffer = admission.reserve(100).unwrap();
     buffer.resize(1000).unwrap();
     assert_eq!(buffer.resize(1001), Err(exhausted(1, 1000)));
@@ -52,7 +52,7 @@ fn resizes_a_reservation_by_the_difference() {
 #[test]
 fn what_is_spent_of_a_reservation_counts_once_it_is_read() {
     static IN_USE: AtomicU64 = AtomicU64::new(0);
-    let admission = Admission::measured_by(|| Some(IN_USE.load(SeqCst)), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(IN_USE.load(SeqCst)), LIMIT);
     let mut buffer = admission.reserve(600).unwrap();
     buffer.spend(400);
     IN_USE.store(400, SeqCst);
@@ -65,7 +65,7 @@ fn what_is_spent_of_a_reservation_counts_once_it_is_read() {
 
 #[test]
 fn nothing_always_fits() {
-    let admission = Admission::measured_by(|| Some(LIMIT + 1), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(LIMIT + 1), LIMIT);
     admission.take(0).unwrap();
     admission.reserve(0).unwrap();
     admission.take(1).unwrap_err();
@@ -78,7 +78,7 @@ fn reads_memory_rarely_while_there_is_plenty() {
         READINGS.fetch_add(1, SeqCst);
         Some(0)
     };
-    let admission = Admission::measured_by(read, u64::MAX - 1);
+    let admission = Admission::with_memory_reader(read, u64::MAX - 1);
     let began = Instant::now();
     for _ in 0..10_000 {
         admission.take(1).unwrap();
@@ -91,7 +91,7 @@ fn reads_memory_rarely_while_there_is_plenty() {
 fn says_how_much_memory_is_in_use() {
     static READINGS: AtomicUsize = AtomicUsize::new(0);
     let read = || Some(READINGS.fetch_add(1, SeqCst) as u64);
-    let admission = Admission::measured_by(read, LIMIT);
+    let admission = Admission::with_memory_reader(read, LIMIT);
     let hour = Duration::from_secs(3600);
     assert_eq!(admission.memory_in_use(hour), Some(0));
     assert_eq!(admission.memory_in_use(hour), Some(0));
@@ -130,7 +130,7 @@ fn memory_that_was_freed_is_given_back_before_anything_is_refused() {
 
 #[test]
 fn the_lowest_limit_counts() {
-    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     admission.lower_limit(500);
     admission.lower_limit(700);
     assert_eq!(admission.take(501).unwrap_err().limit, 500);
@@ -138,7 +138,7 @@ fn the_lowest_limit_counts() {
 
 #[test]
 fn counts_refusals_through_the_handle_that_was_used() {
-    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     let (refused, others) = ("refused", "others");
     let [refused, others] = [refused, others].map(|name| IntCounter::new(name, "-").unwrap());
     let one = admission.counting(refused.clone());
@@ -153,14 +153,14 @@ fn counts_refusals_through_the_handle_that_was_used() {
 
 #[test]
 fn tells_what_can_never_fit_from_what_does_not_fit_now() {
-    let admission = Admission::measured_by(|| Some(900), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(900), LIMIT);
     assert!(!admission.take(LIMIT as usize).unwrap_err().is_final());
     assert!(admission.take(LIMIT as usize + 1).unwrap_err().is_final());
 }
 
 #[test]
 fn bounds_reservations_where_memory_cannot_be_read() {
-    let admission = Admission::measured_by(|| None, LIMIT);
+    let admission = Admission::with_memory_reader(|| None, LIMIT);
     let first = admission.reserve(600).unwrap();
     admission.reserve(600).unwrap_err();
     drop(first);
@@ -182,7 +182,7 @@ async fn no_more_long_work_goes_on_at_a_time_than_there_are_cpus() {
                 std::thread::sleep(Duration::from_millis(20));
                 running.fetch_sub(1, SeqCst);
             };
-            admission.on_thread(work).await.unwrap();
+            admission.run_blocking(work).await.unwrap();
         });
     }
     works.join_all().await;
@@ -198,7 +198,7 @@ async fn abandoned_work_keeps_its_place_until_it_is_done() {
     for _ in 0..cpus {
         let (gate, opened) = mpsc::channel::<()>();
         let (began, begun) = oneshot::channel();
-        let work = admission.on_thread(move || {
+        let work = admission.run_blocking(move || {
             began.send(()).unwrap();
             // The error that comes when the gate is dropped lets it go on as well.
             let _ = opened.recv();
@@ -209,16 +209,16 @@ async fn abandoned_work_keeps_its_place_until_it_is_done() {
         }
         gates.push(gate);
     }
-    let next = admission.on_thread(|| ());
+    let next = admission.run_blocking(|| ());
     let waited = tokio::time::timeout(Duration::from_millis(50), next).await;
     assert!(waited.is_err(), "all places are taken");
     drop(gates);
-    admission.on_thread(|| ()).await.unwrap();
+    admission.run_blocking(|| ()).await.unwrap();
 }
 
 #[test]
 fn alone_a_request_goes_on_with_the_least_that_it_needs() {
-    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     let limit = LIMIT as usize;
     let mut other = admission.reserve(1).unwrap();
     let mut alone = admission.reservation();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use profcol_profile::{Bound, Profiles};
 use tokio::time::Instant;
 
-use crate::{Batch, Finalizers, LateNames, Metadata, Source};
+use crate::{Batch, DeferredSymbols, Finalizers, Metadata, Source};
 
 /// What a batch is measured in.
 #[derive(
@@ -236,7 +236,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
         return batches.into_iter().next();
     }
     let mut finalizers = Finalizers::default();
-    let mut late_names = LateNames::default();
+    let mut deferred_symbols = DeferredSymbols::default();
     let mut parts = Vec::with_capacity(batches.len());
     let (first, others) = batches.split_first()?;
     let (source, metadata) = (first.source, first.metadata.clone());
@@ -244,7 +244,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
     let peer = first.peer.filter(|_| others.iter().all(is_same));
     for batch in batches {
         finalizers.append(batch.finalizers);
-        late_names.append(batch.late_names);
+        deferred_symbols.append(batch.deferred_symbols);
         parts.push(batch.profiles);
     }
     Some(Batch {
@@ -253,7 +253,7 @@ fn merge(batches: Vec<Batch>) -> Option<Batch> {
         id: None,
         metadata,
         peer,
-        late_names,
+        deferred_symbols,
         finalizers,
     })
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use profcol_profile::Profiles;
 use twox_hash::XxHash3_128;
 
-use crate::{Answer, Finalizers, LateNames, Outcome, Refusal};
+use crate::{Answer, DeferredSymbols, Finalizers, Outcome, Refusal};
 
 /// Profiles on their way, with the sender's metadata and whoever waits for the outcome.
 ///
@@ -24,7 +24,7 @@ pub struct Batch {
     /// The address from which it came, as long as all of it came from there.
     pub peer: Option<IpAddr>,
     /// Where to ask for names that were not there yet when it was passed on.
-    pub late_names: LateNames,
+    pub deferred_symbols: DeferredSymbols,
     pub finalizers: Finalizers,
 }
 
@@ -58,7 +58,7 @@ impl Batch {
             id: None,
             metadata: Arc::default(),
             peer: None,
-            late_names: LateNames::default(),
+            deferred_symbols: DeferredSymbols::default(),
             finalizers: Finalizers::default(),
         }
     }
@@ -104,7 +104,7 @@ impl Batch {
             id: self.id,
             metadata: Arc::clone(&self.metadata),
             peer: self.peer,
-            late_names: self.late_names.clone(),
+            deferred_symbols: self.deferred_symbols.clone(),
             finalizers: Finalizers::default(),
         }
     }

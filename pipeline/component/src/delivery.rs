@@ -1,6 +1,6 @@
-//! How the engine is to deliver for an exporter: the settings that all exporters share.
+//! Delivery settings shared by all exporters: timeout, retry and queue.
 //!
-//! Keys, defaults and messages are the Collector's.
+//! Keys, defaults and error messages match the Collector's.
 
 use profcol_config::{ComponentId, Duration, Present, Problems};
 use schemars::JsonSchema;
@@ -8,45 +8,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::Sizer;
 
-/// What the engine needs to know to deliver for an exporter.
+/// How the engine delivers for an exporter.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// How long one try may take; `None` for exporters that cannot hang.
+    /// Timeout of one export attempt; `None` for exporters that cannot hang.
     pub timeout: Option<std::time::Duration>,
     pub retry: RetrySettings,
     /// `None`: the caller waits for the export and gets its answer.
     pub queue: Option<QueueSettings>,
-    /// The encoding in which bodies that came in it leave as they came; such a batch waits in those
-    /// bytes alone, and any other one without them.
-    pub passes: Option<&'static str>,
+    /// Bodies received in this encoding are forwarded unchanged: the queue holds only their bytes.
+    /// Other batches are queued decoded.
+    pub passthrough_encoding: Option<&'static str>,
 }
 
-/// The keys that every network exporter has; flattened into its configuration.
+/// Keys of every network exporter; flattened into its configuration.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct DeliverySettings {
-    /// How long one try may take; `0s` waits for ever.
+    /// Timeout of one export attempt; `0s` disables it.
     pub timeout: Duration,
-    /// How to go on when the destination does not take a batch for now.
+    /// Retries after a retryable error.
     pub retry_on_failure: RetrySettings,
     /// The queue in front of the exporter.
     pub sending_queue: QueueSettings,
 }
 
-/// How to go on when a destination does not take a batch for now.
+/// Retries after a retryable error.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct RetrySettings {
     pub enabled: bool,
-    /// The wait before the second try.
+    /// Delay before the first retry.
     pub initial_interval: Duration,
-    /// Each further wait is so many times as long.
+    /// Factor by which the delay grows after each retry.
     pub multiplier: f64,
-    /// How much of a wait is left to chance, 0 to 1.
+    /// Jitter, as a fraction of the delay, 0 to 1.
     pub randomization_factor: f64,
-    /// No wait is longer, unless the destination asks for it.
+    /// Maximum delay, unless the server asks for a longer one.
     pub max_interval: Duration,
-    /// After that a batch is given up; `0s` never does.
+    /// Drop a batch after retrying for this long; `0s` retries forever.
     pub max_elapsed_time: Duration,
 }
 
@@ -54,50 +54,50 @@ pub struct RetrySettings {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct QueueSettings {
-    /// Off: the receiver waits for the export and passes its answer to the client.
+    /// If false, the receiver waits for the export and returns its result to the client.
     pub enabled: bool,
-    /// How many exports may be under way at once.
+    /// Maximum number of concurrent exports.
     pub num_consumers: i64,
-    /// How much the queue holds, including what is being merged or sent.
+    /// Capacity of the queue, including batches being merged or sent.
     pub queue_size: i64,
-    /// What `queue_size` counts: `requests`, `items` (samples) or `bytes`.
+    /// Unit of `queue_size`: `requests`, `items` (samples) or `bytes`.
     pub sizer: Sizer,
-    /// When the queue is full: make the sender wait instead of answering "retry later". Samples of
-    /// this host, which cannot wait, are dropped and counted either way.
+    /// If the queue is full, block the sender instead of returning a retryable error. Samples of
+    /// this host cannot wait: they are dropped and counted either way.
     pub block_on_overflow: bool,
-    /// Answer the sender only when the batch was delivered or given up.
+    /// Respond to the sender only after the batch was delivered or dropped.
     pub wait_for_result: bool,
-    /// An extension that keeps the queue on disk.
+    /// Extension that persists the queue on disk.
     pub storage: Option<ComponentId>,
-    /// Merge small batches before sending; absent means off.
+    /// Merge small batches before sending; disabled if absent.
     pub batch: Present<QueueBatchSettings>,
 }
 
-/// Merges small batches before sending and cuts large ones.
+/// Merges small batches before sending and splits large ones.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct QueueBatchSettings {
-    /// Send at the latest after this long.
+    /// Maximum time to hold a batch before sending it.
     pub flush_timeout: Duration,
-    /// Send as soon as there is this much.
+    /// Send as soon as the batch reaches this size.
     pub min_size: i64,
-    /// No batch is larger; 0 means no bound.
+    /// Split batches larger than this; 0 means no limit.
     pub max_size: i64,
-    /// What the sizes count: `items` (samples) or `bytes`.
+    /// Unit of the sizes: `items` (samples) or `bytes`.
     pub sizer: Sizer,
-    /// Which clients' batches are kept apart.
+    /// Which clients' batches are never merged with each other.
     pub partition: PartitionSettings,
 }
 
-/// Which clients' batches are kept apart.
+/// Which clients' batches are never merged with each other.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "cache_size": "clients of whom nothing is held cost nothing, remove it",
-    "idle_timeout": "clients of whom nothing is held cost nothing, remove it",
+    "cache_size": "idle partitions use no memory, remove it",
+    "idle_timeout": "idle partitions use no memory, remove it",
 }))]
 pub struct PartitionSettings {
-    /// Batches whose values of these metadata keys differ are never merged.
+    /// Batches are merged only if they have equal values for these metadata keys.
     pub metadata_keys: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl DeliverySettings {
         }
     }
 
-    /// The limit of one try; `None` waits for ever.
+    /// Timeout of one attempt; `None` if disabled.
     pub fn limit(&self) -> Option<std::time::Duration> {
         (!self.timeout.is_zero()).then(|| self.timeout.into())
     }
@@ -125,7 +125,7 @@ impl DeliverySettings {
                 .sending_queue
                 .enabled
                 .then(|| self.sending_queue.clone()),
-            passes: None,
+            passthrough_encoding: None,
         }
     }
 
@@ -145,8 +145,8 @@ impl DeliverySettings {
 // === impl QueueSettings ===
 
 impl QueueSettings {
-    /// For exporters without a queue, when a source cannot wait for the export: one export at a time,
-    /// and behind it as much as a stalled disk costs in some minutes of sampling.
+    /// For exporters without a queue when a live source cannot wait: one export at a time, and room
+    /// for a few minutes of sampling while the disk stalls.
     pub fn for_live_sources() -> Self {
         Self {
             num_consumers: 1,
@@ -159,7 +159,7 @@ impl QueueSettings {
 // === impl Delivery ===
 
 impl Delivery {
-    /// Each batch is exported while its sender waits, once: for exporters that only write locally.
+    /// Exports synchronously, without queue or retries: for exporters that only write locally.
     pub fn inline() -> Self {
         let retry = RetrySettings {
             enabled: false,
@@ -169,7 +169,7 @@ impl Delivery {
             timeout: None,
             retry,
             queue: None,
-            passes: None,
+            passthrough_encoding: None,
         }
     }
 }
@@ -257,8 +257,10 @@ impl RetrySettings {
             let message = format!("randomization_factor value must be {bound}");
             problems.add("randomization_factor", message);
         }
-        let longest = self.max_elapsed_time;
-        if !longest.is_zero() && (longest < self.initial_interval || longest < self.max_interval) {
+        let max_elapsed = self.max_elapsed_time;
+        if !max_elapsed.is_zero()
+            && (max_elapsed < self.initial_interval || max_elapsed < self.max_interval)
+        {
             problems.add(
                 "max_elapsed_time",
                 "max_elapsed_time should not be less than initial_interval or max_interval",
@@ -281,7 +283,7 @@ impl QueueSettings {
         if let Some(storage) = &self.storage {
             problems.add(
                 "storage",
-                format!("extension {storage:?} cannot keep queues: this version has queues in memory only, remove `storage`"),
+                format!("extension {storage:?} cannot store the queue: queues are in memory only, remove `storage`"),
             );
         }
         if let Some(batch) = &*self.batch {

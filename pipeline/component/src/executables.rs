@@ -1,9 +1,8 @@
-//! Executables that were met on this host: what a receiver that samples processes tells exporters
-//! that upload debuginfo.
+//! Executables found by receivers that sample this host, for exporters that upload debuginfo.
 //!
-//! A program may end before anybody asks for its file, and the file may go with it. So it is handed
-//! on open, as soon as a sample met it, to those who subscribed; where nobody did, nothing is kept
-//! open. Whoever receives it decides for how long.
+//! A process may exit, and its file be deleted, before the file is needed. So the receiver passes
+//! it to subscribers as an open file with the first sample. Without subscribers nothing is kept
+//! open; subscribers decide how long to keep it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,38 +17,38 @@ pub struct Executable {
     pub build_id: BuildId,
     /// A hash of the file, as profilers agreed on it: `process.executable.build_id.htlhash`.
     pub hash: String,
-    /// As its process sees it.
+    /// The path in the mount namespace of the process.
     pub path: PathBuf,
-    /// A process that has it, or had.
+    /// A process that executes or executed it.
     pub pid: u32,
     pub file: Arc<File>,
 }
 
-/// By what samples name it.
+/// The id used by samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildId {
     Gnu(String),
-    /// There is no other: the hash of the file.
+    /// Hash of a file without build id.
     Hash(String),
 }
 
-/// Where executables are offered and asked for.
+/// Distributes executables to subscribers.
 #[derive(Clone, Debug, Default)]
 pub struct Executables {
     subscriptions: Arc<Mutex<Vec<Subscription>>>,
 }
 
-/// What one exporter is offered.
+/// The queue of one exporter.
 #[derive(Clone, Debug)]
 pub struct Subscription {
     waiting: Arc<Mutex<VecDeque<Executable>>>,
     most: usize,
-    /// Those that found no room.
+    /// Executables dropped because the queue was full.
     dropped: IntCounter,
 }
 
 impl Executables {
-    /// For exporters, when they are built. No more than `most` wait until they are taken.
+    /// For exporters, at build time. `most` is the capacity of the queue.
     pub fn subscribe(&self, most: usize, dropped: IntCounter) -> Subscription {
         let subscription = Subscription {
             waiting: Arc::default(),
@@ -60,12 +59,12 @@ impl Executables {
         subscription
     }
 
-    /// Whether there is anybody to whom to offer, once everything is built.
-    pub fn are_wanted(&self) -> bool {
+    /// Whether there are subscribers, once everything is built.
+    pub fn has_subscribers(&self) -> bool {
         !lock(&self.subscriptions).is_empty()
     }
 
-    /// Who has no room gets nothing.
+    /// Subscribers with a full queue miss it.
     pub fn offer(&self, executable: &Executable) {
         for subscription in &*lock(&self.subscriptions) {
             let mut waiting = lock(&subscription.waiting);
@@ -79,7 +78,7 @@ impl Executables {
 }
 
 impl Subscription {
-    /// What was offered since the last time.
+    /// Executables offered since the last call.
     pub fn take(&self) -> VecDeque<Executable> {
         std::mem::take(&mut *lock(&self.waiting))
     }
@@ -105,13 +104,13 @@ mod tests {
     #[test]
     fn each_subscriber_gets_what_it_has_room_for() {
         let board = Executables::default();
-        assert!(!board.are_wanted());
+        assert!(!board.has_subscribers());
         let meter = Meter::default();
         let dropped =
             ["first", "second"].map(|name| meter.counter("dropped", "Dropped.", &[("of", name)]));
         let [first, second] =
             [&dropped[0], &dropped[1]].map(|dropped| board.subscribe(2, dropped.clone()));
-        assert!(board.are_wanted());
+        assert!(board.has_subscribers());
         let file = Arc::new(File::open("/dev/null").unwrap());
         let ids = |taken: VecDeque<Executable>| -> Vec<String> {
             let ids = taken.iter().map(|taken| taken.build_id.text().to_owned());

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 pub const FILE_MODE: u32 = 0o640;
-pub const FOLDER_MODE: u32 = 0o750;
+pub const DIRECTORY_MODE: u32 = 0o750;
 
 /// Options under which a new file is ours to read.
 pub fn options() -> OpenOptions {
@@ -19,9 +19,9 @@ pub fn options() -> OpenOptions {
 }
 
 /// Makes the folder and those above it, where they are missing.
-pub fn create_folders(path: &Path) -> io::Result<()> {
+pub fn create_directories(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(FOLDER_MODE).create(path)
+    builder.recursive(true).mode(DIRECTORY_MODE).create(path)
 }
 
 /// Makes or empties the file, and writes `content` to it.
@@ -42,15 +42,15 @@ mod tests {
     fn others_may_not_read_what_is_made() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("a/b");
-        create_folders(&folder).unwrap();
-        create_folders(&folder).unwrap();
+        create_directories(&folder).unwrap();
+        create_directories(&folder).unwrap();
         let file = folder.join("c");
         write(&file, "1").unwrap();
         write(&file, "2").unwrap();
         assert_eq!(fs::read(&file).unwrap(), b"2");
         for (path, mode) in [
-            (root.path().join("a"), FOLDER_MODE),
-            (folder, FOLDER_MODE),
+            (root.path().join("a"), DIRECTORY_MODE),
+            (folder, DIRECTORY_MODE),
             (file, FILE_MODE),
         ] {
             let found = fs::metadata(&path).unwrap().permissions().mode();

@@ -1,14 +1,14 @@
-//! Tells a receiver what became of a batch, once, after all its copies and pieces are settled.
+//! Reports the outcome of a batch once, after all of its copies and pieces are settled.
 //!
 //! There are no acknowledgement messages and no context stacks: every copy of a batch holds a
 //! reference, records its own outcome, and the last one to go reports the worst of all. A copy that
-//! is dropped without a word counts as lost, so nothing can be forgotten.
+//! is dropped without an outcome counts as lost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What became of a batch, from best to worst.
+/// Outcome of a batch, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Outcome {
@@ -16,7 +16,7 @@ pub enum Outcome {
     Delivered = 0,
     /// A destination could not be reached in time; sending again may succeed.
     Undelivered = 1,
-    /// A destination refused it for ever.
+    /// A destination rejected it permanently.
     Rejected = 2,
     /// A copy went away without an outcome: a bug or a crash of a component.
     Lost = 3,
@@ -33,7 +33,7 @@ impl Outcome {
     }
 }
 
-/// One copy's duty to say what became of it.
+/// Reports the outcome of one copy.
 pub struct Finalizer {
     shared: Arc<Shared>,
     settled: bool,
@@ -43,8 +43,8 @@ pub struct Finalizer {
 #[derive(Clone, Debug, Default)]
 pub struct Finalizers(Vec<Finalizer>);
 
-/// A try to hand a batch on that may be repeated: while it is open, what the other side says of
-/// its copy is held back from those who wait.
+/// An attempt to pass a batch on that may be repeated. While it is open, the outcome of its copy is
+/// not reported to the waiting finalizers.
 pub struct Attempt(Arc<Mutex<AttemptState>>);
 
 #[derive(Default)]

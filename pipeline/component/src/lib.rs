@@ -10,17 +10,18 @@
 //!
 //! A batch is pushed and answered: accepted, retry later, or refused for ever. Who wants to know
 //! what became of it after it was accepted attaches a [`Finalizer`]. Names of code that are not there yet
-//! when a batch is passed on are asked for by its [`LateNames`].
+//! when a batch is passed on are asked for by its [`DeferredSymbols`].
 
 mod accumulator;
 mod answer;
 mod batch;
 mod capabilities;
+mod deferred_symbols;
 mod delivery;
+mod drop_feedback;
 mod executables;
 pub mod files;
 mod finalizer;
-mod late_names;
 mod meter;
 mod registry;
 mod status;
@@ -28,28 +29,31 @@ mod stop;
 #[cfg(any(test, feature = "testkit"))]
 pub mod testkit;
 mod traits;
-mod unwanted;
 
 pub use accumulator::{Accumulator, Limits, Ready, Sizer};
 pub use answer::{Answer, Delivered, Refusal};
 pub use batch::{Batch, BatchId, Metadata, Source};
 pub use capabilities::Capabilities;
+pub use deferred_symbols::{
+    Code, CodeAddress, DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup, SymbolSource,
+};
 pub use delivery::{
     Delivery, DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings,
 };
+pub use drop_feedback::{
+    DropExpiry, DropFeedback, DropReporter, DropSubscription, DroppedProcess, SampledProcess,
+};
 pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
-pub use late_names::{Code, CodeFrame, LateName, LateNames, NameSource, Naming, Place};
 pub use meter::{Meter, MeterError};
 pub use prometheus::{Gauge, Histogram, IntCounter};
 pub use registry::{
-    AnyConfig, BuildContext, BuildError, Entry, Factory, Foreign, Handles, Kind, Registry,
+    AnyConfig, BuildContext, BuildError, Entry, Factory, ForeignComponent, Handles, Kind, Registry,
     Stability, entry,
 };
 pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;
 pub use traits::{
-    Consumer, Exporter, Extension, Intake, Output, Processor, Receiver, RunError, SourceCounts,
-    StartError,
+    Consumer, Exporter, Extension, Output, Processor, Receiver, ReceiverTotals, RunError,
+    SourceCounts, StartError,
 };
-pub use unwanted::{Dropped, Follower, Reporter, Sighting, Until, Unwanted};

@@ -16,8 +16,8 @@ use profcol_admission::Admission;
 use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
 use crate::{
-    Capabilities, ComponentStatus, Executables, Exporter, Extension, Meter, Processor, Receiver,
-    StatusBoard, Unwanted,
+    Capabilities, ComponentStatus, DropFeedback, Executables, Exporter, Extension, Meter,
+    Processor, Receiver, StatusBoard,
 };
 
 /// A component: its name, its configuration and how to make it.
@@ -31,8 +31,9 @@ pub trait Factory: 'static {
     /// `dyn Receiver`, `dyn Processor`, `dyn Exporter` or `dyn Extension`.
     type Component: ?Sized;
 
-    /// What of root's power it uses. A process that has more gives up the rest before anything starts; reading what
-    /// others may not (`DAC_READ_SEARCH`) is always kept, for certificates, tokens and keys.
+    /// What of root's power it uses. A process that has more gives up the rest before anything
+    /// starts; reading what others may not (`DAC_READ_SEARCH`) is always kept, for certificates,
+    /// tokens and keys.
     fn capabilities(_: &Self::Config) -> Capabilities {
         Capabilities::NONE
     }
@@ -75,7 +76,7 @@ pub struct BuildContext {
     /// How everything else is doing.
     pub board: StatusBoard,
     /// What processors tell receivers of processes that they drop.
-    pub unwanted: Unwanted,
+    pub drop_feedback: DropFeedback,
     /// What receivers tell exporters of executables that they met.
     pub executables: Executables,
     /// How much memory and how many threads requests may take, in the whole process.
@@ -117,12 +118,12 @@ pub struct Registry {
     pub exporters: &'static [Entry<dyn Exporter>],
     pub extensions: &'static [Entry<dyn Extension>],
     /// Components that other distributions have.
-    pub elsewhere: &'static [Foreign],
+    pub foreign: &'static [ForeignComponent],
 }
 
 /// A component of other distributions.
 #[derive(Clone, Copy, Debug)]
-pub struct Foreign {
+pub struct ForeignComponent {
     pub kind: Kind,
     pub names: &'static [&'static str],
     /// What a user should write in its place.
@@ -159,7 +160,7 @@ pub const fn entry<F: Factory>() -> Entry<F::Component> {
 
 impl<C: ?Sized> Entry<C> {
     /// Whether `name` means this component, by its present or a former name.
-    pub fn answers_to(&self, name: &str) -> bool {
+    pub fn has_name(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 }
@@ -174,8 +175,8 @@ impl<C: ?Sized> fmt::Debug for Entry<C> {
 
 impl Registry {
     /// What a user should write in place of a component that is not here.
-    pub fn instead_of(&self, kind: Kind, name: &str) -> Option<String> {
-        let mut foreign = self.elsewhere.iter().filter(|it| it.kind == kind);
+    pub fn suggestion_for(&self, kind: Kind, name: &str) -> Option<String> {
+        let mut foreign = self.foreign.iter().filter(|it| it.kind == kind);
         let foreign = foreign.find(|it| it.names.contains(&name));
         let elsewhere = || {
             let other = self.kind_of(name)?;
@@ -192,7 +193,7 @@ impl Registry {
 
     fn kind_of(&self, name: &str) -> Option<Kind> {
         fn has<C: ?Sized>(entries: &[Entry<C>], name: &str) -> bool {
-            entries.iter().any(|entry| entry.answers_to(name))
+            entries.iter().any(|entry| entry.has_name(name))
         }
         let kinds = [
             (Kind::Receiver, has(self.receivers, name)),
@@ -229,7 +230,7 @@ impl BuildContext {
         };
         handles.get::<T>().ok_or_else(|| {
             BuildError(format!(
-                "extension {id:?} does not offer what is asked of it here"
+                "extension {id:?} does not provide the required interface"
             ))
         })
     }

@@ -84,7 +84,7 @@ impl ComponentStatus {
     pub fn set(&self, status: Status) {
         let has_changed = self.board.statuses.send_if_modified(|statuses| {
             let previous = statuses.get(&*self.component);
-            if previous == Some(&status) || previous.is_some_and(|now| !now.may_become(&status)) {
+            if previous == Some(&status) || previous.is_some_and(|now| !now.can_become(&status)) {
                 return false;
             }
             statuses.insert(self.component.to_string(), status.clone());
@@ -98,7 +98,7 @@ impl ComponentStatus {
 
 impl Status {
     /// A permanent error stays until the component stops, and what is stopped stays stopped.
-    fn may_become(&self, next: &Status) -> bool {
+    fn can_become(&self, next: &Status) -> bool {
         match self {
             Status::PermanentError(_) => matches!(next, Status::Stopping),
             Status::Stopping => matches!(next, Status::Stopped | Status::PermanentError(_)),

@@ -15,9 +15,9 @@ use profcol_profile::{
 };
 
 use crate::{
-    Answer, Batch, BuildContext, Code, CodeFrame, Consumer, Delivered, Delivery, Executables,
-    Exporter, Finalizer, LateNames, Meter, NameSource, Naming, Outcome, Place, Refusal,
-    StatusBoard, Unwanted,
+    Answer, Batch, BuildContext, Code, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
+    DropFeedback, Executables, Exporter, Finalizer, Meter, Outcome, Refusal, StatusBoard,
+    SymbolFrame, SymbolLookup, SymbolSource,
 };
 
 /// A valid batch of `samples` samples with a stack each.
@@ -85,7 +85,7 @@ pub fn batch(samples: usize) -> Batch {
 }
 
 /// A batch, and where its outcome will stand.
-pub fn watched_batch(samples: usize) -> (Batch, Outcomes) {
+pub fn batch_with_outcomes(samples: usize) -> (Batch, Outcomes) {
     let outcomes = Outcomes::default();
     let seen = outcomes.clone();
     let mut batch = batch(samples);
@@ -96,13 +96,13 @@ pub fn watched_batch(samples: usize) -> (Batch, Outcomes) {
 }
 
 /// Names all code without lines, by its file, once it is told to.
-pub struct LateNamer {
+pub struct FakeSymbolizer {
     /// The frames in a file, the innermost first; none where it has no names.
     names: fn(&str) -> &'static [&'static str],
     is_ready: AtomicBool,
 }
 
-impl LateNamer {
+impl FakeSymbolizer {
     pub fn new(names: fn(&str) -> &'static [&'static str]) -> Arc<Self> {
         Arc::new(Self {
             names,
@@ -111,9 +111,9 @@ impl LateNamer {
     }
 
     /// For a batch.
-    pub fn names(self: &Arc<Self>) -> LateNames {
-        let mut names = LateNames::default();
-        names.add(Arc::clone(self) as Arc<dyn NameSource>);
+    pub fn names(self: &Arc<Self>) -> DeferredSymbols {
+        let mut names = DeferredSymbols::default();
+        names.add(Arc::clone(self) as Arc<dyn SymbolSource>);
         names
     }
 
@@ -122,28 +122,28 @@ impl LateNamer {
     }
 }
 
-impl NameSource for LateNamer {
-    fn code_at(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
+impl SymbolSource for FakeSymbolizer {
+    fn code_location(&self, dictionary: &Dictionary, location: LocationIdx) -> Option<Code> {
         let row = dictionary.locations.get(location);
         let mapping = dictionary.mappings.get(row.location.mapping).mapping;
         row.lines.is_empty().then(|| Code {
             build_id: dictionary.strings.get(mapping.filename).into(),
-            place: Place::Address(row.location.address),
+            place: CodeAddress::Virtual(row.location.address),
         })
     }
 
-    fn name(&self, code: &Code) -> Naming {
+    fn lookup(&self, code: &Code) -> SymbolLookup {
         if !self.is_ready.load(Ordering::Relaxed) {
-            return Naming::Pending;
+            return SymbolLookup::Pending;
         }
         let names = (self.names)(&code.build_id);
-        let frames = names.iter().map(|&name| CodeFrame {
+        let frames = names.iter().map(|&name| SymbolFrame {
             name: name.into(),
-            ..CodeFrame::default()
+            ..SymbolFrame::default()
         });
         match names {
-            [] => Naming::Nameless,
-            _ => Naming::Named(frames.collect()),
+            [] => SymbolLookup::NotFound,
+            _ => SymbolLookup::Resolved(frames.collect()),
         }
     }
 }
@@ -173,7 +173,7 @@ pub fn context(id: &str) -> BuildContext {
         pipeline: None,
         meter: Meter::default(),
         board,
-        unwanted: Unwanted::default(),
+        drop_feedback: DropFeedback::default(),
         executables: Executables::default(),
         admission: Admission::unlimited(),
         extensions: Arc::default(),

@@ -109,15 +109,15 @@ pub struct Output {
     next: Arc<dyn Consumer>,
     meter: Meter,
     receiver: Arc<str>,
-    intake: Arc<Intake>,
-    identifies: bool,
+    totals: Arc<ReceiverTotals>,
+    assigns_ids: bool,
     /// Made at the first use, or when the transport is told: most receivers have one to tell.
     counts: OnceLock<Counts>,
 }
 
 /// What a receiver took in, for the balance when everything has stopped.
 #[derive(Default)]
-pub struct Intake {
+pub struct ReceiverTotals {
     passed_on: AtomicU64,
     source: OnceLock<Box<dyn Fn() -> SourceCounts + Send + Sync>>,
 }
@@ -148,27 +148,27 @@ impl Output {
             next,
             meter,
             receiver: receiver.into(),
-            intake: Arc::default(),
-            identifies: false,
+            totals: Arc::default(),
+            assigns_ids: false,
             counts: OnceLock::new(),
         }
     }
 
     /// Gives batches that clients may send again an [id](BatchId) by their content: where there are
     /// several destinations, one may take a batch and another refuse it.
-    pub fn identifying(mut self, identifies: bool) -> Self {
-        self.identifies = identifies;
+    pub fn assigning_ids(mut self, assigns_ids: bool) -> Self {
+        self.assigns_ids = assigns_ids;
         self
     }
 
-    pub fn intake(&self) -> Arc<Intake> {
-        Arc::clone(&self.intake)
+    pub fn totals(&self) -> Arc<ReceiverTotals> {
+        Arc::clone(&self.totals)
     }
 
     /// Where the counts of a source stand that samples by itself.
     pub fn count_source(&self, read: impl Fn() -> SourceCounts + Send + Sync + 'static) {
         // A receiver has one source.
-        let _ = self.intake.source.set(Box::new(read));
+        let _ = self.totals.source.set(Box::new(read));
     }
 
     /// The same output, its counts labelled with how the data came in: `grpc`, `http`, `file`.
@@ -182,14 +182,14 @@ impl Output {
     pub async fn push(&self, mut batch: Batch) -> Answer {
         let samples = batch.profiles.sample_count() as u64;
         let source_samples = batch.source_samples();
-        if self.identifies && batch.id.is_none() {
+        if self.assigns_ids && batch.id.is_none() {
             batch.id = Some(BatchId::of_content(&batch.profiles.body()));
         }
         let answer = self.next.consume(batch).await;
         match &answer {
             Ok(()) => {
                 self.counts().accepted.inc_by(samples);
-                self.intake
+                self.totals
                     .passed_on
                     .fetch_add(source_samples, Ordering::Relaxed);
             }
@@ -209,7 +209,7 @@ impl Output {
     }
 }
 
-impl Intake {
+impl ReceiverTotals {
     /// Samples that the pipelines took.
     pub fn passed_on(&self) -> u64 {
         self.passed_on.load(Ordering::Relaxed)
@@ -228,15 +228,15 @@ impl Counts {
         Self {
             accepted: counter(
                 "otelcol_receiver_accepted_profile_samples",
-                "Samples that entered the pipelines.",
+                "Samples accepted by the pipelines.",
             ),
             refused: counter(
                 "otelcol_receiver_refused_profile_samples",
-                "Samples that the pipelines did not take.",
+                "Samples refused by the pipelines.",
             ),
             failed: counter(
                 "otelcol_receiver_failed_profile_samples",
-                "Samples that the receiver itself could not use.",
+                "Samples that the receiver failed to process.",
             ),
         }
     }

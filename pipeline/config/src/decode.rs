@@ -1,7 +1,8 @@
 //! From a checked [`Node`] to a configuration type.
 //!
-//! The checker has already compared everything with the schema, so what can still fail here is the reading of types
-//! that parse themselves. Such an error carries the path and the place of the value.
+//! The checker has already compared everything with the schema, so what can still fail here is the
+//! reading of types that parse themselves. Such an error carries the path and the place of the
+//! value.
 
 use std::fmt;
 
@@ -176,7 +177,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         let (key, node) = self
             .value
             .take()
-            .ok_or_else(|| de::Error::custom("value asked for before its key"))?;
+            .ok_or_else(|| de::Error::custom("value requested before its key"))?;
         seed.deserialize(Reader(node))
             .map_err(|error| error.within(key, node.at))
     }

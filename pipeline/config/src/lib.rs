@@ -24,9 +24,10 @@ pub use node::{Entry, Location, Map, Node, Value};
 pub use problem::{MAX_PROBLEMS, Problem, Problems};
 pub use report::Report;
 pub use resolve::{
-    Host, Input, Note, NoteLevel, Resolved, SCHEMES, Unresolved, World, parse_untrusted, resolve,
+    ConfigProviders, Input, Note, NoteLevel, Resolved, SCHEMES, SystemProviders, Unresolved,
+    parse_untrusted, resolve,
 };
-pub use sources::{SourceId, Sources, TooMuch};
+pub use sources::{SourceId, SourceLimitError, Sources};
 pub use suggest::did_you_mean;
 pub use values::{
     ComponentId, Duration, DurationError, Headers, IdError, PipelineId, Present, REDACTED, Secret,

@@ -90,7 +90,8 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// A problem of `field` (may itself be a path, `tls::min_version`), or of the current place if `field` is empty.
+    /// A problem of `field` (may itself be a path, `tls::min_version`), or of the current place if
+    /// `field` is empty.
     pub fn add(&mut self, field: &str, message: impl Into<String>) {
         let mut problem = Problem::new(message);
         problem.path = segments(field).map(str::to_owned).collect();
@@ -133,7 +134,8 @@ impl Problems {
         }
     }
 
-    /// Gives each problem that has no place yet the one that its path leads to in `root`, the whole configuration.
+    /// Gives each problem that has no place yet the one that its path leads to in `root`, the whole
+    /// configuration.
     pub fn locate(&mut self, root: &Node) {
         for problem in self.found.iter_mut().filter(|p| p.at.is_none()) {
             problem.at = Some(root.locate(problem.path.iter().map(String::as_str)));
@@ -156,7 +158,7 @@ impl Problems {
     }
 
     /// Remembers that the text there must not be shown in a report.
-    pub(crate) fn hide(&mut self, at: Location) {
+    pub(crate) fn mask_source(&mut self, at: Location) {
         self.secrets.push(at);
     }
 

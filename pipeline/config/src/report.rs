@@ -266,12 +266,12 @@ mod tests {
             width: 3,
             ..at
         }));
-        problems.hide(Location {
+        problems.mask_source(Location {
             column: 9,
             width: 6,
             ..at
         });
-        problems.hide(Location {
+        problems.mask_source(Location {
             column: 31,
             width: 0,
             ..at

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::node::Location;
 
-/// More text than this, all files, variables and downloads together and each as often as it is used, is refused.
+/// More text than this, all files, variables and downloads together and each as often as it is
+/// used, is refused.
 pub const MAX_TOTAL_BYTES: usize = 64 << 20;
 /// One text may not be larger than this.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;
@@ -28,35 +29,36 @@ struct Source {
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum TooMuch {
+pub enum SourceLimitError {
     #[error("`{name}` is larger than {} MiB", MAX_TEXT_BYTES >> 20)]
     Text { name: String },
-    #[error("the configuration is made from more than {} MiB of text", MAX_TOTAL_BYTES >> 20)]
+    #[error("the configuration exceeds {} MiB in total", MAX_TOTAL_BYTES >> 20)]
     Total,
     #[error(
-        "the configuration is made from more than {MAX_SOURCES} texts (each expanded `${{…}}` is one)"
+        "the configuration has more than {MAX_SOURCES} sources (each expanded `${{…}}` counts as one)"
     )]
     Sources,
 }
 
 impl Sources {
-    /// Keeps a text. `used_at` is the place of the `${…}` that brought it in, none for what the user named directly.
+    /// Keeps a text. `used_at` is the place of the `${…}` that brought it in, none for what the
+    /// user named directly.
     pub fn add(
         &mut self,
         name: impl Into<String>,
         text: impl Into<Arc<str>>,
         used_at: Option<Location>,
-    ) -> Result<SourceId, TooMuch> {
+    ) -> Result<SourceId, SourceLimitError> {
         let (name, text) = (name.into(), text.into());
         if text.len() > MAX_TEXT_BYTES {
-            return Err(TooMuch::Text { name });
+            return Err(SourceLimitError::Text { name });
         }
         if self.bytes + text.len() > MAX_TOTAL_BYTES {
-            return Err(TooMuch::Total);
+            return Err(SourceLimitError::Total);
         }
         let id = match u32::try_from(self.list.len()) {
             Ok(id) if self.list.len() < MAX_SOURCES => SourceId(id),
-            _ => return Err(TooMuch::Sources),
+            _ => return Err(SourceLimitError::Sources),
         };
         self.bytes += text.len();
         self.list.push(Source {

@@ -60,7 +60,7 @@ impl Tasks {
         }
         for (handle, name) in self.names.drain(..) {
             if !handle.is_finished() {
-                let reason = "did not stop within the deadline and was cut off".to_owned();
+                let reason = "did not stop before the deadline and was aborted".to_owned();
                 failures.push(Failure { task: name, reason });
             }
         }

@@ -13,7 +13,7 @@ const TRUSTED: usize = 1 << 20;
 /// Why a body could not be received.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    #[error("body larger than {limit} bytes, the limit")]
+    #[error("body exceeds the limit of {limit} bytes")]
     TooLarge { limit: usize },
     #[error("body arrives too slowly")]
     Slow,

@@ -2,7 +2,7 @@
 //!
 //! A total limit would cut off an honest sender on a slow line; a limit per read lets one byte every
 //! minute hold a connection for ever. So a body must keep a pace: in each [`WINDOW`] at least
-//! [`LEAST`] bytes and a [`SHARE`] of what it holds in memory, or its end.
+//! [`MIN_BYTES_PER_WINDOW`] bytes and a [`MEMORY_SHARE`] of what it holds in memory, or its end.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,13 +13,13 @@ use http_body::{Body, Frame};
 use tokio::time::{Instant, timeout_at};
 
 const WINDOW: Duration = Duration::from_secs(30);
-const LEAST: usize = 16 << 10;
+const MIN_BYTES_PER_WINDOW: usize = 16 << 10;
 /// One that arrives evenly has eight minutes.
-const SHARE: usize = 16;
+const MEMORY_SHARE: usize = 16;
 
 /// The peer sends too slowly, or has stopped.
 #[derive(Debug, thiserror::Error)]
-#[error("body arrives too slowly: {got} bytes in {} seconds, at least {least} are expected", WINDOW.as_secs())]
+#[error("body arrives too slowly: {got} bytes in {} seconds, expected at least {least}", WINDOW.as_secs())]
 pub(crate) struct Stalled {
     got: usize,
     least: usize,
@@ -60,7 +60,7 @@ impl Pace {
             if let Ok(frame) = timeout_at(self.window_ends, frame).await {
                 return Ok(frame);
             }
-            let least = LEAST.max(self.total / SHARE);
+            let least = MIN_BYTES_PER_WINDOW.max(self.total / MEMORY_SHARE);
             if self.in_window < least {
                 return Err(Stalled {
                     got: self.in_window,
@@ -127,9 +127,9 @@ mod tests {
     async fn a_body_that_holds_much_has_to_come_fast() {
         assert_eq!(windows(0, 100).await, 1.0);
         // What comes at once counts for the first window.
-        assert_eq!(windows(64 << 20, LEAST).await, 2.0);
+        assert_eq!(windows(64 << 20, MIN_BYTES_PER_WINDOW).await, 2.0);
         assert_eq!(windows(64 << 20, 1 << 20).await, 2.0);
-        let steady = windows(0, LEAST).await;
+        let steady = windows(0, MIN_BYTES_PER_WINDOW).await;
         assert!((15.0..=18.0).contains(&steady), "{steady} windows");
     }
 }

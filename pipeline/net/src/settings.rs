@@ -19,9 +19,8 @@ pub(crate) fn header_map(headers: &Headers) -> Result<HeaderMap, String> {
         let name: HeaderName = name
             .parse()
             .map_err(|_| format!("{name:?} is not a valid header name"))?;
-        let mut value = HeaderValue::from_str(value.expose()).map_err(|_| {
-            format!("the value of header `{name}` holds characters that headers cannot carry")
-        })?;
+        let mut value = HeaderValue::from_str(value.expose())
+            .map_err(|_| format!("the value of header `{name}` contains invalid characters"))?;
         // Kept out of debug output and of the peer's header table.
         value.set_sensitive(true);
         map.append(name, value);

@@ -1,9 +1,10 @@
 //! Text from outside, made safe for a terminal, a log and the eyes of their reader.
 //!
-//! A process may be called `e\x1b[2Jvil\n`, a backend may answer with lines that look like ours, and a bidi control lets
-//! text read otherwise than it is. Whatever writes to a terminal or a log writes through this crate:
-//! what a terminal acts on and what nobody sees is escaped as Rust and Go write it (`\n`, `\x1b`, `\u{202e}`).
-//! A backslash stays as it is, so escaped text says what was there, but cannot always be turned back.
+//! A process may be called `e\x1b[2Jvil\n`, a backend may answer with lines that look like ours,
+//! and a bidi control lets text read otherwise than it is. Whatever writes to a terminal or a log
+//! writes through this crate: what a terminal acts on and what nobody sees is escaped as Rust and
+//! Go write it (`\n`, `\x1b`, `\u{202e}`). A backslash stays as it is, so escaped text says what
+//! was there, but cannot always be turned back.
 //!
 //! ```
 //! assert_eq!(profcol_printable::line("e\x1b[2Jvil\n"), r"e\x1b[2Jvil\n");
@@ -19,8 +20,8 @@ pub enum Style {
     Line,
     /// Line breaks and tabs stay: text of several lines whose breaks are our own.
     Lines,
-    /// Line breaks and tabs stay, and a tab follows each break: text of several lines, no part of which can pass for
-    /// the begin of an entry in a log.
+    /// Line breaks and tabs stay, and a tab follows each break: text of several lines, no part of
+    /// which can pass for the begin of an entry in a log.
     Indented,
     /// JSON, which stays the same JSON.
     Json,
@@ -54,8 +55,9 @@ pub fn json(text: &str) -> Cow<'_, str> {
 
 /// Whether `c` shows as itself or as a blank, and changes nothing around it.
 ///
-/// Not so: controls, separators of lines and paragraphs, the default ignorable code points of Unicode (zero-width
-/// characters, bidi controls, fillers, variation selectors, tags), interlinear annotations, noncharacters next to them.
+/// Not so: controls, separators of lines and paragraphs, the default ignorable code points of
+/// Unicode (zero-width characters, bidi controls, fillers, variation selectors, tags), interlinear
+/// annotations, noncharacters next to them.
 pub fn is_printable(c: char) -> bool {
     !matches!(
         c,
@@ -83,7 +85,7 @@ pub fn is_printable(c: char) -> bool {
 }
 
 fn escaped(text: &str, style: Style) -> Cow<'_, str> {
-    if style.passes(text) {
+    if style.is_clean(text) {
         return Cow::Borrowed(text);
     }
     let mut writer = Writer::new(String::with_capacity(text.len() + 16), style);
@@ -95,13 +97,14 @@ fn escaped(text: &str, style: Style) -> Cow<'_, str> {
 // === impl Style ===
 
 impl Style {
-    /// Whether nothing in `text` is to be changed. Nearly all text is plain ASCII, which takes one look at its bytes.
-    fn passes(self, text: &str) -> bool {
+    /// Whether nothing in `text` is to be changed. Nearly all text is plain ASCII, which takes one
+    /// look at its bytes.
+    fn is_clean(self, text: &str) -> bool {
         let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-        is_plain || text.chars().all(|c| self.keeps(c))
+        is_plain || text.chars().all(|c| self.is_unescaped(c))
     }
 
-    fn keeps(self, c: char) -> bool {
+    fn is_unescaped(self, c: char) -> bool {
         is_printable(c)
             || match self {
                 Self::Line => false,
@@ -140,11 +143,11 @@ impl<W: Write> Writer<W> {
 impl<W: Write> Write for Writer<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let Self { inner, style } = self;
-        if style.passes(text) {
+        if style.is_clean(text) {
             return inner.write_str(text);
         }
         let mut rest = text;
-        while let Some(at) = rest.find(|c| !style.keeps(c)) {
+        while let Some(at) = rest.find(|c| !style.is_unescaped(c)) {
             let (kept, after) = rest.split_at(at);
             inner.write_str(kept)?;
             let mut chars = after.chars();

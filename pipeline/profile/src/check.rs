@@ -38,15 +38,15 @@ pub enum Nonconformance {
     Unreadable(#[from] WireError),
     #[error("dictionary.{table} has no row 0")]
     NoRowZero { table: &'static str },
-    #[error("dictionary.{table}[{row}] is equal to row {first}")]
+    #[error("dictionary.{table}[{row}] is a duplicate of row {first}")]
     Duplicate {
         table: &'static str,
         row: usize,
         first: usize,
     },
-    #[error("nothing refers to dictionary.{table}[{row}]")]
+    #[error("dictionary.{table}[{row}] is not referenced")]
     Orphan { table: &'static str, row: usize },
-    #[error("key `{key}` stands twice in one list of attributes")]
+    #[error("duplicate key `{key}` in a list of attributes")]
     DuplicateKey { key: String },
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A batch is kept in the form in which it came: the wire bytes, perhaps also their compressed
 //! form. It is decoded when somebody first asks for the [`Model`], and encoded when somebody first
-//! asks for the bytes of changed content; what nothing changed leaves as it came. Where resources alone
-//! are read or changed, all the rest stays [in the bytes](Opened) undecoded, and leaves as pieces of them. A batch that waits
-//! to leave compressed is [kept](Profiles::keep_for) in those bytes alone, and decompressed should
-//! somebody ask for more.
+//! asks for the bytes of changed content; what nothing changed leaves as it came. Where resources
+//! alone are read or changed, all the rest stays [in the bytes](Opened) undecoded, and leaves as
+//! pieces of them. A batch that waits to leave compressed is [kept](Profiles::keep_for) in those
+//! bytes alone, and decompressed should somebody ask for more.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -118,7 +118,9 @@ impl Profiles {
     /// The decoded content.
     pub fn model(&self) -> &Model {
         self.0.model.get_or_init(|| {
-            let wire = self.came().expect("a batch without a model has bytes");
+            let wire = self
+                .received_bytes()
+                .expect("a batch without a model has bytes");
             wire::decode(wire, &Skip::default()).expect("validation has read the same bytes")
         })
     }
@@ -150,8 +152,9 @@ impl Profiles {
             .collect()
     }
 
-    /// Others in the place of the resources, in their order; `None` for one that stays. Samples and tables are neither
-    /// decoded nor encoded for it. A batch none of whose resources is replaced stays as it is.
+    /// Others in the place of the resources, in their order; `None` for one that stays. Samples and
+    /// tables are neither decoded nor encoded for it. A batch none of whose resources is replaced
+    /// stays as it is.
     pub fn replace_resources(&mut self, new: Vec<Option<SharedResource>>) {
         if new.iter().all(Option::is_none) {
             return;
@@ -197,7 +200,7 @@ impl Profiles {
         };
         let mut merger = Merger::new();
         for batch in [first, second].into_iter().chain(batches) {
-            match (batch.0.model.get(), batch.came()) {
+            match (batch.0.model.get(), batch.received_bytes()) {
                 (None, Some(wire)) => merger
                     .add_wire(wire)
                     .expect("validation has read the same bytes"),
@@ -349,12 +352,12 @@ impl Profiles {
     }
 
     fn wire(&self) -> &Bytes {
-        self.came()
+        self.received_bytes()
             .unwrap_or_else(|| self.0.wire.get_or_init(|| wire::encode(self.model())))
     }
 
     /// The bytes, where there are some that need not be encoded from the model.
-    fn came(&self) -> Option<&Bytes> {
+    fn received_bytes(&self) -> Option<&Bytes> {
         if let Some(packed) = &self.0.compressed {
             return Some(self.0.wire.get_or_init(|| packed.decompress()));
         }
@@ -382,7 +385,7 @@ impl Profiles {
         if let Some(opened) = self.0.opened.get() {
             return Some(opened);
         }
-        let wire = self.came()?;
+        let wire = self.received_bytes()?;
         Some(self.0.opened.get_or_init(|| {
             let opened = Opened::read(wire.clone());
             opened.expect("validation has read the same bytes")

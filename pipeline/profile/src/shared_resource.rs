@@ -1,7 +1,8 @@
 //! A resource of which batch after batch speaks.
 //!
-//! Its bytes, what they say and by which hash it is found are made when somebody first asks, and shared by all who hold
-//! it: whoever remembers what became of a resource gives out the same one again and again.
+//! Its bytes, what they say and by which hash it is found are made when somebody first asks, and
+//! shared by all who hold it: whoever remembers what became of a resource gives out the same one
+//! again and again.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
@@ -46,7 +47,7 @@ impl SharedResource {
     }
 
     /// The same one, for those who keep it longer than its batch.
-    pub fn apart(&self) -> Self {
+    pub fn unshared(&self) -> Self {
         if !self.0.is_part {
             return self.clone();
         }

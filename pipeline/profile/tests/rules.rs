@@ -376,7 +376,7 @@ const RULES: &[Row] = &[
     ),
     (
         |e| e.tables().function_table[1].name_strindex = 0,
-        "dictionary.function_table[1]: neither a name nor a system name nor a file name",
+        "dictionary.function_table[1]: must have a name, a system name or a file name",
         Some((Reason::NamelessFunction, 2)),
     ),
     // Profiles and samples.
@@ -402,7 +402,7 @@ const RULES: &[Row] = &[
                 ..Sample::default()
             }
         },
-        "S: neither a value nor a timestamp",
+        "S: must have a value or a timestamp",
         Some((Reason::SampleShape, 2)),
     ),
     (

@@ -4,42 +4,42 @@ use profcol_config::{Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the server needs to name native code: symbols and DWARF of the executables that samples met.
+/// Upload of symbols and DWARF of sampled executables, so that the server can symbolize native code.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct DebuginfoConfig {
-    /// Upload it, for executables that a receiver of this process sampled.
+    /// Upload debuginfo of executables sampled by a receiver of this process.
     pub upload: bool,
-    /// Upload what names code, without code and data. Otherwise whole files go.
+    /// Strip code and data before uploading; `false` uploads whole files.
     pub strip: bool,
-    /// Where debug files of stripped executables are, below the root of their process and of this one.
+    /// Directories with separate debug files, relative to the root of the sampled process and of this one.
     pub directories: Vec<String>,
-    /// Uploads at a time.
+    /// Maximum number of concurrent uploads.
     pub max_parallel: u32,
-    /// What is larger, in bytes, is not uploaded. A server takes 1,000,000,000 at most.
+    /// Files larger than this, in bytes, are not uploaded. The server's limit is 1,000,000,000.
     pub max_file_size: u64,
-    /// Executables that wait for their upload, each of them open, so that it can be uploaded after its
-    /// program ended. When there are more, the one with the fewest samples is dropped and counted. Each takes one of
-    /// the descriptors of this process, of which there are often no more than 1024. As many may wait while nothing is
-    /// exported.
+    /// Maximum number of executables queued for upload. Each is kept open so that it can be
+    /// uploaded after its process exited, and uses one file descriptor of this process (often
+    /// limited to 1024). If the queue is full, the executable with the fewest samples is dropped
+    /// and counted. As many may wait until the next export.
     pub max_open: u32,
-    /// Bytes a second, over all uploads; 0 means as fast as it goes. A single upload is faster where it would not be
-    /// done in less than half of `timeout` otherwise, and the next one waits for as much longer.
+    /// Rate limit of all uploads, in bytes per second; 0 means no limit. An upload exceeds it if it
+    /// would otherwise take more than half of `timeout`; the next upload is delayed accordingly.
     pub rate_limit: u64,
-    /// How long an upload over gRPC may take. A server cuts it off at its own limit, `--http-read-timeout`, which is 5s
-    /// where nothing else is set. What does not arrive in that time goes compressed or without lines. Uploads to a
-    /// signed URL take as long as `rate_limit` makes them.
+    /// Timeout of an upload over gRPC. The server has its own limit, `--http-read-timeout`, 5s by
+    /// default. Files that would exceed it are uploaded compressed or without line tables. Uploads
+    /// to a signed URL are limited only by `rate_limit`.
     pub timeout: Duration,
-    /// Where to remember for a week what the server has, so that it is not asked again after a restart. Without it that
-    /// is remembered in memory alone.
+    /// Directory for the cache of uploaded build ids, kept for a week, so that the server is not
+    /// asked again after a restart. If empty, the cache is in memory only.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub state_directory: String,
 }
 
 /// In bytes a second.
-const SLOWEST: u64 = 1024;
+const MIN_RATE_LIMIT: u64 = 1024;
 /// More than any executable has.
-const LARGEST: u64 = 1 << 40;
+const MAX_FILE_SIZE: u64 = 1 << 40;
 
 impl Default for DebuginfoConfig {
     fn default() -> Self {
@@ -67,11 +67,14 @@ impl DebuginfoConfig {
                 problems.add(key, format!("must be between 1 and {most}"));
             }
         }
-        if (1..SLOWEST).contains(&self.rate_limit) {
-            problems.add("rate_limit", format!("must be 0 or at least {SLOWEST}"));
+        if (1..MIN_RATE_LIMIT).contains(&self.rate_limit) {
+            problems.add(
+                "rate_limit",
+                format!("must be 0 or at least {MIN_RATE_LIMIT}"),
+            );
         }
-        if self.max_file_size > LARGEST {
-            problems.add("max_file_size", format!("must be at most {LARGEST}"));
+        if self.max_file_size > MAX_FILE_SIZE {
+            problems.add("max_file_size", format!("must be at most {MAX_FILE_SIZE}"));
         }
         if self.timeout <= Duration::ZERO {
             problems.add("timeout", "must be positive");

@@ -7,19 +7,19 @@
 //!                                              settled: not asked about again
 //! ```
 //!
-//! It has a connection of its own, so that a large file does not hold up profiles. What a file has is compressed
-//! only where it would not arrive in time otherwise, for the sake of the host's CPU.
+//! It has a connection of its own, so that a large file does not hold up profiles. What a file has
+//! is compressed only where it would not arrive in time otherwise, for the sake of the host's CPU.
 
+mod cache;
 mod capacity;
 mod config;
 mod pace;
-mod reading;
-mod settled;
-mod shelf;
+mod queue;
+mod reader;
+mod sample_counts;
 mod telemetry;
 mod upload;
 mod uploads;
-mod weights;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,20 +33,20 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use self::cache::UploadedCache;
 use self::capacity::Capacity;
 pub use self::config::DebuginfoConfig;
 use self::pace::Budget;
-use self::reading::{Settings, Skipped};
-use self::settled::Settled;
-use self::shelf::{File, Next, Shelf};
+use self::queue::{Disposition, File, UploadQueue};
+use self::reader::{Settings, Skipped};
+use self::sample_counts::sample_counts;
 use self::telemetry::Telemetry;
-use self::upload::{Broken, Ended, Uploader};
+use self::upload::{Interrupted, UploadOutcome, Uploader};
 use self::uploads::Uploads;
-use self::weights::weights;
 
 /// How long a server that cannot be asked is left alone: at first, and at last.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(300);
 /// And one that takes no debuginfo.
 const NO_SERVICE_PAUSE: Duration = Duration::from_secs(3600);
 
@@ -54,13 +54,13 @@ pub struct Debuginfo {
     config: DebuginfoConfig,
     server: String,
     telemetry: Telemetry,
-    shelf: Mutex<Shelf>,
+    queue: Mutex<UploadQueue>,
     /// Where both are locked, this is first.
-    settled: Mutex<Settled>,
+    cache: Mutex<UploadedCache>,
     offered: Subscription,
     /// What is being written down.
-    notes: Mutex<JoinSet<()>>,
-    weighed: Notify,
+    cache_writes: Mutex<JoinSet<()>>,
+    samples_added: Notify,
 }
 
 impl Debuginfo {
@@ -79,54 +79,56 @@ impl Debuginfo {
             .executables
             .subscribe(most, telemetry.skipped("dropped"));
         Some(Arc::new(Self {
-            shelf: Mutex::new(Shelf::new(most)),
-            settled: Mutex::new(Settled::empty()),
+            queue: Mutex::new(UploadQueue::new(most)),
+            cache: Mutex::new(UploadedCache::empty()),
             server: server.to_owned(),
             config: config.clone(),
             offered,
-            notes: Mutex::default(),
-            weighed: Notify::new(),
+            cache_writes: Mutex::default(),
+            samples_added: Notify::new(),
             telemetry,
         }))
     }
 
     /// These were exported: what they met is worth an upload, the more the oftener.
-    pub fn seen(&self, profiles: &Profiles) {
-        let settled = lock(&self.settled);
-        let mut shelf = lock(&self.shelf);
+    pub fn record_samples(&self, profiles: &Profiles) {
+        let cache = lock(&self.cache);
+        let mut queue = lock(&self.queue);
         for executable in self.offered.take() {
-            if !settled.contains(executable.build_id.text()) && shelf.add(executable) {
+            if !cache.contains(executable.build_id.text()) && queue.add(executable) {
                 self.telemetry.skipped("dropped").inc();
             }
         }
-        self.telemetry.waiting.set(shelf.len() as f64);
-        let weights = weights(profiles.model(), |build_id| {
-            if settled.contains(build_id) {
+        self.telemetry.waiting.set(queue.len() as f64);
+        let sample_counts = sample_counts(profiles.model(), |build_id| {
+            if cache.contains(build_id) {
                 return false;
             }
-            let file = shelf.file(build_id);
+            let file = queue.file(build_id);
             if file == File::Missing {
                 self.telemetry.skipped("no_file").inc();
             }
             file == File::Waits
         });
-        if weights.is_empty() {
+        if sample_counts.is_empty() {
             return;
         }
-        for (build_id, samples) in weights {
-            shelf.weigh(build_id, samples);
+        for (build_id, samples) in sample_counts {
+            queue.add_samples(build_id, samples);
         }
-        drop((shelf, settled));
-        self.weighed.notify_one();
+        drop((queue, cache));
+        self.samples_added.notify_one();
     }
 
     /// Uploads until `stop`; what is under way then is given up.
     pub async fn run(&self, client: GrpcClient, stop: Stop) {
         let (directory, server) = (self.config.state_directory.clone(), self.server.clone());
-        let opened = tokio::task::spawn_blocking(move || Settled::open(&directory, &server));
+        let opened = tokio::task::spawn_blocking(move || UploadedCache::open(&directory, &server));
         match opened.await {
-            Ok(opened) => *lock(&self.settled) = opened,
-            Err(error) => tracing::error!(%error, "what the server has cannot be read"),
+            Ok(opened) => *lock(&self.cache) = opened,
+            Err(error) => {
+                tracing::error!(%error, "Failed to read the cache of uploaded build ids.")
+            }
         }
         let uploader = Arc::new(self.uploader(client));
         let mut uploads = Uploads::default();
@@ -134,11 +136,11 @@ impl Debuginfo {
         loop {
             let now = Instant::now();
             let mut due = pause.until(now);
-            due = due.or(lock(&uploader.budget).free_at(now));
+            due = due.or(lock(&uploader.budget).next_upload_at(now));
             while due.is_none() && uploads.len() < self.config.max_parallel as usize {
-                let next = lock(&self.shelf).take(now);
+                let next = lock(&self.queue).take(now);
                 let Some(executable) = next else {
-                    due = lock(&self.shelf).next_due();
+                    due = lock(&self.queue).next_due();
                     break;
                 };
                 let uploader = Arc::clone(&uploader);
@@ -156,13 +158,13 @@ impl Debuginfo {
                 Some((executable, ended)) = uploads.next() => {
                     self.end(&executable, ended, &mut pause);
                 }
-                () = self.weighed.notified() => {}
+                () = self.samples_added.notified() => {}
                 () = wake => {}
             }
         }
         uploads.shutdown().await;
-        let mut notes = std::mem::take(&mut *lock(&self.notes));
-        while notes.join_next().await.is_some() {}
+        let mut cache_writes = std::mem::take(&mut *lock(&self.cache_writes));
+        while cache_writes.join_next().await.is_some() {}
     }
 
     fn uploader(&self, client: GrpcClient) -> Uploader {
@@ -174,148 +176,146 @@ impl Debuginfo {
                 strip: config.strip,
                 directories: directories.map(Into::into).collect(),
                 max_file_size: config.max_file_size,
-                fit: None,
+                upload_limit: None,
             },
             timeout: config.timeout.into(),
             budget: Mutex::new(Budget::new(config.rate_limit)),
             capacity: Mutex::new(Capacity::new(config.timeout.into(), config.rate_limit)),
-            gives_urls: AtomicBool::new(false),
+            uses_signed_urls: AtomicBool::new(false),
         }
     }
 
     /// Counts and tells what became of a try, and decides how to go on.
-    fn end(&self, executable: &Executable, ended: Ended, pause: &mut Pause) {
+    fn end(&self, executable: &Executable, ended: UploadOutcome, pause: &mut Pause) {
         let build_id = executable.build_id.text();
         let path = executable.path.display();
-        if !matches!(ended, Ended::Away(_) | Ended::NoService) {
+        if !matches!(
+            ended,
+            UploadOutcome::Unavailable(_) | UploadOutcome::NoService
+        ) {
             pause.end();
         }
         let tries = |outcome| self.telemetry.tries(outcome).inc();
         let next = match ended {
-            Ended::Uploaded(planned) => {
+            UploadOutcome::Uploaded(planned) => {
                 let bytes = planned.size;
                 tracing::info!(%path, build_id, bytes, "Uploaded debuginfo.");
                 if let Some(elsewhere) = planned.elsewhere {
-                    self.tell_elsewhere(executable, elsewhere);
+                    self.log_unsupported_dwarf(executable, elsewhere);
                 }
                 if planned.is_without_dwarf {
-                    self.tell_without_dwarf(executable);
+                    self.log_omitted_dwarf(executable);
                 }
                 tries("uploaded");
                 self.telemetry.bytes.inc_by(bytes);
-                self.settle(build_id, true);
-                Next::Done
+                self.remember_uploaded(build_id, true);
+                Disposition::Done
             }
-            Ended::There { reason } => {
-                tracing::debug!(%path, build_id, reason, "the server wants no debuginfo");
+            UploadOutcome::AlreadyPresent { reason } => {
+                tracing::debug!(%path, build_id, reason, "The server does not need debuginfo.");
                 tries("there");
-                self.settle(build_id, true);
-                Next::Done
+                self.remember_uploaded(build_id, true);
+                Disposition::Done
             }
-            Ended::InProgress => {
+            UploadOutcome::InProgress => {
                 tries("in_progress");
-                Next::Later
+                Disposition::Later
             }
-            Ended::Refused { reason } => {
-                tracing::warn!(%path, build_id, reason, "The server refuses debuginfo.");
+            UploadOutcome::Refused { reason } => {
+                tracing::warn!(%path, build_id, reason, "The server refused debuginfo.");
                 tries("refused");
-                self.settle(build_id, true);
-                Next::Done
+                self.remember_uploaded(build_id, true);
+                Disposition::Done
             }
-            Ended::Skipped(Skipped::Changed) => {
+            UploadOutcome::Skipped(Skipped::Changed) => {
                 let reason = Skipped::Changed;
-                tracing::info!(%path, build_id, %reason, "An upload of debuginfo is abandoned.");
+                tracing::info!(%path, build_id, %reason, "Aborted an upload of debuginfo.");
                 self.telemetry.skipped(reason.reason()).inc();
-                Next::Again
+                Disposition::Again
             }
-            Ended::Skipped(skipped) => {
-                tracing::info!(%path, build_id, reason = %skipped, "No debuginfo is uploaded.");
+            UploadOutcome::Skipped(skipped) => {
+                tracing::info!(%path, build_id, reason = %skipped, "Skipped an upload of debuginfo.");
                 self.telemetry.skipped(skipped.reason()).inc();
-                self.settle(build_id, false);
-                Next::Done
+                self.remember_uploaded(build_id, false);
+                Disposition::Done
             }
-            Ended::Broken(broken) => {
-                tell_broken(executable, &broken);
+            UploadOutcome::Interrupted(interrupted) => {
+                tell_broken(executable, &interrupted);
                 tries("broken");
-                Next::Again
+                Disposition::Again
             }
-            Ended::Away(status) => {
+            UploadOutcome::Unavailable(status) => {
                 let pause = pause.begin(Instant::now());
-                tracing::info!(%status, pause = %profcol_config::Duration::from(pause), "The server takes no debuginfo for now.");
-                Next::Untried
+                tracing::info!(%status, pause = %profcol_config::Duration::from(pause), "The server does not accept debuginfo; pausing uploads.");
+                Disposition::Untried
             }
-            Ended::NoService => {
+            UploadOutcome::NoService => {
                 pause.begin_long(Instant::now());
                 tracing::warn!(
-                    "The server has no service for debuginfo. To not ask it again, set \
-                     `debuginfo::upload` to false."
+                    "The server has no debuginfo service. Set `debuginfo::upload` to false to disable uploads."
                 );
-                Next::Untried
+                Disposition::Untried
             }
         };
-        let mut shelf = lock(&self.shelf);
-        let is_given_up = !shelf.put_back(build_id, next, Instant::now());
-        self.telemetry.waiting.set(shelf.len() as f64);
-        drop(shelf);
+        let mut queue = lock(&self.queue);
+        let is_given_up = !queue.put_back(build_id, next, Instant::now());
+        self.telemetry.waiting.set(queue.len() as f64);
+        drop(queue);
         if is_given_up {
-            tracing::warn!(%path, build_id, "Uploads of this debuginfo are given up.");
-            self.settle(build_id, false);
+            tracing::warn!(%path, build_id, "Upload of debuginfo failed; no retries left.");
+            self.remember_uploaded(build_id, false);
         }
     }
 
-    fn tell_elsewhere(&self, executable: &Executable, elsewhere: Elsewhere) {
+    fn log_unsupported_dwarf(&self, executable: &Executable, elsewhere: Elsewhere) {
         let path = executable.path.display();
         let build_id = executable.build_id.text();
         let (reason, place) = match elsewhere {
             Elsewhere::Split => ("split_dwarf", "in .dwo files"),
-            Elsewhere::Common => ("dwz", "in part in a file that dwz made"),
+            Elsewhere::Common => ("dwz", "partly in a dwz file"),
         };
         tracing::info!(
             %path,
             build_id,
-            "An executable's DWARF is {place}, which the server cannot read: the names of its \
-             functions are uploaded, without lines and inlined frames."
+            "The DWARF of an executable is {place}, which the server does not support. Uploaded symbols only, without lines and inlined frames."
         );
         self.telemetry.symbols_only(reason).inc();
     }
 
-    fn tell_without_dwarf(&self, executable: &Executable) {
+    fn log_omitted_dwarf(&self, executable: &Executable) {
         tracing::info!(
             path = %executable.path.display(),
             build_id = executable.build_id.text(),
-            "An executable's DWARF does not arrive within the server's time limit, not even compressed: the \
-             names of its functions are uploaded, without lines and inlined frames. For these, raise the \
-             server's --http-read-timeout and `debuginfo::timeout`."
+            "The DWARF of an executable is too large for the server's time limit, even compressed. Uploaded symbols only, without lines and inlined frames. To upload DWARF, raise the server's --http-read-timeout and `debuginfo::timeout`."
         );
         self.telemetry.symbols_only("time_limit").inc();
     }
 
-    fn settle(&self, build_id: &str, is_of_server: bool) {
-        let note = lock(&self.settled).add(build_id, is_of_server);
-        if let Some(note) = note {
-            let mut notes = lock(&self.notes);
-            while notes.try_join_next().is_some() {}
-            notes.spawn_blocking(move || note.write());
+    fn remember_uploaded(&self, build_id: &str, is_final_answer: bool) {
+        let write = lock(&self.cache).add(build_id, is_final_answer);
+        if let Some(write) = write {
+            let mut cache_writes = lock(&self.cache_writes);
+            while cache_writes.try_join_next().is_some() {}
+            cache_writes.spawn_blocking(move || write.write());
         }
     }
 }
 
-fn tell_broken(executable: &Executable, broken: &Broken) {
-    let Broken {
+fn tell_broken(executable: &Executable, interrupted: &Interrupted) {
+    let Interrupted {
         size,
         sent,
-        took,
+        accepted,
         reason,
-    } = broken;
+    } = interrupted;
     tracing::warn!(
         path = %executable.path.display(),
         build_id = executable.build_id.text(),
         size,
         sent,
-        ?took,
+        ?accepted,
         reason,
-        "An upload of debuginfo broke off. The server takes another one in 17 minutes, which will be no larger \
-         than what arrives in time. To have more arrive, raise its --http-read-timeout and `debuginfo::timeout`."
+        "An upload of debuginfo was interrupted. Retrying in 17 minutes with a size that fits the time limit. For larger uploads, raise the server's --http-read-timeout and `debuginfo::timeout`."
     );
 }
 
@@ -332,7 +332,7 @@ impl Pause {
     }
 
     fn begin(&mut self, now: Instant) -> Duration {
-        self.last = (2 * self.last).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        self.last = (2 * self.last).clamp(MIN_PAUSE, MAX_PAUSE);
         self.until = Some(now + self.last);
         self.last
     }

@@ -17,12 +17,12 @@ impl Telemetry {
         let telemetry = Self {
             bytes: context.meter.counter(
                 "otelcol_exporter_parca_debuginfo_uploaded_bytes",
-                "Bytes of debuginfo in uploads that came to their end.",
+                "Bytes of debuginfo in completed uploads.",
                 labels,
             ),
             waiting: context.meter.gauge(
                 "otelcol_exporter_parca_debuginfo_waiting",
-                "Executables that are kept open for their upload.",
+                "Executables queued for upload.",
                 labels,
             ),
             meter: context.meter.clone(),
@@ -38,7 +38,7 @@ impl Telemetry {
     pub fn tries(&self, outcome: &str) -> IntCounter {
         self.meter.counter(
             "otelcol_exporter_parca_debuginfo_uploads",
-            "Executables that were offered to the server, by what became of it.",
+            "Upload attempts, by outcome.",
             &[("exporter", &self.exporter), ("outcome", outcome)],
         )
     }
@@ -47,7 +47,7 @@ impl Telemetry {
     pub fn symbols_only(&self, reason: &str) -> IntCounter {
         self.meter.counter(
             "otelcol_exporter_parca_debuginfo_symbols_only",
-            "Executables of which symbols were uploaded and no DWARF, by the reason.",
+            "Executables uploaded with symbols but without DWARF, by reason.",
             &[("exporter", &self.exporter), ("reason", reason)],
         )
     }
@@ -56,7 +56,7 @@ impl Telemetry {
     pub fn skipped(&self, reason: &str) -> IntCounter {
         self.meter.counter(
             "otelcol_exporter_parca_debuginfo_skipped",
-            "Executables whose debuginfo is not uploaded, by the reason.",
+            "Executables skipped without an upload, by reason.",
             &[("exporter", &self.exporter), ("reason", reason)],
         )
     }

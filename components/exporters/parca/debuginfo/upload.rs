@@ -22,26 +22,26 @@ use tokio::time::{Instant, sleep, timeout};
 use super::capacity::Capacity;
 use super::lock;
 use super::pace::Budget;
-use super::reading::{Planned, Reading, Settings, Skipped};
+use super::reader::{FileReader, Planned, Settings, Skipped};
 use crate::shared::otlp::USER_AGENT;
 
 /// How long a question may take.
-const ASKING: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the end of an upload is told, since without it all of it was for nothing.
-const TELLING: u32 = 4;
+const MAX_FINISH_ATTEMPTS: u32 = 4;
 /// What an upload to a signed URL may take longer than its pace.
-const SLACK: Duration = Duration::from_secs(60);
+const SIGNED_URL_SLACK: Duration = Duration::from_secs(60);
 /// The status of an upload that ended here, which says nothing of the server.
-const NOT_READ: Code = Code::Aborted;
+const LOCAL_ABORT: Code = Code::Aborted;
 /// The server takes none that are shorter.
-const SHORTEST_ID: usize = 3;
+const MIN_BUILD_ID_LEN: usize = 3;
 
 /// What became of a try.
 #[derive(Debug)]
-pub enum Ended {
+pub enum UploadOutcome {
     Uploaded(Planned),
     /// The server has it, or can get it.
-    There {
+    AlreadyPresent {
         reason: String,
     },
     InProgress,
@@ -51,19 +51,19 @@ pub enum Ended {
     },
     Skipped(Skipped),
     /// It was begun and did not come to its end.
-    Broken(Broken),
+    Interrupted(Interrupted),
     /// The server could not be asked.
-    Away(Status),
+    Unavailable(Status),
     /// The server takes no debuginfo.
     NoService,
 }
 
 /// An upload that broke.
 #[derive(Debug)]
-pub struct Broken {
+pub struct Interrupted {
     pub size: u64,
     pub sent: u64,
-    pub took: Duration,
+    pub accepted: Duration,
     pub reason: String,
 }
 
@@ -75,18 +75,18 @@ pub struct Uploader {
     pub budget: Mutex<Budget>,
     pub capacity: Mutex<Capacity>,
     /// The server gives signed URLs, to which an upload may take its time.
-    pub gives_urls: AtomicBool,
+    pub uses_signed_urls: AtomicBool,
 }
 
 impl Uploader {
-    pub async fn upload(&self, executable: Executable) -> Ended {
+    pub async fn upload(&self, executable: Executable) -> UploadOutcome {
         self.try_upload(executable)
             .await
             .unwrap_or_else(|ended| ended)
     }
 
     /// Every end but the good one is an error, so that each step can end it.
-    async fn try_upload(&self, executable: Executable) -> Result<Ended, Ended> {
+    async fn try_upload(&self, executable: Executable) -> Result<UploadOutcome, UploadOutcome> {
         let (build_id, hash) = (executable.build_id.clone(), executable.hash.clone());
         let subject = Subject {
             build_id: build_id.text(),
@@ -96,97 +96,102 @@ impl Uploader {
             },
             hash: &hash,
         };
-        if subject.build_id.len() < SHORTEST_ID {
-            let reason = "its build id is too short".to_owned();
-            return Err(Ended::Refused { reason });
+        if subject.build_id.len() < MIN_BUILD_ID_LEN {
+            let reason = "the build id is too short".to_owned();
+            return Err(UploadOutcome::Refused { reason });
         }
         self.ask(subject).await?;
         let settings = Settings {
-            fit: (!self.gives_urls.load(Relaxed)).then(|| lock(&self.capacity).fit()),
+            upload_limit: (!self.uses_signed_urls.load(Relaxed))
+                .then(|| lock(&self.capacity).upload_limit()),
             ..self.settings.clone()
         };
-        let mut reading = Reading::plan(executable, settings)
+        let mut reader = FileReader::plan(executable, settings)
             .await
-            .map_err(Ended::Skipped)?;
-        let instructions = self.initiate(subject, reading.planned().size).await?;
+            .map_err(UploadOutcome::Skipped)?;
+        let instructions = self.initiate(subject, reader.planned().size).await?;
         let sent = match instructions.strategy {
-            Instructions::BY_GRPC => self.by_grpc(&instructions, &mut reading).await,
+            Instructions::BY_GRPC => self.upload_by_grpc(&instructions, &mut reader).await,
             Instructions::BY_SIGNED_URL => {
-                self.gives_urls.store(true, Relaxed);
-                self.by_url(&instructions, &mut reading).await
+                self.uses_signed_urls.store(true, Relaxed);
+                self.upload_by_url(&instructions, &mut reader).await
             }
             other => {
-                let reason = format!("it wants an upload of the unknown kind {other}");
-                return Err(Ended::Refused { reason });
+                let reason = format!("the server requested the unknown upload strategy {other}");
+                return Err(UploadOutcome::Refused { reason });
             }
         };
-        let planned = reading.planned();
-        match (reading.end().await, sent) {
+        let planned = reader.planned();
+        match (reader.end().await, sent) {
             // That is the cause of everything else.
-            (Some(Err(skipped)), _) => return Err(Ended::Skipped(skipped)),
-            (_, Err(broken)) => return Err(Ended::Broken(broken)),
+            (Some(Err(skipped)), _) => return Err(UploadOutcome::Skipped(skipped)),
+            (_, Err(interrupted)) => return Err(UploadOutcome::Interrupted(interrupted)),
             (_, Ok(())) => {}
         }
         self.finish(&instructions, planned.size).await?;
-        Ok(Ended::Uploaded(planned))
+        Ok(UploadOutcome::Uploaded(planned))
     }
 
-    async fn ask(&self, subject: Subject<'_>) -> Result<(), Ended> {
+    async fn ask(&self, subject: Subject<'_>) -> Result<(), UploadOutcome> {
         let answer = self.call(SHOULD_INITIATE_UPLOAD, subject.should_initiate_upload());
         let answer = answer.await.map_err(|status| match status.code {
-            Code::Unimplemented => Ended::NoService,
+            Code::Unimplemented => UploadOutcome::NoService,
             _ => refusal(status),
         })?;
-        let decision = Decision::read(&answer).map_err(|error| garbage(&error))?;
+        let decision = Decision::read(&answer).map_err(|error| invalid_response(&error))?;
         match decision {
             Decision { wants_it: true, .. } => Ok(()),
-            Decision { reason, .. } if reason == IN_PROGRESS => Err(Ended::InProgress),
-            Decision { reason, .. } => Err(Ended::There { reason }),
+            Decision { reason, .. } if reason == IN_PROGRESS => Err(UploadOutcome::InProgress),
+            Decision { reason, .. } => Err(UploadOutcome::AlreadyPresent { reason }),
         }
     }
 
-    async fn initiate(&self, subject: Subject<'_>, size: u64) -> Result<Instructions, Ended> {
+    async fn initiate(
+        &self,
+        subject: Subject<'_>,
+        size: u64,
+    ) -> Result<Instructions, UploadOutcome> {
         let answer = self.call(INITIATE_UPLOAD, subject.initiate_upload(size));
         let answer = answer.await.map_err(|status| match status.code {
             // Somebody else began, or has it done: the next question tells which.
-            Code::FailedPrecondition => Ended::InProgress,
-            Code::AlreadyExists => Ended::There {
+            Code::FailedPrecondition => UploadOutcome::InProgress,
+            Code::AlreadyExists => UploadOutcome::AlreadyPresent {
                 reason: status.message,
             },
             _ => refusal(status),
         })?;
-        let instructions = Instructions::read(&answer).map_err(|error| garbage(&error))?;
-        let reason = || "it gives no instructions".to_owned();
-        instructions.ok_or_else(|| Ended::Refused { reason: reason() })
+        let instructions = Instructions::read(&answer).map_err(|error| invalid_response(&error))?;
+        let reason = || "the server sent no upload instructions".to_owned();
+        instructions.ok_or_else(|| UploadOutcome::Refused { reason: reason() })
     }
 
-    async fn by_grpc(
+    async fn upload_by_grpc(
         &self,
         instructions: &Instructions,
-        reading: &mut Reading,
-    ) -> Result<(), Broken> {
-        let mut attempt = Attempt::of(reading);
+        reader: &mut FileReader,
+    ) -> Result<(), Interrupted> {
+        let mut attempt = Attempt::of(reader);
         let pace = lock(&self.budget).pace(attempt.size, Some(self.timeout), Instant::now());
-        let chunks = reading.start(pace);
+        let chunks = reader.start(pace);
         let sending = self.send(instructions, chunks, attempt.size, &mut attempt.sent);
         let outcome = timeout(self.timeout, sending).await;
-        let took = attempt.begin.elapsed();
+        let accepted = attempt.begin.elapsed();
         let mut capacity = lock(&self.capacity);
         match outcome {
             Ok(Ok(())) => {
-                capacity.ended(attempt.size, took);
+                capacity.ended(attempt.size, accepted);
                 Ok(())
             }
             Ok(Err(status)) => {
-                if status.code != NOT_READ {
-                    capacity.broke(attempt.sent, took, Some(&status));
+                if status.code != LOCAL_ABORT {
+                    capacity.broke(attempt.sent, accepted, Some(&status));
                 }
-                Err(attempt.broken(status.to_string()))
+                Err(attempt.interrupted(status.to_string()))
             }
             Err(_) => {
-                capacity.broke(attempt.sent, took, None);
-                let reason = "it took longer than `debuginfo::timeout`";
-                Err(attempt.broken(reason.to_owned()))
+                capacity.broke(attempt.sent, accepted, None);
+                let reason = "the upload exceeded `debuginfo::timeout`";
+                Err(attempt.interrupted(reason.to_owned()))
             }
         }
     }
@@ -204,19 +209,19 @@ impl Uploader {
             .await?;
         stream.send(instructions.info(), false).await?;
         // One is held back, since the last one has to say so.
-        let mut held: Option<Bytes> = None;
+        let mut queued: Option<Bytes> = None;
         while let Some(next) = chunks.recv().await {
-            let Some(data) = held.replace(next) else {
+            let Some(data) = queued.replace(next) else {
                 continue;
             };
             self.send_chunk(&mut stream, &data, false).await?;
             *sent += data.len() as u64;
         }
-        if let Some(data) = held {
+        if let Some(data) = queued {
             if *sent + (data.len() as u64) < size {
                 // To end the call well would say that this is all of it.
-                let message = "the file was not read to its end";
-                return Err(Status::new(NOT_READ, message));
+                let message = "the file was not read completely";
+                return Err(Status::new(LOCAL_ABORT, message));
             }
             self.send_chunk(&mut stream, &data, true).await?;
             *sent += data.len() as u64;
@@ -236,43 +241,43 @@ impl Uploader {
             stream.ready().await?;
             stream.send(message, is_last).await
         };
-        if let Err(broken) = sending.await {
+        if let Err(interrupted) = sending.await {
             // A server that refuses an upload does not wait for its end, and says why.
-            return Err(stream.receive().await.err().unwrap_or(broken));
+            return Err(stream.receive().await.err().unwrap_or(interrupted));
         }
         lock(&self.budget).spend(data.len() as u64, Instant::now());
         Ok(())
     }
 
-    async fn by_url(
+    async fn upload_by_url(
         &self,
         instructions: &Instructions,
-        reading: &mut Reading,
-    ) -> Result<(), Broken> {
-        let mut attempt = Attempt::of(reading);
+        reader: &mut FileReader,
+    ) -> Result<(), Interrupted> {
+        let mut attempt = Attempt::of(reader);
         let size = attempt.size;
         let now = Instant::now();
         let pace = lock(&self.budget).pace(size, None, now);
         let needed = pace.map_or(Duration::ZERO, |pace| pace.due(size) - now);
         let settings = HttpClientSettings {
-            timeout: (2 * needed + SLACK).into(),
+            timeout: (2 * needed + SIGNED_URL_SLACK).into(),
             compression: Compression::None,
             ..HttpClientSettings::default()
         };
         // Whoever has the URL may write there: no message says it.
         let client = HttpClient::new(&settings, &instructions.signed_url, None, USER_AGENT);
         let Ok(client) = client else {
-            let reason = "the server gives a signed URL that cannot be used";
-            return Err(attempt.broken(reason.to_owned()));
+            let reason = "the server sent an invalid signed URL";
+            return Err(attempt.interrupted(reason.to_owned()));
         };
-        let chunks = reading.start(pace);
+        let chunks = reader.start(pace);
         let answer = client.put(size, chunks).await;
         let outcome = match answer {
             Ok(answer) if answer.status.is_success() => Ok(()),
-            Ok(answer) => Err(format!("the signed URL answers {}", answer.status)),
+            Ok(answer) => Err(format!("the signed URL returned {}", answer.status)),
             Err(HttpError::Timeout { limit, .. }) => {
                 let limit = profcol_config::Duration::from(limit);
-                Err(format!("it took longer than {limit}"))
+                Err(format!("the upload exceeded {limit}"))
             }
             Err(HttpError::Broken { error, .. }) => Err(error),
             Err(HttpError::Connect(error)) => Err(error.to_string()),
@@ -280,10 +285,10 @@ impl Uploader {
         };
         lock(&self.budget).spend(size, now);
         attempt.sent = size;
-        outcome.map_err(|reason| attempt.broken(reason))
+        outcome.map_err(|reason| attempt.interrupted(reason))
     }
 
-    async fn finish(&self, instructions: &Instructions, bytes: u64) -> Result<(), Ended> {
+    async fn finish(&self, instructions: &Instructions, bytes: u64) -> Result<(), UploadOutcome> {
         let begin = Instant::now();
         let mut wait = Duration::from_secs(1);
         for round in 1.. {
@@ -291,12 +296,14 @@ impl Uploader {
             let Err(status) = answer.await else {
                 break;
             };
-            if round == TELLING || !matches!(refusal(status.clone()), Ended::Away(_)) {
-                return Err(Ended::Broken(Broken {
+            if round == MAX_FINISH_ATTEMPTS
+                || !matches!(refusal(status.clone()), UploadOutcome::Unavailable(_))
+            {
+                return Err(UploadOutcome::Interrupted(Interrupted {
                     size: bytes,
                     sent: bytes,
-                    took: begin.elapsed(),
-                    reason: format!("its end is refused: {status}"),
+                    accepted: begin.elapsed(),
+                    reason: format!("failed to mark the upload as finished: {status}"),
                 }));
             }
             sleep(wait).await;
@@ -310,7 +317,7 @@ impl Uploader {
             path,
             message: &Message::from(message),
             headers: HeaderMap::new(),
-            timeout: Some(ASKING),
+            timeout: Some(REQUEST_TIMEOUT),
         };
         self.client.unary(call).await.map(|reply| reply.message)
     }
@@ -324,40 +331,40 @@ struct Attempt {
 }
 
 impl Attempt {
-    fn of(reading: &Reading) -> Self {
+    fn of(reader: &FileReader) -> Self {
         Self {
-            size: reading.planned().size,
+            size: reader.planned().size,
             sent: 0,
             begin: Instant::now(),
         }
     }
 
-    fn broken(&self, reason: String) -> Broken {
-        Broken {
+    fn interrupted(&self, reason: String) -> Interrupted {
+        Interrupted {
             size: self.size,
             sent: self.sent,
-            took: self.begin.elapsed(),
+            accepted: self.begin.elapsed(),
             reason,
         }
     }
 }
 
 /// What a status of a question means: of what was asked, or of the server's state.
-fn refusal(status: Status) -> Ended {
+fn refusal(status: Status) -> UploadOutcome {
     match status.code {
         Code::InvalidArgument
         | Code::NotFound
         | Code::AlreadyExists
         | Code::FailedPrecondition
         | Code::OutOfRange
-        | Code::Unimplemented => Ended::Refused {
+        | Code::Unimplemented => UploadOutcome::Refused {
             reason: status.to_string(),
         },
-        _ => Ended::Away(status),
+        _ => UploadOutcome::Unavailable(status),
     }
 }
 
-fn garbage(error: &dyn std::fmt::Display) -> Ended {
-    let message = format!("the server's answer is no message of its own: {error}");
-    Ended::Away(Status::new(Code::Internal, message))
+fn invalid_response(error: &dyn std::fmt::Display) -> UploadOutcome {
+    let message = format!("failed to decode the server's response: {error}");
+    UploadOutcome::Unavailable(Status::new(Code::Internal, message))
 }

@@ -5,37 +5,37 @@ use std::collections::HashMap;
 use profcol_component::Executable;
 use tokio::task::{Id, JoinSet};
 
-use super::reading::Skipped;
-use super::upload::Ended;
+use super::reader::Skipped;
+use super::upload::UploadOutcome;
 
 #[derive(Default)]
 pub struct Uploads {
-    under_way: JoinSet<Ended>,
+    tasks: JoinSet<UploadOutcome>,
     executables: HashMap<Id, Executable>,
 }
 
 impl Uploads {
     pub fn len(&self) -> usize {
-        self.under_way.len()
+        self.tasks.len()
     }
 
     pub fn spawn(
         &mut self,
         executable: Executable,
-        upload: impl Future<Output = Ended> + Send + 'static,
+        upload: impl Future<Output = UploadOutcome> + Send + 'static,
     ) {
-        let task = self.under_way.spawn(upload);
+        let task = self.tasks.spawn(upload);
         self.executables.insert(task.id(), executable);
     }
 
     /// The next one that ends; none where none is under way.
-    pub async fn next(&mut self) -> Option<(Executable, Ended)> {
-        let (id, ended) = match self.under_way.join_next_with_id().await? {
+    pub async fn next(&mut self) -> Option<(Executable, UploadOutcome)> {
+        let (id, ended) = match self.tasks.join_next_with_id().await? {
             Ok(ended) => ended,
             Err(error) => {
-                tracing::error!(%error, "An upload of debuginfo ended early.");
+                tracing::error!(%error, "An upload task of debuginfo failed.");
                 // The same file would end the next one too.
-                (error.id(), Ended::Skipped(Skipped::Defect))
+                (error.id(), UploadOutcome::Skipped(Skipped::Defect))
             }
         };
         let executable = self.executables.remove(&id)?;
@@ -43,7 +43,7 @@ impl Uploads {
     }
 
     pub async fn shutdown(&mut self) {
-        self.under_way.shutdown().await;
+        self.tasks.shutdown().await;
     }
 }
 
@@ -66,10 +66,10 @@ mod tests {
         };
         let mut uploads = Uploads::default();
         uploads.spawn(executable("a"), async { panic!("of a hostile file") });
-        uploads.spawn(executable("b"), async { Ended::InProgress });
+        uploads.spawn(executable("b"), async { UploadOutcome::InProgress });
         let mut given_back = Vec::new();
         while let Some((executable, ended)) = uploads.next().await {
-            let is_defect = matches!(ended, Ended::Skipped(Skipped::Defect));
+            let is_defect = matches!(ended, UploadOutcome::Skipped(Skipped::Defect));
             given_back.push((executable.build_id.text().to_owned(), is_defect));
         }
         given_back.sort();

@@ -308,7 +308,7 @@ async fn native_code_is_left_to_those_who_name_it_themselves() {
     let own = Own::read();
     for targets in ["kernel", "interpreted", "none"] {
         let rig = started(&format!("targets: {targets}")).await;
-        assert!(!rig.context.executables.are_wanted());
+        assert!(!rig.context.executables.has_subscribers());
         let passed = rig.pass(own.native()).await;
         assert_eq!(named(&passed), None, "{targets}");
         rig.finish().await;

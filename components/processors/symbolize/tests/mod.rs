@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use profcol_component::testkit::{context, load};
-use profcol_component::{BuildId, Executable, LateNames, Naming};
+use profcol_component::{BuildId, DeferredSymbols, Executable, SymbolLookup};
 use profcol_debuginfo::Source;
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
@@ -27,12 +27,12 @@ fn landmark() -> u32 {
 }
 
 #[derive(Default)]
-struct Keep(Mutex<Vec<(Profiles, LateNames)>>);
+struct Keep(Mutex<Vec<(Profiles, DeferredSymbols)>>);
 
 #[async_trait]
 impl Consumer for Keep {
     async fn consume(&self, batch: Batch) -> Answer {
-        lock(&self.0).push((batch.profiles, batch.late_names));
+        lock(&self.0).push((batch.profiles, batch.deferred_symbols));
         Ok(())
     }
 }
@@ -76,7 +76,7 @@ impl Rig {
         self.pass_with_names(profiles).await.0
     }
 
-    async fn pass_with_names(&self, profiles: Profiles) -> (Profiles, LateNames) {
+    async fn pass_with_names(&self, profiles: Profiles) -> (Profiles, DeferredSymbols) {
         let batch = Batch::new(profiles);
         self.processor.process(batch, &*self.keep).await.unwrap();
         lock(&self.keep.0).pop().unwrap()
@@ -340,7 +340,7 @@ async fn what_needs_no_name_passes_as_it_came() {
     let idle = Rig::idle("targets: none");
     let passed = idle.pass(own.native()).await;
     assert_eq!(named(&passed), None);
-    assert!(!idle.context.executables.are_wanted());
+    assert!(!idle.context.executables.has_subscribers());
     rig.finish().await;
 }
 
@@ -381,10 +381,10 @@ async fn workers_are_asked_for_so_much_and_no_more() {
         address: own.address - 1,
         ..own
     };
-    let (passed, late_names) = rig.pass_with_names(beyond.native()).await;
+    let (passed, deferred_symbols) = rig.pass_with_names(beyond.native()).await;
     assert!(rig.counts(&unresolved("busy", 1)));
     assert_eq!(named(&passed), None);
-    assert!(late_names.is_empty(), "no name will come");
+    assert!(deferred_symbols.is_empty(), "no name will come");
 }
 
 #[tokio::test(start_paused = true)]
@@ -415,37 +415,39 @@ async fn no_batch_waits_until_the_workers_have_caught_up() {
 async fn what_left_without_a_name_is_named_later() {
     let (mut rig, own) = (Rig::idle("timeout: 2ms"), Own::read());
     rig.context.executables.offer(&own.offered());
-    let (passed, late_names) = rig.pass_with_names(own.native()).await;
+    let (passed, deferred_symbols) = rig.pass_with_names(own.native()).await;
     assert_eq!(named(&passed), None);
     let dictionary = Arc::clone(&passed.model().dictionary);
-    let late = late_names.find(&dictionary, LocationIdx::new(1)).unwrap();
-    assert!(matches!(late.get(), Naming::Pending));
+    let late = deferred_symbols
+        .find(&dictionary, LocationIdx::new(1))
+        .unwrap();
+    assert!(matches!(late.lookup(), SymbolLookup::Pending));
     rig.start();
     let frames = loop {
-        match late.get() {
-            Naming::Named(frames) => break frames,
-            Naming::Pending => tokio::time::sleep(Duration::from_millis(2)).await,
-            Naming::Nameless => panic!("its name is known"),
+        match late.lookup() {
+            SymbolLookup::Resolved(frames) => break frames,
+            SymbolLookup::Pending => tokio::time::sleep(Duration::from_millis(2)).await,
+            SymbolLookup::NotFound => panic!("its name is known"),
         }
     };
     let outermost = frames.last().unwrap();
     assert!(outermost.name.ends_with("tests::landmark"), "{outermost:?}");
     // After the processor has ended, too: files are written last.
     rig.finish().await;
-    assert!(matches!(late.get(), Naming::Named(_)));
+    assert!(matches!(late.lookup(), SymbolLookup::Resolved(_)));
 }
 
 #[tokio::test]
 async fn what_has_its_names_or_can_have_none_promises_nothing() {
     let (rig, own) = (Rig::new("timeout: 1m"), Own::read());
     rig.context.executables.offer(&own.offered());
-    let (passed, late_names) = rig.pass_with_names(own.native()).await;
+    let (passed, deferred_symbols) = rig.pass_with_names(own.native()).await;
     assert_named(&passed);
-    assert!(late_names.is_empty());
+    assert!(deferred_symbols.is_empty());
     let missing = own.profile(Path::new("/gone"), "0badc0de", "native");
-    let (passed, late_names) = rig.pass_with_names(missing).await;
+    let (passed, deferred_symbols) = rig.pass_with_names(missing).await;
     assert_eq!(named(&passed), None);
-    assert!(late_names.is_empty());
+    assert!(deferred_symbols.is_empty());
     rig.finish().await;
 }
 

@@ -1,8 +1,9 @@
 //! Replaces each `${…}` in the values of a tree.
 //!
-//! The innermost reference goes first, results are expanded again, and `$$` stands for `$` once nothing is left to
-//! expand. A value that is wholly one reference takes the YAML type of what it leads to and also remembers the text; a
-//! reference amid other text is always replaced by the text. Keys are never touched.
+//! The innermost reference goes first, results are expanded again, and `$$` stands for `$` once
+//! nothing is left to expand. A value that is wholly one reference takes the YAML type of what it
+//! leads to and also remembers the text; a reference amid other text is always replaced by the
+//! text. Keys are never touched.
 
 use std::sync::Arc;
 
@@ -36,8 +37,8 @@ struct Expander<'r, 'w> {
     spliced: Spliced,
 }
 
-/// Bytes of text made by replacing, which could otherwise double with every round. What is only made for the text beside
-/// a value counts apart, so that it can never be why a value is refused.
+/// Bytes of text made by replacing, which could otherwise double with every round. What is only
+/// made for the text beside a value counts apart, so that it can never be why a value is refused.
 #[derive(Default)]
 struct Spliced {
     values: usize,
@@ -95,12 +96,13 @@ impl Expander<'_, '_> {
         }
     }
 
-    /// A value that came wholly from a reference: expanded itself, with the text beside it for fields that hold text.
+    /// A value that came wholly from a reference: expanded itself, with the text beside it for
+    /// fields that hold text.
     fn data(&mut self, data: Node, raw: &str, place: Place, problems: &mut Problems) -> Node {
         let at = data.at;
         let mut node = self.node(data, place, problems);
-        // The text may hold what cannot be expanded, such as a reference in a comment. Then there is just no text, and
-        // nothing that was met on the way is worth a note.
+        // The text may hold what cannot be expanded, such as a reference in a comment. Then there
+        // is just no text, and nothing that was met on the way is worth a note.
         let notes = self.reader.notes.len();
         std::mem::swap(&mut self.spliced.values, &mut self.spliced.beside);
         let text = self.text(raw.to_owned(), at, place);
@@ -178,9 +180,7 @@ impl Expander<'_, '_> {
         self.spliced.values = self.spliced.values.saturating_add(bytes);
         if self.spliced.values > MAX_TOTAL_BYTES {
             let limit = MAX_TOTAL_BYTES >> 20;
-            return Err(
-                Problem::new(format!("expanding makes more than {limit} MiB of text")).at(at),
-            );
+            return Err(Problem::new(format!("expanded configuration exceeds {limit} MiB")).at(at));
         }
         Ok(())
     }
@@ -213,8 +213,8 @@ impl Expander<'_, '_> {
     }
 }
 
-/// The first reference that has no other inside it. An escaped one (an odd number of `$` before it) ends the search: what
-/// surrounds an escape is literal as well.
+/// The first reference that has no other inside it. An escaped one (an odd number of `$` before it)
+/// ends the search: what surrounds an escape is literal as well.
 fn find(text: &str) -> Option<(usize, usize)> {
     let mut from = 0;
     loop {
@@ -239,5 +239,5 @@ fn unescape(text: &str) -> String {
 }
 
 fn too_many_rounds() -> Problem {
-    Problem::new("too many recursive expansions").help("does a variable lead back to itself?")
+    Problem::new("too many recursive expansions").help("does a variable refer to itself?")
 }

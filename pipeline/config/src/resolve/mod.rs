@@ -1,22 +1,22 @@
 //! From `--config` and `--set` to one tree.
 //!
-//! Each source is a URI (`file:`, `env:`, `yaml:`, `http:`, `https:`, or a bare path). All are read and merged left to
-//! right, then every `${…}` in a value is replaced. What the texts hold stays known, so that a problem in a variable's
-//! text shows that text and the place that asked for it.
+//! Each source is a URI (`file:`, `env:`, `yaml:`, `http:`, `https:`, or a bare path). All are read
+//! and merged left to right, then every `${…}` in a value is replaced. What the texts hold stays
+//! known, so that a problem in a variable's text shows that text and the place that asked for it.
 
 mod expand;
 mod merge;
+mod providers;
 mod retrieve;
 #[cfg(test)]
 mod tests;
-mod world;
 
 use crate::node::{Location, Map, Node, Value};
 use crate::problem::{Problem, Problems};
 use crate::sources::Sources;
 
+pub use providers::{ConfigProviders, SystemProviders};
 pub use retrieve::SCHEMES;
-pub use world::{Host, World};
 
 /// What the user named on the command line.
 #[derive(Clone, Debug, Default)]
@@ -34,8 +34,8 @@ pub struct Resolved {
     pub sources: Sources,
     /// For the log.
     pub notes: Vec<Note>,
-    /// What keeps the texts of references from being YAML. They are plain text then, which is an answer only where
-    /// something else is expected: see [`Problems::explain`].
+    /// What keeps the texts of references from being YAML. They are plain text then, which is an
+    /// answer only where something else is expected: see [`Problems::explain`].
     pub broken: Vec<Problem>,
 }
 
@@ -68,8 +68,8 @@ impl std::fmt::Display for Unresolved {
 
 impl std::error::Error for Unresolved {}
 
-pub fn resolve(input: &Input, world: &dyn World) -> Result<Resolved, Unresolved> {
-    let mut reader = retrieve::Reader::new(world);
+pub fn resolve(input: &Input, providers: &dyn ConfigProviders) -> Result<Resolved, Unresolved> {
+    let mut reader = retrieve::Reader::new(providers);
     let mut problems = Problems::default();
     let mut root: Option<Node> = None;
     if input.configs.is_empty() {
@@ -115,11 +115,11 @@ pub fn resolve(input: &Input, world: &dyn World) -> Result<Resolved, Unresolved>
     }
 }
 
-/// Reads bytes nobody vouches for as a configuration would be read, with no variable set and no other source in reach.
-/// For fuzzing: whatever the bytes are, this returns.
+/// Reads bytes nobody vouches for as a configuration would be read, with no variable set and no
+/// other source in reach. For fuzzing: whatever the bytes are, this returns.
 pub fn parse_untrusted(bytes: &[u8]) -> Result<Resolved, Unresolved> {
     struct Nothing<'a>(&'a [u8]);
-    impl World for Nothing<'_> {
+    impl ConfigProviders for Nothing<'_> {
         fn env(&self, name: &str) -> Result<Option<String>, String> {
             // One that leads back to the text, so that nested and recursive expansion is reached as well.
             Ok((name == "SELF").then(|| String::from_utf8_lossy(self.0).into_owned()))

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::world::World;
+use super::providers::ConfigProviders;
 use super::{Note, NoteLevel, empty_map};
 use crate::node::{Location, Node};
 use crate::problem::{MAX_PROBLEMS, Problem};
-use crate::sources::{SourceId, Sources, TooMuch};
+use crate::sources::{SourceId, SourceLimitError, Sources};
 use crate::suggest::did_you_mean;
 use crate::yaml::{self, Budget};
 
@@ -15,13 +15,14 @@ use crate::yaml::{self, Budget};
 pub const SCHEMES: [&str; 5] = ["env", "file", "http", "https", "yaml"];
 
 pub(super) struct Reader<'w> {
-    world: &'w dyn World,
+    providers: &'w dyn ConfigProviders,
     sources: Sources,
     pub(super) notes: Vec<Note>,
     /// Why texts of references are no YAML, which makes plain text of them.
     broken: Vec<Problem>,
     pub(super) budget: Budget,
-    /// What was read already: each file and address is asked once, and a variable is one text however often it is used.
+    /// What was read already: each file and address is asked once, and a variable is one text
+    /// however often it is used.
     read: HashMap<String, Arc<str>>,
 }
 
@@ -37,9 +38,9 @@ struct Uri<'a> {
 }
 
 impl<'w> Reader<'w> {
-    pub(super) fn new(world: &'w dyn World) -> Self {
+    pub(super) fn new(providers: &'w dyn ConfigProviders) -> Self {
         Reader {
-            world,
+            providers,
             sources: Sources::default(),
             notes: Vec::new(),
             broken: Vec::new(),
@@ -68,7 +69,7 @@ impl<'w> Reader<'w> {
                 body: text,
             }
         } else {
-            let help = format!("a path that holds a colon is written `file:{text}`");
+            let help = format!("write a path that contains a colon as `file:{text}`");
             let uri = Uri::parse(text)
                 .ok_or_else(|| Problem::new(format!("invalid uri: {text:?}")).help(help))?;
             if !SCHEMES.contains(&uri.scheme) {
@@ -109,9 +110,8 @@ impl<'w> Reader<'w> {
             let problem = Problem::new(format!("invalid uri: {text:?}"));
             problem.help(match forgot_env {
                 true => format!("write `${{env:{text}}}`"),
-                false => {
-                    "write `${env:NAME}`, `${file:path}`, or `$${…}` for the text itself".to_owned()
-                }
+                false => "write `${env:NAME}`, `${file:path}`, or `$${…}` for a literal `${…}`"
+                    .to_owned(),
             })
         })?;
         if !SCHEMES.contains(&uri.scheme) {
@@ -139,7 +139,7 @@ impl<'w> Reader<'w> {
             "null" => Ok(empty_map(node.at)),
             kind => Err(Problem::new(format!("retrieved value (type={kind}) cannot be used as a configuration"))
                 .at(node.at)
-                .help("a configuration is a map of sections: receivers, processors, exporters, extensions, service")),
+                .help("a configuration must be a map of sections: receivers, processors, exporters, extensions, service")),
         }
     }
 
@@ -152,8 +152,8 @@ impl<'w> Reader<'w> {
                 self.keep(format!("yaml:{}", shorten(body)), text, used_at)
             }
             "file" => {
-                let text = self.once("file", body, |world| {
-                    world
+                let text = self.once("file", body, |providers| {
+                    providers
                         .read(body)
                         .map_err(|error| format!("unable to read the file file:{body}: {error}"))
                 })?;
@@ -161,8 +161,8 @@ impl<'w> Reader<'w> {
             }
             _ => {
                 let url = format!("{scheme}:{body}");
-                let text = self.once(scheme, body, |world| {
-                    world
+                let text = self.once(scheme, body, |providers| {
+                    providers
                         .fetch(&url)
                         .map_err(|error| format!("unable to download {url:?}: {error}"))
                 })?;
@@ -182,13 +182,13 @@ impl<'w> Reader<'w> {
             ));
             problem.help = match name.split_once('-') {
                 Some((name, default)) if is_variable_name(name) => {
-                    Some(format!("a default is written `${{env:{name}:-{default}}}`"))
+                    Some(format!("write a default as `${{env:{name}:-{default}}}`"))
                 }
                 _ => None,
             };
             return Err(problem);
         }
-        let value = self.world.env(name).map_err(Problem::new)?;
+        let value = self.providers.env(name).map_err(Problem::new)?;
         let text = match (value, default) {
             (Some(value), _) => {
                 if value.is_empty() {
@@ -226,13 +226,13 @@ impl<'w> Reader<'w> {
         &mut self,
         scheme: &str,
         body: &str,
-        read: impl FnOnce(&dyn World) -> Result<Vec<u8>, String>,
+        read: impl FnOnce(&dyn ConfigProviders) -> Result<Vec<u8>, String>,
     ) -> Result<Arc<str>, Problem> {
         let key = format!("{scheme}:{body}");
         if let Some(text) = self.read.get(&key) {
             return Ok(text.clone());
         }
-        let bytes = read(self.world).map_err(Problem::new)?;
+        let bytes = read(self.providers).map_err(Problem::new)?;
         let text: Arc<str> = match String::from_utf8(bytes) {
             Ok(text) => Arc::from(text),
             Err(error) => {
@@ -261,7 +261,7 @@ impl<'w> Reader<'w> {
         let source = self
             .sources
             .add(name, text.clone(), used_at)
-            .map_err(|error: TooMuch| Problem::new(error.to_string()))?;
+            .map_err(|error: SourceLimitError| Problem::new(error.to_string()))?;
         Ok(Retrieved { source, text })
     }
 
@@ -296,9 +296,9 @@ fn is_variable_name(name: &str) -> bool {
 
 /// For display as a name.
 fn shorten(text: &str) -> String {
-    const LONGEST: usize = 60;
+    const MAX_LEN: usize = 60;
     let line = text.lines().next().unwrap_or_default();
-    match line.char_indices().nth(LONGEST) {
+    match line.char_indices().nth(MAX_LEN) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
         None if line.len() < text.trim_end().len() => format!("{line}…"),
         None => line.to_owned(),

@@ -14,7 +14,7 @@ struct Small {
     files: HashMap<String, String>,
 }
 
-impl World for Small {
+impl ConfigProviders for Small {
     fn env(&self, name: &str) -> Result<Option<String>, String> {
         Ok(self.env.get(name).cloned())
     }
@@ -56,8 +56,8 @@ fn input(configs: &[&str], sets: &[&str]) -> Input {
     }
 }
 
-fn read(configs: &[&str], sets: &[&str], world: &Small) -> Result<Resolved, Unresolved> {
-    resolve(&input(configs, sets), world)
+fn read(configs: &[&str], sets: &[&str], providers: &Small) -> Result<Resolved, Unresolved> {
+    resolve(&input(configs, sets), providers)
 }
 
 #[track_caller]
@@ -67,8 +67,8 @@ fn merged(configs: &[&str], sets: &[&str], expected: &str) {
 }
 
 #[track_caller]
-fn refused(configs: &[&str], sets: &[&str], world: &Small, expected: &str) {
-    let unresolved = read(configs, sets, world).expect_err("refused");
+fn refused(configs: &[&str], sets: &[&str], providers: &Small, expected: &str) {
+    let unresolved = read(configs, sets, providers).expect_err("refused");
     assert_eq!(unresolved.problems.to_string(), expected);
 }
 
@@ -86,9 +86,9 @@ struct Fields {
 impl Config for Fields {}
 
 /// What a field becomes as print-config shows it, or the problem.
-fn field(kind: &str, value: &str, world: &Small) -> String {
+fn field(kind: &str, value: &str, providers: &Small) -> String {
     let config = format!("yaml:{kind}: {value}");
-    let resolved = match read(&[&config], &[], world) {
+    let resolved = match read(&[&config], &[], providers) {
         Ok(resolved) => resolved,
         Err(unresolved) => {
             let message = unresolved
@@ -148,15 +148,15 @@ fn expands_as_a_real_collector_did() {
             .step_by(2)
             .map(|name| name.trim().trim_end_matches('='));
         let values = ticked(env);
-        let mut world = small(
+        let mut providers = small(
             &[("ENV_VALUE", "some expanded value")],
             &[("f.txt", "from file\n")],
         );
-        world
+        providers
             .env
             .extend(names.zip(values).map(|(k, v)| (k.to_owned(), v.to_owned())));
         let value = ticked(value).concat();
-        let got = field("string", &quoted(&value), &world);
+        let got = field("string", &quoted(&value), &providers);
         let expected = match expected
             .strip_prefix("error: failed to get config: cannot resolve the configuration: ")
         {
@@ -230,42 +230,42 @@ fn an_expanded_value_has_a_type_and_a_text() {
         ("$${env:ENV}", "${env:ENV}".to_owned()),
     ];
     for indirect in [false, true] {
-        let world = |text: &str| match indirect {
+        let providers = |text: &str| match indirect {
             false => small(&[("ENV", text), ("B", "bee")], &[]),
             true => small(&[("ENV", "${env:ENV2}"), ("ENV2", text), ("B", "bee")], &[]),
         };
         for (text, kind, expected) in &rows {
             assert_eq!(
-                field(kind, "${env:ENV}", &world(text)),
+                field(kind, "${env:ENV}", &providers(text)),
                 *expected,
                 "{text} as {kind}, indirect {indirect}"
             );
         }
         for (text, expected) in &inline {
-            let got = field("string", "\"<${env:ENV}>\"", &world(text));
+            let got = field("string", "\"<${env:ENV}>\"", &providers(text));
             assert_eq!(got, format!("<{expected}>"), "{text}, indirect {indirect}");
         }
-        let got = field("string", "\"<${env:ENV}>\"", &world(commented));
+        let got = field("string", "\"<${env:ENV}>\"", &providers(commented));
         assert_eq!(got, format!("error: {env_name}"));
     }
 }
 
 #[test]
 fn a_reference_in_a_comment_of_an_included_file_is_no_mistake() {
-    let world = small(&[], &[("f.yaml", "# ${env:bad.name} ${env:UNSET}\na: b\n")]);
+    let providers = small(&[], &[("f.yaml", "# ${env:bad.name} ${env:UNSET}\na: b\n")]);
     let resolved =
-        read(&["yaml:map: ${file:f.yaml}"], &[], &world).unwrap_or_else(|e| panic!("{e}"));
+        read(&["yaml:map: ${file:f.yaml}"], &[], &providers).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(resolved.root.to_json().to_string(), r#"{"map":{"a":"b"}}"#);
     assert_eq!(resolved.notes, []);
 }
 
 #[test]
 fn notes_unset_and_empty_variables_once() {
-    let world = small(&[("E", "")], &[]);
+    let providers = small(&[("E", "")], &[]);
     let resolved = read(
         &["yaml:{a: '${U}', b: 'x${env:U}', c: '${E}', d: '${env:U:-1}'}"],
         &[],
-        &world,
+        &providers,
     );
     let notes = resolved.unwrap_or_else(|e| panic!("{e}")).notes;
     let said: Vec<_> = notes
@@ -331,7 +331,7 @@ fn set_comes_last() {
 
 #[test]
 fn reads_every_kind_of_source() {
-    let world = small(
+    let providers = small(
         &[("CFG", "a: from env")],
         &[("x.yaml", "a: from file"), ("c:x.yaml", "a: drive")],
     );
@@ -344,7 +344,7 @@ fn reads_every_kind_of_source() {
         ("yaml:a: ${file:x.yaml}", "a: from file"),
         ("https://host/x.yaml", "fetched"),
     ] {
-        let resolved = read(&[uri], &[], &world).unwrap_or_else(|e| panic!("{uri}: {e}"));
+        let resolved = read(&[uri], &[], &providers).unwrap_or_else(|e| panic!("{uri}: {e}"));
         let a = resolved.root.get("a").and_then(Node::as_str);
         assert_eq!(a, Some(expected), "{uri}");
     }
@@ -352,7 +352,7 @@ fn reads_every_kind_of_source() {
 
 #[test]
 fn says_why_a_source_cannot_be_read() {
-    let world = small(
+    let providers = small(
         &[],
         &[
             ("bad.yaml", "a: [1"),
@@ -360,7 +360,7 @@ fn says_why_a_source_cannot_be_read() {
             ("l.yaml", "[1]"),
         ],
     );
-    let check = |uri: &str, expected: &str| refused(&[uri], &[], &world, expected);
+    let check = |uri: &str, expected: &str| refused(&[uri], &[], &providers, expected);
     check(
         "none.txt",
         "unable to read the file file:none.txt: open none.txt: no such file or directory",
@@ -383,7 +383,7 @@ fn says_why_a_source_cannot_be_read() {
         "yaml:a: ${foo:x}",
         "a: scheme \"foo\" is not supported for uri \"foo:x\"",
     );
-    let problem = read(&["yaml:a: ${PORT:-1}"], &[], &world)
+    let problem = read(&["yaml:a: ${PORT:-1}"], &[], &providers)
         .expect_err("no scheme")
         .problems;
     let help = problem.iter().next().and_then(|p| p.help.clone());
@@ -401,14 +401,14 @@ fn says_why_a_source_cannot_be_read() {
     refused(
         &[],
         &[],
-        &world,
+        &providers,
         "at least one config flag must be provided",
     );
-    let host = Host::default();
+    let host = SystemProviders::default();
     let error = resolve(&input(&["https://h/x"], &[]), &host).expect_err("no client");
     assert_eq!(
         error.problems.to_string(),
-        "unable to download \"https://h/x\": there is no HTTP client here"
+        "unable to download \"https://h/x\": no HTTP client available"
     );
 }
 
@@ -417,7 +417,7 @@ fn the_host_reads_files_up_to_a_size() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("x.yaml");
     let uri = path.to_string_lossy().into_owned();
-    let host = Host::default();
+    let host = SystemProviders::default();
     let at_host = |uri: &str| resolve(&input(&[uri], &[]), &host);
     let error = at_host(&uri).expect_err("not there").problems.to_string();
     assert_eq!(
@@ -450,9 +450,9 @@ fn the_host_reads_files_up_to_a_size() {
 
 #[test]
 fn a_problem_in_expanded_text_shows_that_text_and_who_asked_for_it() {
-    let world = small(&[("N", "many")], &[("t.yaml", "bool: maybe\nmap: {}\n")]);
-    let resolved =
-        read(&["yaml:{int: '${env:N}', list: [1]}"], &[], &world).unwrap_or_else(|e| panic!("{e}"));
+    let providers = small(&[("N", "many")], &[("t.yaml", "bool: maybe\nmap: {}\n")]);
+    let resolved = read(&["yaml:{int: '${env:N}', list: [1]}"], &[], &providers)
+        .unwrap_or_else(|e| panic!("{e}"));
     let mut problems = Problems::default();
     assert_eq!(load::<Fields>(&resolved.root, &mut problems), None);
     assert_eq!(
@@ -486,7 +486,7 @@ fn bombs_are_refused() {
     }));
     env.push(("SELF".to_owned(), "[\"${SELF}\"]".to_owned()));
     env.push(("GROW".to_owned(), "x${GROW}${GROW}".to_owned()));
-    let world = Small {
+    let providers = Small {
         env: env.into_iter().collect(),
         files: HashMap::new(),
     };
@@ -501,7 +501,7 @@ fn bombs_are_refused() {
         ("${SELF}", "too many recursive expansions"),
     ] {
         let config = format!("yaml:a: {value}");
-        let error = read(&[&config], &[], &world).expect_err(value).problems;
+        let error = read(&[&config], &[], &providers).expect_err(value).problems;
         assert_eq!(
             error.iter().next().map(|p| p.message.as_str()),
             Some(expected),
@@ -510,8 +510,8 @@ fn bombs_are_refused() {
     }
 }
 
-/// Bytes that once upset, or could upset, a reader: each must end in a tree or in problems, never in a panic, an
-/// overflowing stack or minutes of work.
+/// Bytes that once upset, or could upset, a reader: each must end in a tree or in problems, never
+/// in a panic, an overflowing stack or minutes of work.
 #[test]
 fn hostile_bytes_end_in_a_result() {
     const MANY: usize = 10 << 20;
@@ -625,7 +625,7 @@ fn merges_as_a_real_collector_did() {
         configs: files.to_vec(),
         sets: Vec::new(),
     };
-    let root = resolve(&input, &Host::default())
+    let root = resolve(&input, &SystemProviders::default())
         .unwrap_or_else(|e| panic!("{e}"))
         .root;
     let expected = r#"{"exporters":{"debug":{"verbosity":"detailed"},"otlp_grpc":{"endpoint":"h:1"}},"processors":null,"receivers":{"otlp":{"protocols":{"grpc":{"endpoint":"a:1"},"http":{"endpoint":"b:2"}}}},"service":{"pipelines":{"profiles":{"exporters":["debug"],"processors":[],"receivers":["otlp"]}}}}"#;
@@ -654,7 +654,7 @@ fn refuses_texts_that_a_real_collector_refused() {
         ),
     ] {
         let text = golden(&format!("collector/{name}.yaml"));
-        let world = small(&[], &[(name, text.as_str())]);
-        refused(&[name], &[], &world, expected);
+        let providers = small(&[], &[(name, text.as_str())]);
+        refused(&[name], &[], &providers, expected);
     }
 }

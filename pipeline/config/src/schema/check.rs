@@ -1,9 +1,9 @@
 //! Holds a tree to a schema and says everything that is wrong with it at once.
 //!
-//! What comes out is the tree made canonical, so that plain serde can read it: nulls that keep a default are gone, words
-//! have their canonical case, expanded scalars are text where the field holds text, `a,b` is a list where a list is due.
-//! Because unknown keys are found here, configuration types may use `#[serde(flatten)]` and need no
-//! `deny_unknown_fields`.
+//! What comes out is the tree made canonical, so that plain serde can read it: nulls that keep a
+//! default are gone, words have their canonical case, expanded scalars are text where the field
+//! holds text, `a,b` is a list where a list is due. Because unknown keys are found here,
+//! configuration types may use `#[serde(flatten)]` and need no `deny_unknown_fields`.
 
 use serde_json::Value as Json;
 
@@ -18,8 +18,8 @@ use crate::yaml::scalar::resolve;
 /// Lists of valid keys or values are only shown up to this length.
 const MAX_LISTED: usize = 12;
 
-/// Checks `node` against `schema`; the problems are added under the current scope of `problems`. A null node is a
-/// section with nothing in it.
+/// Checks `node` against `schema`; the problems are added under the current scope of `problems`. A
+/// null node is a section with nothing in it.
 pub fn check(node: &Node, schema: &Json, problems: &mut Problems) -> Node {
     let empty;
     let node = if node.is_null() {
@@ -57,7 +57,7 @@ impl<'s> Checker<'s, '_> {
             .get("format")
             .is_some_and(|format| format == "secret")
         {
-            self.problems.hide(node.at);
+            self.problems.mask_source(node.at);
         }
         match &node.value {
             Value::Null if types.null => node.clone(),
@@ -105,7 +105,7 @@ impl<'s> Checker<'s, '_> {
         let (low, high) = integer_range(schema);
         if number < low || number > high {
             let problem = match high {
-                i128::MAX => format!("{number} is out of range, the least is {low}"),
+                i128::MAX => format!("{number} is out of range, the minimum is {low}"),
                 _ => format!("{number} is out of range ({low} to {high})"),
             };
             self.problems.push(Problem::new(problem).at(node.at));
@@ -185,7 +185,7 @@ impl<'s> Checker<'s, '_> {
             // A key that was there but wrong has its own problem.
             if map.get(name).is_none_or(|entry| entry.node.is_null()) {
                 self.problems
-                    .push(Problem::new(format!("misses the required key {name:?}")).at(node.at));
+                    .push(Problem::new(format!("missing required key {name:?}")).at(node.at));
             }
         }
         Node::new(Value::Map(checked), node.at)

@@ -24,10 +24,10 @@ pub fn options(schema: &Json) -> Vec<ConfigOption> {
 }
 
 /// No real configuration nests like this; a type that contains itself does.
-const DEEPEST: usize = 12;
+const MAX_OPTION_DEPTH: usize = 12;
 
 fn walk(root: &Json, schema: &Json, path: &str, rows: &mut Vec<ConfigOption>, depth: usize) {
-    if depth > DEEPEST {
+    if depth > MAX_OPTION_DEPTH {
         return;
     }
     let schema = follow(root, schema);
@@ -72,7 +72,7 @@ fn walk(root: &Json, schema: &Json, path: &str, rows: &mut Vec<ConfigOption>, de
 
 fn kind(root: &Json, schema: &Json, depth: usize) -> String {
     let schema = follow(root, schema);
-    if depth > DEEPEST {
+    if depth > MAX_OPTION_DEPTH {
         return "any".to_owned();
     }
     if let Some(word) = schema.get("const") {

@@ -37,7 +37,9 @@ pub enum IdError {
     },
     #[error("in {id:?} id: unknown pipeline signal: {signal:?}")]
     UnknownSignal { id: String, signal: String },
-    #[error("in {id:?} id: unsupported pipeline signal: {signal:?}: profcol moves profiles only")]
+    #[error(
+        "in {id:?} id: unsupported pipeline signal: {signal:?}: profcol supports only profiles"
+    )]
     OtherSignal { id: String, signal: String },
 }
 
@@ -50,10 +52,10 @@ impl IdError {
                 None => format!("name the pipeline `{PROFILES}` or `{PROFILES}/<name>`"),
             }),
             IdError::OtherSignal { signal, .. } => Some(format!(
-                "remove this pipeline and what only it uses, and leave {signal} to a Collector beside profcol"
+                "remove this pipeline and its components, and use a Collector for {signal}"
             )),
             IdError::BadType { .. } => {
-                Some("a type starts with a letter and goes on with letters, digits and `_`, at most 63 in all".to_owned())
+                Some("a type starts with a letter, followed by letters, digits and `_`, at most 63 characters".to_owned())
             }
             IdError::Empty | IdError::NoType(_) | IdError::NoName(_) => {
                 Some("an id is `type` or `type/name`".to_owned())
@@ -345,7 +347,7 @@ mod tests {
         );
         check(
             "traces/a",
-            "in \"traces/a\" id: unsupported pipeline signal: \"traces\": profcol moves profiles only",
+            "in \"traces/a\" id: unsupported pipeline signal: \"traces\": profcol supports only profiles",
         );
         check(
             "profiles/",

@@ -252,8 +252,8 @@ fn section<C: ?Sized>(
         };
         let mut declared: Vec<Declared<C>> = Vec::new();
         for (key, written) in written {
-            let instead_of = |name: &str| registry.instead_of(kind, name);
-            let Some(component) = declare(key, written, entries, instead_of, problems) else {
+            let suggestion_for = |name: &str| registry.suggestion_for(kind, name);
+            let Some(component) = declare(key, written, entries, suggestion_for, problems) else {
                 continue;
             };
             if declared.iter().any(|other| other.id == component.id) {
@@ -271,7 +271,7 @@ fn declare<C: ?Sized>(
     key: &str,
     written: &profcol_config::Entry,
     entries: &'static [Entry<C>],
-    instead_of: impl Fn(&str) -> Option<String>,
+    suggestion_for: impl Fn(&str) -> Option<String>,
     problems: &mut Problems,
 ) -> Option<Declared<C>> {
     let id: ComponentId = match key.parse() {
@@ -281,13 +281,13 @@ fn declare<C: ?Sized>(
             return None;
         }
     };
-    let Some(entry) = entries.iter().find(|entry| entry.answers_to(id.kind())) else {
+    let Some(entry) = entries.iter().find(|entry| entry.has_name(id.kind())) else {
         let (kind, names) = (id.kind(), entries.iter().map(|entry| entry.name));
         let valid = names.clone().collect::<Vec<_>>().join(" ");
         let message = format!("unknown type: {kind:?} for id: {key:?} (valid values: [{valid}])");
         let mut problem = Problem::new(message).at(written.key_at);
         let near = || did_you_mean(kind, names).map(|near| format!("did you mean {near:?}?"));
-        problem.help = instead_of(kind).or_else(near);
+        problem.help = suggestion_for(kind).or_else(near);
         problems.push(problem);
         return None;
     };

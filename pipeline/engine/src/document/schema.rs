@@ -37,7 +37,7 @@ pub fn schema(registry: &Registry) -> Value {
         "exporters": section("exporter", registry.exporters, &mut definitions),
         "extensions": section("extension", registry.extensions, &mut definitions),
         "connectors": {
-            "description": "There are none: a receiver may feed several pipelines without one.",
+            "description": "Not supported: a receiver may feed several pipelines without connectors.",
             "type": ["object", "null"],
             "maxProperties": 0,
         },

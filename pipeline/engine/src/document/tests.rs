@@ -2,7 +2,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Consumer, Delivered, Delivery, Factory, Output, Refusal,
     RunError, Stop, entry,
 };
-use profcol_config::{Host, Input, Resolved, Secret, resolve};
+use profcol_config::{Input, Resolved, Secret, SystemProviders, resolve};
 
 use super::*;
 
@@ -51,7 +51,7 @@ const REGISTRY: Registry = Registry {
     processors: &[entry::<Middle>()],
     exporters: &[entry::<Sink>()],
     extensions: &[entry::<Aside>()],
-    elsewhere: &[],
+    foreign: &[],
 };
 
 #[async_trait::async_trait]
@@ -86,7 +86,7 @@ fn resolved(text: &str) -> Resolved {
         configs: vec![format!("yaml:{text}")],
         sets: Vec::new(),
     };
-    resolve(&input, &Host::default()).unwrap_or_else(|error| panic!("{error}"))
+    resolve(&input, &SystemProviders::default()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[track_caller]
@@ -252,7 +252,7 @@ fn connectors_and_other_signals_are_refused() {
     refused(
         "receivers: {source: }\nexporters: {sink: }\nservice: {pipelines: {logs/a: {receivers: [source], exporters: [sink]}}}",
         &[
-            "service::pipelines: in \"logs/a\" id: unsupported pipeline signal: \"logs\": profcol moves profiles only @3:23 [remove this pipeline and what only it uses, and leave logs to a Collector beside profcol]",
+            "service::pipelines: in \"logs/a\" id: unsupported pipeline signal: \"logs\": profcol supports only profiles @3:23 [remove this pipeline and what only it uses, and leave logs to a Collector beside profcol]",
         ],
     );
 }

@@ -37,7 +37,7 @@ struct Answered {
 
 /// Collects the answers for one batch. Where the caller goes away before all are there, those that
 /// are there are remembered all the same.
-struct Asking<'a> {
+struct PendingAnswers<'a> {
     fan_out: &'a FanOut,
     id: BatchId,
     answered: Mutex<Vec<Option<Answered>>>,
@@ -65,8 +65,7 @@ impl FanOut {
                 partial: Mutex::default(),
                 forgotten: meter.counter(
                     "profcol_fanout_forgotten_batches",
-                    "Partly accepted batches forgotten because too many others were; \
-                     a resend of one is delivered twice.",
+                    "Partially accepted batches evicted from the cache; a resend of one is delivered twice.",
                     &[("fanout", name)],
                 ),
             }),
@@ -74,7 +73,7 @@ impl FanOut {
     }
 
     /// The answers that are known for a batch which is sent again.
-    fn recall(&self, id: BatchId) -> Vec<Option<Answered>> {
+    fn known_answers(&self, id: BatchId) -> Vec<Option<Answered>> {
         let mut partial = lock(&self.partial);
         partial.retain(|batch| batch.since.elapsed() < RESEND_WINDOW);
         let position = partial.iter().position(|batch| batch.id == id);
@@ -115,10 +114,10 @@ impl Consumer for FanOut {
             return self.push_once(batch).await;
         };
         let finalizers = std::mem::take(&mut batch.finalizers);
-        let asking = Asking {
+        let asking = PendingAnswers {
             fan_out: self,
             id,
-            answered: Mutex::new(self.recall(id)),
+            answered: Mutex::new(self.known_answers(id)),
         };
         let answers = (self.consumers.iter().enumerate())
             .map(|(position, consumer)| asking.ask(position, &**consumer, &batch, &finalizers));
@@ -133,7 +132,7 @@ impl Consumer for FanOut {
     }
 }
 
-impl Asking<'_> {
+impl PendingAnswers<'_> {
     /// Asks a consumer that has not answered yet; returns its refusal if it may take the batch later.
     async fn ask(
         &self,
@@ -176,7 +175,7 @@ impl Asking<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingAnswers<'_> {
     fn drop(&mut self) {
         let answered = std::mem::take(&mut *lock(&self.answered));
         let mut took = answered.iter().flatten().peekable();
@@ -203,7 +202,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::testkit::{Sink, batch, watched_batch};
+    use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
 
     use super::*;
 
@@ -256,10 +255,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_batch_gets_the_outcome_of_the_copy_that_was_taken_first() {
+    async fn a_waiter_gets_the_outcome_of_the_first_accepted_copy() {
         let (good, dead) = (Arc::new(Sink::default()), full(1));
         let fan_out = fan_out(&[&good, &dead]);
-        let (watched, outcomes) = watched_batch(1);
+        let (watched, outcomes) = batch_with_outcomes(1);
         let id = BatchId::unique();
         let with = |finalizers| Batch {
             finalizers,

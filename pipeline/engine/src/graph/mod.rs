@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use profcol_admission::Admission;
 use profcol_component::{
-    BuildContext, BuildError, ComponentStatus, Consumer, Entry, Executables, Extension, Handles,
-    Kind, Meter, Receiver, Status, StatusBoard, Unwanted,
+    BuildContext, BuildError, ComponentStatus, Consumer, DropFeedback, Entry, Executables,
+    Extension, Handles, Kind, Meter, Receiver, Status, StatusBoard,
 };
 use profcol_config::{ComponentId, PipelineId};
 
@@ -68,7 +68,7 @@ struct Builder<'a> {
     document: &'a Document,
     meter: &'a Meter,
     board: &'a StatusBoard,
-    unwanted: Unwanted,
+    drop_feedback: DropFeedback,
     executables: Executables,
     admission: Admission,
     extensions: Arc<HashMap<ComponentId, Handles>>,
@@ -86,9 +86,9 @@ impl Graph {
             document,
             meter,
             board,
-            unwanted: Unwanted::default(),
+            drop_feedback: DropFeedback::default(),
             executables: Executables::default(),
-            admission: Admission::of_available_memory(),
+            admission: Admission::for_available_memory(),
             extensions: Arc::default(),
         };
         let extensions = builder.extensions()?;
@@ -219,7 +219,9 @@ impl Builder<'_> {
             meter: self.meter.clone(),
             status: status.clone(),
             board: self.board.clone(),
-            unwanted: self.unwanted.within(pipelines.iter().copied().cloned()),
+            drop_feedback: self
+                .drop_feedback
+                .within(pipelines.iter().copied().cloned()),
             executables: self.executables.clone(),
             admission: self.admission.clone(),
             extensions: Arc::clone(&self.extensions),

@@ -29,7 +29,7 @@ pub struct ProcessorBalance {
 }
 
 /// The way on from a processor for one batch; adds up the time that is not the processor's own.
-struct Onward<'a> {
+struct TimedConsumer<'a> {
     next: &'a dyn Consumer,
     nanos: AtomicU64,
 }
@@ -62,7 +62,7 @@ impl Stage {
         );
         let duration = meter.histogram(
             "otelcol_processor_internal_duration_seconds",
-            "What a batch takes in the processor itself.",
+            "Processing time per batch, without the following components.",
             DURATIONS,
             labels,
         );
@@ -105,17 +105,17 @@ impl Stage {
 impl Consumer for Stage {
     async fn consume(&self, batch: Batch) -> Answer {
         self.incoming.inc_by(batch.profiles.sample_count() as u64);
-        let onward = Onward {
+        let timed = TimedConsumer {
             next: &*self.next,
             nanos: AtomicU64::new(0),
         };
         let began = Instant::now();
         let samples = batch.source_samples();
-        let answer = self.processor.process(batch, &onward).await;
+        let answer = self.processor.process(batch, &timed).await;
         if answer.is_ok() {
             self.accepted.fetch_add(samples, Ordering::Relaxed);
         }
-        let elsewhere = Duration::from_nanos(onward.nanos.into_inner());
+        let elsewhere = Duration::from_nanos(timed.nanos.into_inner());
         let own = began.elapsed().saturating_sub(elsewhere);
         self.duration.observe(own.as_secs_f64());
         answer
@@ -123,7 +123,7 @@ impl Consumer for Stage {
 }
 
 #[async_trait]
-impl Consumer for Onward<'_> {
+impl Consumer for TimedConsumer<'_> {
     async fn consume(&self, batch: Batch) -> Answer {
         let began = Instant::now();
         let answer = self.next.consume(batch).await;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use profcol_component::testkit::{Sink, batch, watched_batch};
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
 use profcol_component::{Outcome, Refusal};
 use tokio::time::Instant;
 
@@ -38,7 +38,7 @@ async fn the_answer_is_the_worst_and_a_retry_comes_before_never() {
         Sink::default(),
         Sink::refusing([Refusal::retry("busy")]),
     ]);
-    let (batch, outcomes) = watched_batch(2);
+    let (batch, outcomes) = batch_with_outcomes(2);
     assert_eq!(fan_out.consume(batch).await, Err(Refusal::retry("busy")));
     assert_eq!(
         (bad.offered(), good.accepted(), busy.offered()),
@@ -50,7 +50,7 @@ async fn the_answer_is_the_worst_and_a_retry_comes_before_never() {
 #[tokio::test]
 async fn all_copies_share_the_content() {
     let (_, fan_out) = consumers([Sink::default(), Sink::default()]);
-    let (batch, outcomes) = watched_batch(1);
+    let (batch, outcomes) = batch_with_outcomes(1);
     fan_out.consume(batch).await.unwrap();
     assert_eq!(outcomes.seen(), [Outcome::Delivered]);
 }

@@ -124,30 +124,30 @@ impl Account {
         Self {
             sent: counter(
                 "otelcol_exporter_sent_profile_samples",
-                "Samples that the destination took.",
+                "Samples delivered to the destination.",
             ),
             send_failed: counter(
                 "otelcol_exporter_send_failed_profile_samples",
-                "Samples that could not be delivered.",
+                "Samples that failed to be delivered.",
             ),
             enqueue_failed: counter(
                 "otelcol_exporter_enqueue_failed_profile_samples",
-                "Samples that the sending queue did not take.",
+                "Samples refused by the sending queue.",
             ),
             duration: meter.histogram(
                 "otelcol_exporter_send_duration_seconds",
-                "What one try to deliver a batch takes.",
+                "Duration of an export attempt.",
                 DURATIONS,
                 labels,
             ),
             delivered: counter(
                 "profcol_exporter_delivered_samples",
-                "Samples that the destination took, as their source counts them.",
+                "Samples delivered to the destination, as counted by their source.",
             ),
             dropped: DropReason::ALL.map(|reason| {
                 meter.counter(
                     "profcol_exporter_dropped_samples",
-                    "Samples that this exporter lost, as their source counts them, by reason.",
+                    "Samples dropped by this exporter, as counted by their source, by reason.",
                     &[("exporter", exporter), ("reason", reason.name())],
                 )
             }),

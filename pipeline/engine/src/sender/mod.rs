@@ -44,7 +44,7 @@ const MAX_SPLITS: u32 = 16;
 const MAX_SHUTDOWN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is left of the time for a stop when the last try begins.
-const LAST_TRY: Duration = Duration::from_millis(500);
+const FINAL_ATTEMPT_TIME: Duration = Duration::from_millis(500);
 
 /// Delivers batches to one exporter.
 pub(crate) struct Sender {
@@ -154,7 +154,7 @@ impl Sender {
         let mut answer = Ok(());
         if let Some(oversize) = split.oversize {
             let reason =
-                format!("samples that alone exceed the limit of {limit_bytes} bytes of a message");
+                format!("single samples exceed the message size limit of {limit_bytes} bytes");
             let refusal = Refusal::permanent(reason);
             let oversize = batch.clone().with_profiles(oversize);
             self.count_failed(&oversize, &refusal, DropReason::TooLarge);
@@ -227,7 +227,7 @@ impl Sender {
         };
         let left = deadline
             .saturating_duration_since(Instant::now())
-            .checked_sub(LAST_TRY)?;
+            .checked_sub(FINAL_ATTEMPT_TIME)?;
         let wait = wait
             .min(MAX_SHUTDOWN_INTERVAL)
             .max(asked.unwrap_or_default());
@@ -244,7 +244,7 @@ impl Sender {
                 .unwrap_or_else(|_| {
                     let timeout = profcol_config::Duration::from(timeout);
                     Err(Refusal::retry(format!(
-                        "no answer within the timeout of {timeout}"
+                        "no response within the timeout of {timeout}"
                     )))
                 }),
         }?;
@@ -312,10 +312,10 @@ impl Sender {
     /// What the queue does not take is lost for this exporter, and its source notices nothing.
     fn enqueue_live(&self, batch: Batch) {
         let size = Size::of(&batch);
-        let refusal = match self.queue.place_now(&batch) {
-            Ok(place) => {
+        let refusal = match self.queue.try_reserve(&batch) {
+            Ok(slot) => {
                 self.accepted(size);
-                self.queue.enqueue(batch, place);
+                self.queue.enqueue(batch, slot);
                 return;
             }
             Err(refusal) => refusal,
@@ -340,7 +340,7 @@ impl Sender {
 #[async_trait]
 impl Consumer for Sender {
     async fn consume(&self, mut batch: Batch) -> Answer {
-        batch.profiles.keep_for(self.delivery.passes);
+        batch.profiles.keep_for(self.delivery.passthrough_encoding);
         if batch.source == Source::Live {
             self.enqueue_live(batch);
             return Ok(());
@@ -349,8 +349,8 @@ impl Consumer for Sender {
             return self.deliver(batch).await;
         }
         let size = Size::of(&batch);
-        let place = match self.queue.place(&batch).await {
-            Ok(place) => place,
+        let slot = match self.queue.reserve(&batch).await {
+            Ok(slot) => slot,
             Err(refusal) => {
                 self.account.not_enqueued(size);
                 self.overflow.refused(size.source_samples, &refusal);
@@ -358,7 +358,7 @@ impl Consumer for Sender {
             }
         };
         self.accepted(size);
-        self.queue.push(batch, place).await
+        self.queue.push(batch, slot).await
     }
 }
 

@@ -48,7 +48,7 @@ impl OverflowLog {
             otelcol.component.kind = "exporter",
             dropped_samples = episode.dropped,
             refused_samples = episode.refused,
-            "The sending queue takes batches again."
+            "The sending queue accepts batches again."
         );
     }
 
@@ -71,7 +71,7 @@ impl OverflowLog {
                 error = %refusal,
                 dropped_samples = episode.dropped,
                 refused_samples = episode.refused,
-                "The sending queue does not take batches."
+                "The sending queue refuses batches."
             );
         }
     }

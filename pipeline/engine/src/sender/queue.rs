@@ -21,7 +21,7 @@ use super::Sender;
 
 pub(crate) struct Queue {
     settings: QueueSettings,
-    room: Arc<Semaphore>,
+    capacity_permits: Arc<Semaphore>,
     /// Taken away when the queue is closed.
     entrance: Mutex<Option<mpsc::UnboundedSender<Batch>>>,
     exit: Mutex<Option<mpsc::UnboundedReceiver<Batch>>>,
@@ -37,7 +37,7 @@ struct Backlog {
 }
 
 /// So many batches that wait are no backlog: consumers that become free find something to do.
-const AT_HAND: u64 = 2;
+const MIN_BACKLOG: u64 = 2;
 
 /// How long a sender waits at most while there is a backlog that moves.
 ///
@@ -46,14 +46,14 @@ const AT_HAND: u64 = 2;
 /// Senders are let go in the order in which they came, one for each batch that leaves, so this has to
 /// be longer than it takes to send one batch of each; and well below the time after which clients
 /// give up and send again, which is 5 to 10 s by default.
-pub(super) const LAG: Duration = Duration::from_secs(1);
+pub(super) const MAX_BACKLOG_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a sender waits at most while nothing leaves the queue: when the destination is gone,
 /// clients are held up by no more than this.
-pub(super) const STALL: Duration = Duration::from_millis(50);
+pub(super) const MAX_STALLED_WAIT: Duration = Duration::from_millis(50);
 
 /// Room that a batch takes in the queue until it is settled.
-pub(crate) struct Place {
+pub(crate) struct QueueSlot {
     size: u32,
     permit: OwnedSemaphorePermit,
 }
@@ -63,18 +63,18 @@ impl Queue {
         let labels: &[(&str, &str)] = &[("exporter", exporter)];
         let size = meter.gauge(
             "otelcol_exporter_queue_size",
-            "What the sending queue holds, in its sizer's unit.",
+            "Current size of the sending queue, in units of its sizer.",
             labels,
         );
         let capacity = meter.gauge(
             "otelcol_exporter_queue_capacity",
-            "What the sending queue can hold, in its sizer's unit.",
+            "Capacity of the sending queue, in units of its sizer.",
             labels,
         );
         capacity.set(settings.queue_size as f64);
         let (entrance, exit) = mpsc::unbounded_channel();
         Self {
-            room: Arc::new(Semaphore::new(room(settings.queue_size))),
+            capacity_permits: Arc::new(Semaphore::new(capacity_permits(settings.queue_size))),
             settings,
             entrance: Mutex::new(Some(entrance)),
             exit: Mutex::new(Some(exit)),
@@ -92,7 +92,7 @@ impl Queue {
     }
 
     pub(crate) fn close(&self) {
-        self.room.close();
+        self.capacity_permits.close();
         self.entrance
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -100,20 +100,20 @@ impl Queue {
     }
 
     /// Room for a batch; waits for it with `block_on_overflow`.
-    pub(crate) async fn place(&self, batch: &Batch) -> Result<Place, Refusal> {
+    pub(crate) async fn reserve(&self, batch: &Batch) -> Result<QueueSlot, Refusal> {
         if !self.settings.block_on_overflow {
-            return self.place_now(batch);
+            return self.try_reserve(batch);
         }
         let size = self.permits_for(batch)?;
-        let room = Arc::clone(&self.room);
-        let permit = room.acquire_many_owned(size).await;
+        let capacity_permits = Arc::clone(&self.capacity_permits);
+        let permit = capacity_permits.acquire_many_owned(size).await;
         let permit = permit.map_err(|_closed| shutting_down())?;
-        Ok(Place { size, permit })
+        Ok(QueueSlot { size, permit })
     }
 
     /// Puts a batch in its place; with `wait_for_result` answers what became of it.
-    pub(crate) async fn push(&self, batch: Batch, place: Place) -> Answer {
-        let outcome = self.enqueue(batch, place);
+    pub(crate) async fn push(&self, batch: Batch, slot: QueueSlot) -> Answer {
+        let outcome = self.enqueue(batch, slot);
         if !self.settings.wait_for_result {
             self.backlog.pace().await;
             return Ok(());
@@ -128,14 +128,14 @@ impl Queue {
     }
 
     /// Room for a batch, if there is some now.
-    pub(crate) fn place_now(&self, batch: &Batch) -> Result<Place, Refusal> {
+    pub(crate) fn try_reserve(&self, batch: &Batch) -> Result<QueueSlot, Refusal> {
         let size = self.permits_for(batch)?;
-        let permit = Arc::clone(&self.room).try_acquire_many_owned(size);
+        let permit = Arc::clone(&self.capacity_permits).try_acquire_many_owned(size);
         let permit = permit.map_err(|full| match full {
             TryAcquireError::NoPermits => Refusal::retry("sending queue is full"),
             TryAcquireError::Closed => shutting_down(),
         })?;
-        Ok(Place { size, permit })
+        Ok(QueueSlot { size, permit })
     }
 
     fn permits_for(&self, batch: &Batch) -> Result<u32, Refusal> {
@@ -143,7 +143,7 @@ impl Queue {
         let wanted = permits(i64::try_from(size).unwrap_or(i64::MAX));
         if i64::from(wanted) > self.settings.queue_size {
             return Err(Refusal::permanent(format!(
-                "a batch of {size} {} is larger than the whole sending queue",
+                "batch of {size} {} exceeds the capacity of the sending queue",
                 self.settings.sizer.unit()
             )));
         }
@@ -151,8 +151,8 @@ impl Queue {
     }
 
     /// Puts a batch in its place. It gives it back when it is settled, and says then what became of it.
-    pub(crate) fn enqueue(&self, mut batch: Batch, place: Place) -> oneshot::Receiver<Outcome> {
-        let Place { size, permit } = place;
+    pub(crate) fn enqueue(&self, mut batch: Batch, slot: QueueSlot) -> oneshot::Receiver<Outcome> {
+        let QueueSlot { size, permit } = slot;
         let gauge = self.size.clone();
         gauge.add(f64::from(size));
         let (report, outcome) = oneshot::channel();
@@ -194,7 +194,7 @@ impl Queue {
             None => {
                 while let Some(batch) = exit.recv().await {
                     self.backlog.take();
-                    consumers.hand(batch).await;
+                    consumers.dispatch_batch(batch).await;
                 }
             }
             Some(settings) => {
@@ -224,9 +224,9 @@ impl Queue {
                 },
                 () = sleep_until(due) => accumulator.flush_due(Instant::now()),
             };
-            consumers.hand_all(ready).await;
+            consumers.dispatch_all(ready).await;
         }
-        consumers.hand_all(accumulator.flush_all()).await;
+        consumers.dispatch_all(accumulator.flush_all()).await;
     }
 }
 
@@ -241,9 +241,13 @@ impl Backlog {
 
     /// Waits until a batch is taken, where there is a backlog.
     async fn pace(&self) {
-        if self.batches.load(Ordering::Relaxed) > AT_HAND {
-            let moves = self.last_taken().elapsed() < LAG;
-            let longest = if moves { LAG } else { STALL };
+        if self.batches.load(Ordering::Relaxed) > MIN_BACKLOG {
+            let moves = self.last_taken().elapsed() < MAX_BACKLOG_WAIT;
+            let longest = if moves {
+                MAX_BACKLOG_WAIT
+            } else {
+                MAX_STALLED_WAIT
+            };
             // Who has waited long enough goes on.
             let _ = tokio::time::timeout(longest, self.taken.notified()).await;
         }
@@ -296,13 +300,13 @@ impl Consumers {
         }
     }
 
-    async fn hand_all(&mut self, ready: Vec<Ready>) {
+    async fn dispatch_all(&mut self, ready: Vec<Ready>) {
         for batch in ready.into_iter().flat_map(Ready::combine) {
-            self.hand(batch).await;
+            self.dispatch_batch(batch).await;
         }
     }
 
-    async fn hand(&mut self, batch: Batch) {
+    async fn dispatch_batch(&mut self, batch: Batch) {
         let slot = Arc::clone(&self.slots)
             .acquire_owned()
             .await
@@ -334,7 +338,7 @@ fn propagate(done: Result<(), tokio::task::JoinError>) {
     }
 }
 
-fn room(queue_size: i64) -> usize {
+fn capacity_permits(queue_size: i64) -> usize {
     usize::try_from(queue_size.max(1))
         .unwrap_or(usize::MAX)
         .min(Semaphore::MAX_PERMITS)

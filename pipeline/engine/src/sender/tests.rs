@@ -1,4 +1,4 @@
-use profcol_component::testkit::{Outcomes, Sink, batch, watched_batch};
+use profcol_component::testkit::{Outcomes, Sink, batch, batch_with_outcomes};
 use profcol_component::{
     DeliverySettings, PartitionSettings, QueueBatchSettings, QueueSettings, RetrySettings, Sizer,
 };
@@ -6,7 +6,7 @@ use profcol_config::Duration as ConfigDuration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::queue::{LAG, STALL};
+use super::queue::{MAX_BACKLOG_WAIT, MAX_STALLED_WAIT};
 use super::*;
 
 /// A sender for `sink`, working.
@@ -66,7 +66,7 @@ fn unqueued(retry: RetrySettings) -> Delivery {
         timeout: Some(Duration::from_secs(5)),
         retry,
         queue: None,
-        passes: None,
+        passthrough_encoding: None,
     }
 }
 
@@ -80,7 +80,7 @@ fn steady_retry() -> RetrySettings {
 #[tokio::test(start_paused = true)]
 async fn delivers_what_was_queued_and_says_so() {
     let rig = Rig::new(Sink::default().with_delivery(queued(|_| {})));
-    let (first, outcomes) = watched_batch(3);
+    let (first, outcomes) = batch_with_outcomes(3);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(4)).await.unwrap();
     let (sink, counted) = rig.finish().await;
@@ -120,7 +120,7 @@ async fn waits_between_tries_as_long_as_told() {
 async fn gives_up_after_max_elapsed_time_and_answers_that_a_retry_may_help() {
     let sink = Sink::refusing((0..1000).map(|_| Refusal::retry("down")));
     let rig = Rig::new(sink.with_delivery(unqueued(steady_retry())));
-    let (batch, outcomes) = watched_batch(2);
+    let (batch, outcomes) = batch_with_outcomes(2);
     let refusal = rig.sender.consume(batch).await.unwrap_err();
     assert_eq!(refusal, Refusal::retry("no more retries left: down"));
     assert_eq!(outcomes.seen(), [Outcome::Undelivered]);
@@ -140,7 +140,7 @@ async fn never_repeats_what_was_refused_for_ever() {
     let rig = Rig::new(
         Sink::refusing([Refusal::permanent("bad")]).with_delivery(unqueued(steady_retry())),
     );
-    let (batch, outcomes) = watched_batch(2);
+    let (batch, outcomes) = batch_with_outcomes(2);
     assert_eq!(
         rig.sender.consume(batch).await,
         Err(Refusal::permanent("bad"))
@@ -182,7 +182,7 @@ async fn a_full_queue_refuses_at_once_and_counts() {
     for _ in 0..2 {
         rig.sender.consume(batch(1)).await.unwrap();
     }
-    let (third, outcomes) = watched_batch(5);
+    let (third, outcomes) = batch_with_outcomes(5);
     assert_eq!(
         rig.sender.consume(third).await,
         Err(Refusal::retry("sending queue is full"))
@@ -245,7 +245,7 @@ async fn senders_wait_for_their_turn_while_exports_lag() {
     // One is being exported, one is on its way to that, and two may wait.
     assert_eq!(longest_wait(export).await, 8 * export);
     // Not for ever, and not at all where nothing lags.
-    assert_eq!(longest_wait(Duration::from_secs(3)).await, LAG);
+    assert_eq!(longest_wait(Duration::from_secs(3)).await, MAX_BACKLOG_WAIT);
     assert_eq!(longest_wait(Duration::ZERO).await, Duration::ZERO);
 }
 
@@ -260,7 +260,7 @@ async fn senders_hardly_wait_once_nothing_leaves_the_queue() {
     }
     let began = Instant::now();
     rig.sender.consume(batch(1)).await.unwrap();
-    assert_eq!(began.elapsed(), STALL);
+    assert_eq!(began.elapsed(), MAX_STALLED_WAIT);
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,7 +295,7 @@ fn down(times: usize) -> Sink {
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_the_waits_and_tries_until_the_deadline() {
     let rig = Rig::new(down(4).with_delivery(queued(|queue| queue.num_consumers = 1)));
-    let (first, outcomes) = watched_batch(1);
+    let (first, outcomes) = batch_with_outcomes(1);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(2)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -312,7 +312,7 @@ async fn a_stop_ends_the_waits_and_tries_until_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn what_a_stop_leaves_is_counted_once() {
     let rig = Rig::new(down(1000).with_delivery(queued(|queue| queue.num_consumers = 1)));
-    let (first, outcomes) = watched_batch(1);
+    let (first, outcomes) = batch_with_outcomes(1);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(2)).await.unwrap();
     let (began, sender) = (Instant::now(), Arc::clone(&rig.sender));
@@ -331,7 +331,7 @@ async fn what_a_stop_leaves_is_counted_once() {
 async fn what_a_recording_keeps_is_not_counted_as_dropped() {
     let refusing = Sink::refusing([Refusal::permanent("no"), Refusal::permanent("no")]);
     let rig = Rig::new(refusing.with_delivery(queued(|queue| queue.num_consumers = 1)));
-    let (recorded, outcomes) = watched_batch(3);
+    let (recorded, outcomes) = batch_with_outcomes(3);
     let source = Source::Recorded;
     rig.sender
         .consume(Batch { source, ..recorded })
@@ -360,7 +360,7 @@ async fn a_destination_that_asks_for_more_time_than_there_is_gets_one_last_try()
 }
 
 fn live(samples: usize) -> (Batch, Outcomes) {
-    let (batch, outcomes) = watched_batch(samples);
+    let (batch, outcomes) = batch_with_outcomes(samples);
     let source = Source::Live;
     (Batch { source, ..batch }, outcomes)
 }
@@ -459,7 +459,7 @@ async fn small_batches_are_merged_in_the_queue_and_large_ones_cut() {
         .into();
     });
     let rig = Rig::new(Sink::default().with_delivery(delivery));
-    let (first, outcomes) = watched_batch(4);
+    let (first, outcomes) = batch_with_outcomes(4);
     rig.sender.consume(first).await.unwrap();
     rig.sender.consume(batch(3)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;

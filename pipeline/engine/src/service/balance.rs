@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use profcol_component::{Intake, SourceCounts};
+use profcol_component::{ReceiverTotals, SourceCounts};
 
 use crate::graph::ProcessorBalance;
 use crate::sender::ExporterBalance;
@@ -25,11 +25,11 @@ pub struct ReceiverBalance {
 }
 
 impl ReceiverBalance {
-    pub(super) fn of(id: &str, intake: &Intake) -> Self {
+    pub(super) fn of(id: &str, totals: &ReceiverTotals) -> Self {
         Self {
             receiver: id.to_owned(),
-            passed_on: intake.passed_on(),
-            source: intake.source(),
+            passed_on: totals.passed_on(),
+            source: totals.source(),
         }
     }
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use profcol_component::{
-    ComponentStatus, Extension, Intake, Meter, Output, Receiver, RunError, StartError, Status, Stop,
+    ComponentStatus, Extension, Meter, Output, Receiver, ReceiverTotals, RunError, StartError,
+    Status, Stop,
 };
 use tokio::time::Instant;
 
@@ -36,7 +37,7 @@ pub struct Service {
 /// Where what passed is counted, besides the senders.
 #[derive(Default)]
 struct Accounts {
-    intakes: Vec<(String, Arc<Intake>)>,
+    intakes: Vec<(String, Arc<ReceiverTotals>)>,
     stages: Vec<(String, Arc<Stage>)>,
 }
 
@@ -129,7 +130,7 @@ impl Service {
         let Accounts { intakes, stages } = &self.accounts;
         let receivers = intakes
             .iter()
-            .map(|(id, intake)| ReceiverBalance::of(id, intake));
+            .map(|(id, totals)| ReceiverBalance::of(id, totals));
         let processors = stages.iter().map(|(label, stage)| stage.balance(label));
         Balance {
             receivers: receivers.collect(),
@@ -166,9 +167,9 @@ impl Service {
             fans_out,
         } in receivers
         {
-            let output = Output::new(next, meter.clone(), &receiver.id).identifying(fans_out);
-            let intake = (receiver.id.clone(), output.intake());
-            self.accounts.intakes.push(intake);
+            let output = Output::new(next, meter.clone(), &receiver.id).assigning_ids(fans_out);
+            let totals = (receiver.id.clone(), output.totals());
+            self.accounts.intakes.push(totals);
             let Named {
                 label,
                 status,

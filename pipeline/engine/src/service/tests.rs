@@ -8,7 +8,7 @@ use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Entry, Exporter,
     Extension, Factory, Processor, Refusal, Registry, StatusBoard, entry,
 };
-use profcol_config::{Config, Input, World, resolve};
+use profcol_config::{Config, ConfigProviders, Input, resolve};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +53,8 @@ impl Actor {
         let name = format!("{}{}", context.id, pipeline.unwrap_or_default());
         if script.speaks_of_processes {
             match context.pipeline {
-                Some(_) => drop(context.unwanted.reporter()),
-                None => note(match context.unwanted.follow() {
+                Some(_) => drop(context.drop_feedback.reporter()),
+                None => note(match context.drop_feedback.subscribe() {
                     Some(_) => format!("{name} may be told of processes"),
                     None => format!("{name} goes on"),
                 }),
@@ -197,12 +197,12 @@ const REGISTRY: Registry = Registry {
     processors: &[entry::<Pass>()],
     exporters: &[entry::<Target>()],
     extensions: &[entry::<Helper>()],
-    elsewhere: &[],
+    foreign: &[],
 };
 
-struct NoWorld;
+struct NoProviders;
 
-impl World for NoWorld {
+impl ConfigProviders for NoProviders {
     fn env(&self, _: &str) -> Result<Option<String>, String> {
         Ok(None)
     }
@@ -221,7 +221,7 @@ fn graph(yaml: &str, meter: &Meter) -> Graph {
         configs: vec![format!("yaml:{yaml}")],
         sets: Vec::new(),
     };
-    let resolved = resolve(&input, &NoWorld).unwrap_or_else(|error| panic!("{error}"));
+    let resolved = resolve(&input, &NoProviders).unwrap_or_else(|error| panic!("{error}"));
     let document = Document::read(&resolved.root, &REGISTRY)
         .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
     Graph::build(&document, meter, &StatusBoard::default()).unwrap()

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_outside_is_escaped_and_forges_no_line() {
+    fn escapes_untrusted_text_in_log_lines() {
         let error = io::Error::other(EVIL);
         let log = || {
             tracing::error!(error = %error, name = EVIL, debug = ?error, "Failed.");

@@ -22,7 +22,7 @@ use super::settings::{MetricLevel, PrometheusReader, TelemetrySettings};
 const MAX_CONNECTIONS: usize = 16;
 /// A scrape has no body.
 const MAX_BODY: usize = 4096;
-/// How long a scrape may still take once the process stops.
+/// Grace period for active scrapes at shutdown.
 const GRACE: Duration = Duration::from_secs(1);
 
 const PROMETHEUS_TEXT: HeaderValue =
@@ -119,7 +119,11 @@ fn target_info(settings: &TelemetrySettings, meter: &Meter) {
         .map(|(k, v)| (k.as_str(), v.as_str()))
         .collect();
     meter
-        .gauge("target_info", "Which agent this is.", &labels)
+        .gauge(
+            "target_info",
+            "Resource attributes of this process.",
+            &labels,
+        )
         .set(1.0);
 }
 
@@ -127,14 +131,13 @@ fn target_info(settings: &TelemetrySettings, meter: &Meter) {
 fn bind_reader(reader: &PrometheusReader) -> Result<HttpServer, MetricsError> {
     let wanted = endpoint(&reader.host, reader.port);
     let bound = match bind(&wanted) {
-        Err(ServerError::Bind(error)) if reader.may_move && error.is_address_in_use() => {
+        Err(ServerError::Bind(error)) if reader.is_default_port && error.is_address_in_use() => {
             let server = bind(&endpoint(&reader.host, 0));
             if let Ok(server) = &server {
                 tracing::info!(
                     taken = wanted,
                     endpoint = %server.local_addr(),
-                    "Another process has the default port for metrics. Serving them on another one; \
-                     `service::telemetry::metrics::readers` chooses it."
+                    "The default metrics port is in use; serving metrics on another one. Set `service::telemetry::metrics::readers` to choose a port."
                 );
             }
             server
@@ -180,7 +183,7 @@ impl HttpService for Scrapes {
             let mut refusal = answer(
                 StatusCode::METHOD_NOT_ALLOWED,
                 TEXT,
-                "only GET is answered\n",
+                "only GET is supported\n",
             );
             let headers = refusal.headers_mut();
             headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -223,11 +226,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_that_nobody_chose_gives_way_to_who_has_it() {
+    async fn falls_back_to_a_free_port_if_the_default_is_taken() {
         let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut settings = TelemetrySettings::default();
         let reader = &mut settings.metrics.readers[0].pull.exporter.prometheus;
-        assert!(reader.may_move);
+        assert!(reader.is_default_port);
         reader.port = other.local_addr().unwrap().port();
         let port = reader.port;
         let meter = Meter::default();
@@ -249,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_writes_beside_the_readers_leaves_them_free_to_move() {
+    fn other_metric_settings_keep_the_default_port_movable() {
         let settings: TelemetrySettings = load("{metrics: {level: detailed}}").unwrap();
         let reader = &settings.metrics.readers[0].pull.exporter.prometheus;
-        assert!(reader.may_move && reader.port == 8888);
+        assert!(reader.is_default_port && reader.port == 8888);
     }
 
     #[tokio::test]

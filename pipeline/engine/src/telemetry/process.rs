@@ -16,15 +16,19 @@ impl ProcessMetrics {
     pub(crate) fn new(meter: &Meter) -> Self {
         Self {
             started: Instant::now(),
-            uptime: meter.gauge("otelcol_process_uptime", "Seconds since the start.", &[]),
+            uptime: meter.gauge(
+                "otelcol_process_uptime",
+                "Uptime of the process in seconds.",
+                &[],
+            ),
             cpu_seconds: meter.gauge(
                 "otelcol_process_cpu_seconds",
-                "CPU seconds used, user and system.",
+                "CPU time of the process in seconds, user and system.",
                 &[],
             ),
             memory_rss: meter.gauge(
                 "otelcol_process_memory_rss",
-                "Resident memory in bytes.",
+                "Resident set size in bytes.",
                 &[],
             ),
         }

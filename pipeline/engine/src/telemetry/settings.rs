@@ -1,7 +1,6 @@
-//! `service::telemetry`: what profcol says about itself.
+//! `service::telemetry`: telemetry of profcol itself.
 //!
-//! What the Collector accepts here and profcol would not act on is refused with a word on what to do
-//! (`x-refused`), so that nobody waits for what never comes.
+//! Collector keys that profcol does not support are refused with a hint (`x-refused`).
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What profcol says about itself.
+/// Telemetry of profcol itself.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
@@ -21,13 +20,12 @@ pub struct TelemetrySettings {
     pub logs: LogSettings,
     /// Metrics in Prometheus' format.
     pub metrics: MetricSettings,
-    /// Attributes that say which agent this is; exported as the metric `target_info`.
-    /// `key: value`.
+    /// Resource attributes of this process, as `key: value`; exported as the metric `target_info`.
     #[schemars(extend("x-refused" = {
         "attributes": "write each attribute as `key: value` under `resource` itself",
-        "detection/development": "nothing is detected, write what should be known as `key: value`",
-        "detectors": "nothing is detected, write what should be known as `key: value`",
-        "schema_url": "metrics in Prometheus' format carry no schema, remove it",
+        "detection/development": "resource detection is not supported, write attributes as `key: value`",
+        "detectors": "resource detection is not supported, write attributes as `key: value`",
+        "schema_url": "the Prometheus format has no schema URL, remove it",
     }))]
     pub resource: BTreeMap<String, Option<String>>,
 }
@@ -37,35 +35,35 @@ pub struct TelemetrySettings {
 #[serde(default)]
 #[schemars(extend("x-refused" = {
     "development": "write `level: debug` and `encoding: console` instead",
-    "disable_caller": "log lines name no place in the code, remove it",
-    "disable_stacktrace": "log lines carry no stack traces, remove it",
-    "error_output_paths": "what goes wrong with logging itself is written to stderr, remove it",
+    "disable_caller": "log lines have no caller, remove it",
+    "disable_stacktrace": "log lines have no stack traces, remove it",
+    "error_output_paths": "errors of the logger are written to stderr, remove it",
     "processors": "log lines are not exported, collect them from `output_paths`",
 }))]
 pub struct LogSettings {
-    /// The least severe level that is written.
+    /// Minimum level that is logged.
     pub level: LogLevel,
-    /// `console` for people, `json` for machines.
+    /// Format of log lines: `console` or `json`.
     pub encoding: LogEncoding,
-    /// `stderr`, `stdout` or paths of files; all get every line.
+    /// Outputs: `stderr`, `stdout` or file paths; each gets every line.
     pub output_paths: Vec<String>,
     /// Fields added to every line.
     pub initial_fields: BTreeMap<String, String>,
-    /// Bounds floods of equal lines.
+    /// Sampling of repeated log lines.
     pub sampling: LogSampling,
 }
 
-/// Bounds floods of equal lines.
+/// Sampling of repeated log lines.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct LogSampling {
-    /// Off: every line is written.
+    /// If false, every line is written.
     pub enabled: bool,
-    /// The window in which equal lines are counted.
+    /// Interval in which repeated lines are counted.
     pub tick: Duration,
-    /// So many of each are written in every window.
+    /// Number of repeated lines written per interval before sampling starts.
     pub initial: u64,
-    /// After that every so many-th; 0 writes no more of them.
+    /// After that, every Nth line is written; 0 writes none.
     pub thereafter: u64,
 }
 
@@ -93,12 +91,12 @@ pub enum LogEncoding {
 #[serde(default)]
 #[schemars(extend("x-refused" = {
     "address": "write the address under `readers`, as `- {pull: {exporter: {prometheus: {host: localhost, port: 8888}}}}`",
-    "views": "metrics are served as they are, drop or rename them where they are scraped",
+    "views": "views are not supported, relabel metrics in the scraper",
 }))]
 pub struct MetricSettings {
-    /// `none` switches metrics off.
+    /// `none` disables metrics.
     pub level: MetricLevel,
-    /// Where they can be read.
+    /// Readers that expose metrics.
     pub readers: Vec<MetricReader>,
 }
 
@@ -112,26 +110,26 @@ pub enum MetricLevel {
     Detailed,
 }
 
-/// One place where metrics can be read.
+/// A metric reader.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "periodic": "metrics are not pushed, let them be scraped from a `pull` reader",
+    "periodic": "pushing metrics is not supported, use a `pull` reader",
 }))]
 pub struct MetricReader {
-    /// Whoever wants metrics asks for them.
+    /// Reader that is scraped.
     pub pull: PullReader,
 }
 
-/// Whoever wants metrics asks for them.
+/// Reader that is scraped.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct PullReader {
-    /// In which format.
+    /// Exporter of the reader.
     pub exporter: PullExporter,
 }
 
-/// The format of metrics.
+/// Exporter of a pull reader.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct PullExporter {
@@ -143,22 +141,22 @@ pub struct PullExporter {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
-    "with_resource_constant_labels": "`service::telemetry::resource` is told by the metric `target_info`, join with that",
+    "with_resource_constant_labels": "`service::telemetry::resource` is exported as the metric `target_info`, join with that",
 }))]
 pub struct PrometheusReader {
-    /// Name or address to listen on.
+    /// Host name or address to listen on.
     pub host: String,
     /// 0 picks a free port.
     pub port: u16,
-    /// Metrics have no labels that name a scope; only `true` is possible.
+    /// Omit labels with the instrumentation scope; only `true` is supported.
     pub without_scope_info: bool,
-    /// Names have no suffix such as `_total`; only `true` is possible.
+    /// Omit suffixes such as `_total`; only `true` is supported.
     pub without_type_suffix: bool,
-    /// Names have no unit; only `true` is possible.
+    /// Omit units from metric names; only `true` is supported.
     pub without_units: bool,
-    /// Nobody chose the port: where it is taken, any other will do.
+    /// The port is the default: use any other one if it is taken.
     #[serde(skip)]
-    pub may_move: bool,
+    pub is_default_port: bool,
 }
 
 // === defaults ===
@@ -194,7 +192,7 @@ impl Default for MetricSettings {
                 pull: PullReader {
                     exporter: PullExporter {
                         prometheus: PrometheusReader {
-                            may_move: true,
+                            is_default_port: true,
                             ..PrometheusReader::default()
                         },
                     },
@@ -212,7 +210,7 @@ impl Default for PrometheusReader {
             without_scope_info: true,
             without_type_suffix: true,
             without_units: true,
-            may_move: false,
+            is_default_port: false,
         }
     }
 }
@@ -241,7 +239,7 @@ impl Config for TelemetrySettings {
         if self.logs.output_paths.is_empty() {
             problems.add(
                 "logs::output_paths",
-                "must name at least one place, such as stderr",
+                "must name at least one output, such as stderr",
             );
         }
         for (position, path) in self.logs.output_paths.iter().enumerate() {
@@ -276,10 +274,7 @@ impl PrometheusReader {
             ("without_units", self.without_units),
         ] {
             if !without {
-                problems.add(
-                    key,
-                    "only true is possible: metrics have their plain names here",
-                );
+                problems.add(key, "only true is supported");
             }
         }
     }

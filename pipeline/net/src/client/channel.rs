@@ -30,7 +30,7 @@ use crate::tls::ClientSide;
 /// How long an address that failed is passed over.
 const REST: Duration = Duration::from_secs(1);
 /// How long addresses are believed when one of them does not answer.
-const LOOK_UP_AGAIN: Duration = Duration::from_secs(5);
+const DNS_REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 /// How much of an answer the server may send ahead of our taking it; four times as much on one connection.
 const WINDOW: u32 = 256 << 10;
 /// How long the server may take to begin speaking HTTP/2.
@@ -67,14 +67,14 @@ struct Lines {
 /// One address and its connection.
 #[derive(Debug)]
 struct Line {
-    way: Way,
+    route: Route,
     connection: Mutex<Option<Connection>>,
     /// Held while connecting; remembers how the last attempt failed.
     failure: tokio::sync::Mutex<Option<(Instant, ConnectError)>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Way {
+enum Route {
     Direct(Address),
     /// A proxy resolves the target's name.
     Proxy,
@@ -129,7 +129,7 @@ impl Running {
 }
 
 /// Behind the reason of a failure on a connection on which the server has not answered yet.
-const NO_HTTP2: &str = "; the server has answered nothing in HTTP/2: check that the port is that of gRPC, and whether it wants TLS";
+const NO_HTTP2: &str = "; the server did not respond over HTTP/2: check that the port serves gRPC, and whether it requires TLS";
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -191,7 +191,7 @@ impl Channel {
         }
         Err(last.unwrap_or_else(|| ConnectError::Lookup {
             host: self.endpoint.clone(),
-            error: "it has no address".to_owned(),
+            error: "no address found".to_owned(),
         }))
     }
 
@@ -200,14 +200,14 @@ impl Channel {
         let mut lines = self.lines.lock().await;
         let old = lines
             .looked_up
-            .is_none_or(|at| at.elapsed() > LOOK_UP_AGAIN);
+            .is_none_or(|at| at.elapsed() > DNS_REFRESH_INTERVAL);
         if old {
             let living = lines.all.iter().filter(|line| line.living().is_some());
             match (living.count(), self.balancer) {
-                (0, _) => self.look_up_now(&mut lines).await?,
+                (0, _) => self.lookup_now(&mut lines).await?,
                 (living, Balancer::RoundRobin) if living < lines.all.len() => {
                     lines.looked_up = Some(Instant::now());
-                    self.look_up_meanwhile();
+                    self.lookup_in_background();
                 }
                 _ => {}
             }
@@ -216,25 +216,29 @@ impl Channel {
     }
 
     /// Fails only where nothing is known: a name service that is down must not cut off a known address.
-    async fn look_up_now(&self, lines: &mut Lines) -> Result<(), ConnectError> {
-        match self.look_up().await {
+    async fn lookup_now(&self, lines: &mut Lines) -> Result<(), ConnectError> {
+        match self.lookup().await {
             Ok(ways) => lines.follow(ways),
             Err(error) if lines.all.is_empty() => return Err(error),
-            Err(error) => debug!(endpoint = %self.endpoint, %error, "keeping the known addresses"),
+            Err(error) => {
+                debug!(endpoint = %self.endpoint, %error, "DNS lookup failed; keeping the previous addresses")
+            }
         }
         lines.looked_up = Some(Instant::now());
         Ok(())
     }
 
-    fn look_up_meanwhile(&self) {
+    fn lookup_in_background(&self) {
         let Place::Host { host, port } = &self.target.place else {
             return;
         };
         let (host, port, lines) = (host.clone(), *port, Arc::clone(&self.lines));
         let task = async move {
-            match dial::look_up(&host, port).await {
+            match dial::lookup(&host, port).await {
                 Ok(addresses) => lines.lock().await.follow(direct(addresses)),
-                Err(error) => debug!(%host, %error, "keeping the known addresses"),
+                Err(error) => {
+                    debug!(%host, %error, "DNS lookup failed; keeping the previous addresses")
+                }
             }
         };
         self.spawn(task);
@@ -246,15 +250,15 @@ impl Channel {
         tasks.spawn(task);
     }
 
-    async fn look_up(&self) -> Result<Vec<Way>, ConnectError> {
+    async fn lookup(&self) -> Result<Vec<Route>, ConnectError> {
         match &self.target.place {
-            Place::Unix(path) => Ok(vec![Way::Direct(Address::Unix(path.clone()))]),
+            Place::Unix(path) => Ok(vec![Route::Direct(Address::Unix(path.clone()))]),
             Place::Host { host, port } => {
                 // gRPC's connections go through a proxy as HTTPS does, encrypted or not.
                 if let Some(_proxy) = self.proxy(host, *port)? {
-                    return Ok(vec![Way::Proxy]);
+                    return Ok(vec![Route::Proxy]);
                 }
-                Ok(direct(dial::look_up(host, *port).await?))
+                Ok(direct(dial::lookup(host, *port).await?))
             }
         }
     }
@@ -269,13 +273,13 @@ impl Channel {
             })
     }
 
-    async fn dial(&self, way: &Way) -> Result<Stream, ConnectError> {
+    async fn dial(&self, route: &Route) -> Result<Stream, ConnectError> {
         let tls = self.tls.as_ref().map(|tls| (tls, self.target.host()));
-        match (way, &self.target.place) {
-            (Way::Direct(address), _) => {
+        match (route, &self.target.place) {
+            (Route::Direct(address), _) => {
                 dial::connect(address, &self.endpoint, tls, self.http2.buffers).await
             }
-            (Way::Proxy, Place::Host { host, port }) => match self.proxy(host, *port)? {
+            (Route::Proxy, Place::Host { host, port }) => match self.proxy(host, *port)? {
                 Some(proxy) => {
                     dial::connect_through(
                         &proxy,
@@ -290,7 +294,7 @@ impl Channel {
                     dial::connect_host(host, *port, &self.endpoint, tls, self.http2.buffers).await
                 }
             },
-            (Way::Proxy, Place::Unix(path)) => {
+            (Route::Proxy, Place::Unix(path)) => {
                 dial::connect(
                     &Address::Unix(path.clone()),
                     &self.endpoint,
@@ -303,31 +307,33 @@ impl Channel {
     }
 }
 
-fn direct(addresses: Vec<SocketAddr>) -> Vec<Way> {
+fn direct(addresses: Vec<SocketAddr>) -> Vec<Route> {
     let addresses = addresses.into_iter();
     addresses
-        .map(|address| Way::Direct(Address::Tcp(address)))
+        .map(|address| Route::Direct(Address::Tcp(address)))
         .collect()
 }
 
 impl Lines {
     /// Addresses that stay keep their connection.
-    fn follow(&mut self, ways: Vec<Way>) {
+    fn follow(&mut self, ways: Vec<Route>) {
         let known = std::mem::take(&mut self.all);
         let lines = ways.into_iter();
         self.all = lines
-            .map(|way| match known.iter().find(|line| line.way == way) {
-                Some(line) => line.clone(),
-                None => Arc::new(Line::new(way)),
-            })
+            .map(
+                |route| match known.iter().find(|line| line.route == route) {
+                    Some(line) => line.clone(),
+                    None => Arc::new(Line::new(route)),
+                },
+            )
             .collect();
     }
 }
 
 impl Line {
-    fn new(way: Way) -> Line {
+    fn new(route: Route) -> Line {
         Line {
-            way,
+            route,
             connection: Mutex::new(None),
             failure: tokio::sync::Mutex::new(None),
         }
@@ -379,7 +385,7 @@ impl Line {
     }
 
     async fn connect(&self, channel: &Channel) -> Result<Connection, ConnectError> {
-        let stream = channel.dial(&self.way).await?;
+        let stream = channel.dial(&self.route).await?;
         let failed = |error: String| ConnectError::Connect {
             endpoint: channel.endpoint.clone(),
             error,
@@ -393,7 +399,7 @@ impl Line {
             .handshake(stream);
         let (send, mut connection) = timeout(BEGIN, handshake)
             .await
-            .map_err(|_| failed("HTTP/2 did not begin in time".to_owned()))?
+            .map_err(|_| failed("HTTP/2 handshake timed out".to_owned()))?
             .map_err(|error| failed(error.to_string()))?;
         let shared = Arc::<Shared>::default();
         let probing = probe(
@@ -408,7 +414,7 @@ impl Line {
                 result = connection => if let Err(error) = result {
                     debug!(%endpoint, %error, "gRPC connection ended");
                 },
-                () = probing => debug!(%endpoint, "gRPC connection given up: a probe was not answered"),
+                () = probing => debug!(%endpoint, "gRPC connection closed: keepalive ping timed out"),
             }
             mine.closed.store(true, Relaxed);
         };

@@ -30,7 +30,7 @@ pub enum ConnectError {
         error: String,
         hint: &'static str,
     },
-    #[error("failed to connect to {endpoint}: no answer within {} seconds; check the endpoint and firewalls on the way", LIMIT.as_secs())]
+    #[error("failed to connect to {endpoint}: timed out after {} seconds; check the endpoint and firewalls", LIMIT.as_secs())]
     Timeout { endpoint: String },
     #[error("TLS handshake with {endpoint} failed: {error}{hint}")]
     Tls {
@@ -54,7 +54,7 @@ pub(super) enum Address {
 }
 
 /// All addresses of a host, in the order in which the system wants them tried.
-pub(super) async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
+pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
     let failed = |error: String| ConnectError::Lookup {
         host: host.to_owned(),
         error,
@@ -63,7 +63,7 @@ pub(super) async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, Co
     let found = found.map_err(|_| failed("no answer".to_owned()))?;
     let addresses: Vec<_> = found.map_err(|error| failed(error.to_string()))?.collect();
     if addresses.is_empty() {
-        return Err(failed("it has no address".to_owned()));
+        return Err(failed("no address found".to_owned()));
     }
     Ok(addresses)
 }
@@ -139,7 +139,7 @@ async fn open_any(
     endpoint: &str,
     buffers: Buffers,
 ) -> Result<Socket, ConnectError> {
-    let addresses = look_up(host, port).await?;
+    let addresses = lookup(host, port).await?;
     // A silent address must leave time for the others.
     let share = LIMIT / u32::try_from(addresses.len()).unwrap_or(u32::MAX);
     let mut last = ConnectError::Timeout {
@@ -232,28 +232,26 @@ fn tls_hint(error: &io::Error) -> &'static str {
     else {
         return match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-                "; if the server speaks no TLS, set `tls::insecure: true`"
+                "; if the server does not use TLS, set `tls::insecure: true`"
             }
             _ => "",
         };
     };
     match error {
-        Error::InvalidMessage(_) => "; if the server speaks no TLS, set `tls::insecure: true`",
+        Error::InvalidMessage(_) => "; if the server does not use TLS, set `tls::insecure: true`",
         Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => {
-            "; set `tls::ca_file` to the certificate of the authority that the server's is signed by"
-        }
+        ) => "; set `tls::ca_file` to the CA certificate that signed the server's certificate",
         Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "; the server's certificate must be renewed",
         Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "; use the name in the certificate as endpoint, or set `tls::server_name_override`",
+        ) => "; use a name of the certificate as endpoint, or set `tls::server_name_override`",
         Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
-            "; the server shows a certificate that is an authority's: it needs one that this authority issued"
+            "; the server uses a CA certificate as its own: it needs one issued by that CA"
         }
         Error::AlertReceived(alert) => alert_hint(*alert),
         _ => "",

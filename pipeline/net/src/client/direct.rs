@@ -49,12 +49,12 @@ impl DirectHttp {
     pub fn new(endpoint: &str) -> Result<DirectHttp, ClientError> {
         let target = GrpcTarget::parse(endpoint).map_err(ClientError::Endpoint)?;
         if target.tls == TlsByScheme::Always {
-            let message = format!("{endpoint:?}: TLS is not spoken here; write http:// or unix://");
+            let message = format!("{endpoint:?}: TLS is not supported; write http:// or unix://");
             return Err(ClientError::Endpoint(message));
         }
         let authority = target.authority();
         let host = HeaderValue::from_str(&authority)
-            .map_err(|_| ClientError::Endpoint(format!("{authority:?} is no host")))?;
+            .map_err(|_| ClientError::Endpoint(format!("{authority:?} is not a host")))?;
         Ok(DirectHttp {
             place: target.place,
             endpoint: endpoint.to_owned(),
@@ -73,7 +73,7 @@ impl DirectHttp {
         let mut body = Vec::new();
         while let Some(data) = stream.next().await? {
             if body.len() + data.len() > MAX_ANSWER {
-                return Err(self.broken(&format!("the answer is longer than {MAX_ANSWER} bytes")));
+                return Err(self.broken(&format!("the response exceeds {MAX_ANSWER} bytes")));
             }
             body.extend_from_slice(&data);
         }
@@ -93,7 +93,7 @@ impl DirectHttp {
     ) -> Result<DirectStream, HttpError> {
         let uri: Uri = path
             .parse()
-            .map_err(|error| self.broken(&format!("{path:?} is no path: {error}")))?;
+            .map_err(|error| self.broken(&format!("{path:?} is not a path: {error}")))?;
         let mut request = Request::new(Outgoing::Whole(Chunks::default()));
         *request.method_mut() = method;
         *request.uri_mut() = uri;

@@ -60,12 +60,12 @@ impl GrpcTarget {
                 Some(("", address)) => (TlsByScheme::Open, address),
                 Some((resolver, _)) => {
                     return Err(format!(
-                        "asking the DNS server {resolver:?} is not supported; write dns:///host:port"
+                        "custom DNS server {resolver:?} is not supported; write dns:///host:port"
                     ));
                 }
                 None => {
                     return Err(format!(
-                        "{endpoint:?} misses a slash; write dns:///host:port"
+                        "{endpoint:?} lacks a slash; write dns:///host:port"
                     ));
                 }
             },

@@ -173,8 +173,8 @@ impl GrpcClient {
         }
     }
 
-    /// Begins a call with messages both ways. `headers` are for it alone; `timeout` is told to the server; who waits for it
-    /// has to limit that too.
+    /// Begins a call with messages both ways. `headers` are for it alone; `timeout` is told to the
+    /// server; who waits for it has to limit that too.
     pub async fn stream(
         &self,
         path: &'static str,
@@ -218,7 +218,8 @@ impl GrpcClient {
     }
 
     async fn attempt(&self, head: &Head, payload: &Chunks) -> Result<GrpcReply, Failure> {
-        let message = Framed::new(payload.clone(), head.compressed).map_err(Failure::final_)?;
+        let message =
+            Framed::new(payload.clone(), head.compressed).map_err(Failure::non_retryable)?;
         let Opened {
             answer,
             mut sending,
@@ -234,7 +235,7 @@ impl GrpcClient {
 
     /// Begins a call.
     pub(super) async fn open(&self, head: &Head) -> Result<Opened, Failure> {
-        let request = self.request(head).await.map_err(Failure::final_)?;
+        let request = self.request(head).await.map_err(Failure::non_retryable)?;
         let connection = self.connection().await?;
         let running = connection.begin();
         let mut send = connection.send.clone().ready().await.map_err(|error| {
@@ -259,7 +260,7 @@ impl GrpcClient {
                 Ok(connection) => return Ok(connection),
                 Err(_) if self.wait_for_ready => sleep(WAIT).await,
                 Err(error) => {
-                    return Err(Failure::final_(Status::new(
+                    return Err(Failure::non_retryable(Status::new(
                         Code::Unavailable,
                         error.to_string(),
                     )));
@@ -314,7 +315,9 @@ fn fixed_headers(
         configured => configured,
     };
     let user_agent = HeaderValue::from_str(user_agent).map_err(|_| {
-        ClientError::Settings(format!("user_agent {user_agent:?} is no header value"))
+        ClientError::Settings(format!(
+            "user_agent {user_agent:?} is not a valid header value"
+        ))
     })?;
     headers.insert(USER_AGENT, user_agent);
     headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -347,7 +350,8 @@ pub(super) fn check_answer(http: StatusCode, headers: &HeaderMap) -> Result<(), 
     }
     if !grpc::is_grpc(headers.get(CONTENT_TYPE)) {
         let found = headers.get(CONTENT_TYPE);
-        let message = format!("unexpected content-type {found:?}; the server speaks no gRPC there");
+        let message =
+            format!("unexpected content-type {found:?}; the endpoint does not serve gRPC");
         return Err(Status::new(Code::Unknown, message));
     }
     Ok(())
@@ -367,18 +371,20 @@ async fn read_reply(
     headers: HeaderMap,
     mut body: RecvStream,
 ) -> Result<GrpcReply, Failure> {
-    check_answer(http, &headers).map_err(Failure::final_)?;
+    check_answer(http, &headers).map_err(Failure::non_retryable)?;
     let mut assembler = Assembler::new(MAX_ANSWER);
     while let Some(data) = body.data().await {
         let data = data?;
         // The stream's window is ours to open again; it only fails once the stream is over.
         let _ = body.flow_control().release_capacity(data.len());
-        assembler.push(data).map_err(Failure::final_)?;
+        assembler.push(data).map_err(Failure::non_retryable)?;
     }
     let trailers = body.trailers().await?.unwrap_or_default();
-    outcome(&headers, &trailers).map_err(Failure::final_)?;
-    let message = match assembler.finish().map_err(Failure::final_)? {
-        Some(received) => unpack(received, &headers).await.map_err(Failure::final_)?,
+    outcome(&headers, &trailers).map_err(Failure::non_retryable)?;
+    let message = match assembler.finish().map_err(Failure::non_retryable)? {
+        Some(received) => unpack(received, &headers)
+            .await
+            .map_err(Failure::non_retryable)?,
         None => Bytes::new(),
     };
     Ok(GrpcReply {
@@ -405,7 +411,7 @@ pub(super) async fn unpack(received: Received, headers: &HeaderMap) -> Result<By
 }
 
 impl Failure {
-    fn final_(status: Status) -> Failure {
+    fn non_retryable(status: Status) -> Failure {
         Failure {
             status,
             unsent: false,

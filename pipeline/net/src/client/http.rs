@@ -143,7 +143,7 @@ impl HttpClient {
             .and_then(|proxies| proxies.for_target(https, host, port))
             .map_err(ClientError::Settings)?;
         let authorization = proxy.as_ref().and_then(|proxy| proxy.authorization.clone());
-        let connector = Connector(Arc::new(Way {
+        let connector = Connector(Arc::new(Transport {
             tls,
             proxy,
             buffers: Buffers::sized(settings.read_buffer_size, settings.write_buffer_size),
@@ -154,7 +154,9 @@ impl HttpClient {
         Ok(HttpClient {
             pool: pool(settings, &keepalive, connector),
             user_agent: HeaderValue::from_str(user_agent).map_err(|_| {
-                ClientError::Settings(format!("user agent {user_agent:?} is no header value"))
+                ClientError::Settings(format!(
+                    "user agent {user_agent:?} is not a valid header value"
+                ))
             })?,
             headers: header_map(&settings.headers).map_err(ClientError::Settings)?,
             compression: settings
@@ -196,8 +198,8 @@ impl HttpClient {
         self.within(None, work).await
     }
 
-    /// Asks for what is there. The settings' `timeout` is for the answer's head; how long its body may take is for who
-    /// reads it to say.
+    /// Asks for what is there. The settings' `timeout` is for the answer's head; how long its body
+    /// may take is for who reads it to say.
     pub async fn get(&self) -> Result<HttpDownload, HttpError> {
         let mut request = Request::new(Outgoing::Whole(Chunks::default()));
         let work = async {
@@ -394,10 +396,10 @@ async fn read_answer(mut body: Incoming) -> Result<Bytes, hyper::Error> {
 
 /// Makes the pool's connections.
 #[derive(Clone, Debug)]
-struct Connector(Arc<Way>);
+struct Connector(Arc<Transport>);
 
 #[derive(Debug)]
-struct Way {
+struct Transport {
     tls: Option<ClientSide>,
     proxy: Option<Proxy>,
     buffers: Buffers,
@@ -416,7 +418,7 @@ impl tower_service::Service<Uri> for Connector {
         let way = self.0.clone();
         Box::pin(async move {
             let Some((host, port)) = host_and_port(&url) else {
-                let error = "it has no host".to_owned();
+                let error = "missing host".to_owned();
                 return Err(ConnectError::Lookup {
                     host: url.to_string(),
                     error,

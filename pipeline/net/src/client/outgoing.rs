@@ -32,7 +32,12 @@ impl Body for Outgoing {
             Outgoing::Whole(body) => Poll::Ready(body.pop().map(|chunk| Ok(Frame::data(chunk)))),
             Outgoing::Streamed { chunks, left } => {
                 let Some(chunk) = ready!(chunks.poll_recv(cx)) else {
-                    let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "its source ended");
+                    let cut = || {
+                        io::Error::new(
+                            io::ErrorKind::UnexpectedEof,
+                            "the body's source ended early",
+                        )
+                    };
                     return Poll::Ready((*left > 0).then(|| Err(cut())));
                 };
                 *left = left.saturating_sub(chunk.len() as u64);

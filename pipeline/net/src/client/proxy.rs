@@ -101,13 +101,13 @@ pub(super) async fn tunnel(socket: &mut Socket, target: &str, proxy: &Proxy) -> 
     // Byte by byte: what follows the head belongs to the tunnel.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() == MAX_HEAD {
-            return Err("its answer to CONNECT is too long".to_owned());
+            return Err("the response to CONNECT is too long".to_owned());
         }
         head.push(
             socket
                 .read_u8()
                 .await
-                .map_err(|error| format!("it hung up: {error}"))?,
+                .map_err(|error| format!("connection closed: {error}"))?,
         );
     }
     let line =
@@ -116,6 +116,6 @@ pub(super) async fn tunnel(socket: &mut Socket, target: &str, proxy: &Proxy) -> 
     if status.len() == 3 && status.starts_with('2') {
         Ok(())
     } else {
-        Err(format!("it answered CONNECT with {line:?}"))
+        Err(format!("unexpected response to CONNECT: {line:?}"))
     }
 }

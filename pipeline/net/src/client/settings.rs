@@ -20,34 +20,33 @@ pub struct GrpcClientSettings {
     pub endpoint: String,
     /// `gzip`, `zstd`, `snappy` or `none`.
     pub compression: Compression,
-    /// How to encrypt, whom to trust.
+    /// TLS settings.
     #[serde(skip_serializing_if = "is_default")]
     pub tls: ClientTls,
-    /// Probe the connection while it is silent; without this section it is not probed.
+    /// Keepalive pings; disabled if this section is absent.
     #[serde(skip_serializing_if = "is_default")]
     pub keepalive: Present<GrpcClientKeepalive>,
-    /// Most bytes to read from a connection at a time; 0 means 128 KiB. Held only while there are some.
+    /// Maximum read buffer per connection, in bytes; 0 means 128 KiB. Allocated only while in use.
     #[serde(skip_serializing_if = "is_default")]
     pub read_buffer_size: usize,
-    /// Most bytes to gather before they are written; 0 means 128 KiB. Held only while there are some.
+    /// Maximum write buffer per connection, in bytes; 0 means 128 KiB. Allocated only while in use.
     #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
-    /// While there is no connection, let calls wait for one, up to their timeout, instead of failing.
+    /// While disconnected, calls wait for a connection until their timeout instead of failing.
     #[serde(skip_serializing_if = "is_default")]
     pub wait_for_ready: bool,
     /// Metadata to send with every call.
     #[serde(skip_serializing_if = "is_default")]
     pub headers: Headers,
-    /// What to call ourselves instead of the program's name and version.
+    /// User agent; by default the program's name and version.
     #[serde(skip_serializing_if = "is_default")]
     pub user_agent: String,
-    /// How calls are spread over the addresses that the endpoint's name stands for: `round_robin` or
-    /// `pick_first`.
+    /// Load balancing over the addresses of the endpoint: `round_robin` or `pick_first`.
     pub balancer_name: Balancer,
-    /// Name of the server in calls, instead of the endpoint.
+    /// Value of the `:authority` header; by default the endpoint.
     #[serde(skip_serializing_if = "is_default")]
     pub authority: String,
-    /// The extension that authenticates us.
+    /// Extension that authenticates outgoing requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
 }
@@ -71,15 +70,15 @@ impl Default for GrpcClientSettings {
     }
 }
 
-/// How calls are spread over addresses.
+/// Load balancing over addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-unknown" = "invalid balancer_name:"))]
 #[serde(rename_all = "snake_case")]
 pub enum Balancer {
-    /// To each address in turn.
+    /// Uses all addresses in turn.
     #[default]
     RoundRobin,
-    /// To one address, and to the next only if that one fails.
+    /// Uses one address, and the next only if that one fails.
     PickFirst,
 }
 
@@ -87,11 +86,11 @@ pub enum Balancer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GrpcClientKeepalive {
-    /// Probe this often.
+    /// Interval between pings.
     pub time: Duration,
-    /// Give the connection up if a probe is not answered within this.
+    /// Close the connection if a ping is not answered within this time.
     pub timeout: Duration,
-    /// Probe also while no call is running.
+    /// Send pings even without active calls.
     #[serde(skip_serializing_if = "is_default")]
     pub permit_without_stream: bool,
 }
@@ -146,53 +145,53 @@ impl Config for GrpcClientSettings {
 pub struct HttpClientSettings {
     /// Base URL of the server, such as `https://host:4318`.
     pub endpoint: String,
-    /// URL of an HTTP proxy. Without it, HTTP_PROXY, HTTPS_PROXY and NO_PROXY in the environment decide.
+    /// URL of an HTTP proxy; by default taken from HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
     #[serde(skip_serializing_if = "is_default")]
     pub proxy_url: String,
-    /// Whom to trust, where the URL begins with `https://`.
+    /// TLS settings for `https://` URLs.
     #[serde(skip_serializing_if = "is_default")]
     pub tls: ClientTls,
-    /// Most bytes to read from a connection at a time; 0 means 128 KiB. Held only while there are some.
+    /// Maximum read buffer per connection, in bytes; 0 means 128 KiB. Allocated only while in use.
     #[serde(skip_serializing_if = "is_default")]
     pub read_buffer_size: usize,
-    /// Most bytes to gather before they are written; 0 means 128 KiB. Held only while there are some.
+    /// Maximum write buffer per connection, in bytes; 0 means 128 KiB. Allocated only while in use.
     #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
-    /// How long one request may take, with its answer; 0 means for ever.
+    /// Timeout of a request, including its response; 0 disables it.
     pub timeout: Duration,
-    /// Headers to send with every request; they win over those of the component.
+    /// Headers to send with every request; they override those set by the component.
     #[serde(skip_serializing_if = "is_default")]
     pub headers: Headers,
-    /// The extension that authenticates us.
+    /// Extension that authenticates outgoing requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
     /// `gzip`, `zstd`, `snappy`, `x-snappy-framed`, `zlib`, `deflate`, `lz4` or `none`.
     pub compression: Compression,
     #[serde(skip_serializing_if = "is_default")]
     pub compression_params: CompressionParams,
-    /// Most connections at a time; 0 means no limit.
+    /// Maximum number of connections; 0 means no limit.
     #[serde(skip_serializing_if = "is_default")]
     pub max_conns_per_host: usize,
-    /// Use HTTP/2 where the server offers it (over TLS).
+    /// Use HTTP/2 if the server offers it (over TLS).
     pub force_attempt_http2: bool,
-    /// Probe an HTTP/2 connection this often; 0 means never.
+    /// Interval between HTTP/2 pings; 0 disables them.
     #[serde(skip_serializing_if = "is_default")]
     pub http2_read_idle_timeout: Duration,
-    /// Give an HTTP/2 connection up if a probe is not answered within this; 0 means 15s.
+    /// Close an HTTP/2 connection if a ping is not answered within this time; 0 means 15s.
     #[serde(skip_serializing_if = "is_default")]
     pub http2_ping_timeout: Duration,
-    /// What becomes of connections between requests.
+    /// Reuse of idle connections.
     pub keepalive: HttpClientKeepalive,
-    /// Old name of `keepalive::idle_conn_timeout`.
+    /// Deprecated: use `keepalive::idle_conn_timeout`.
     #[serde(skip_serializing)]
     pub idle_conn_timeout: Option<Duration>,
-    /// Old name of `keepalive::max_idle_conns`.
+    /// Deprecated: use `keepalive::max_idle_conns`.
     #[serde(skip_serializing)]
     pub max_idle_conns: Option<usize>,
-    /// Old name of `keepalive::max_idle_conns_per_host`.
+    /// Deprecated: use `keepalive::max_idle_conns_per_host`.
     #[serde(skip_serializing)]
     pub max_idle_conns_per_host: Option<usize>,
-    /// Old name for the opposite of `keepalive::enabled`.
+    /// Deprecated: the opposite of `keepalive::enabled`.
     #[serde(skip_serializing)]
     pub disable_keep_alives: Option<bool>,
 }
@@ -223,12 +222,12 @@ impl Default for HttpClientSettings {
     }
 }
 
-/// `compression_params`: how hard to compress.
+/// Parameters of the compression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CompressionParams {
-    /// 0 means the default. gzip, zlib and deflate: 1 (fastest) to 9 (smallest), -1 for 6, -2 for the
-    /// fastest. zstd: 1 to 22, by default 3. Others have no levels.
+    /// Compression level; 0 means the default. gzip, zlib and deflate: 1 (fastest) to 9 (smallest),
+    /// -1 means 6, -2 the fastest. zstd: 1 to 22, default 3. Other formats have no levels.
     #[serde(skip_serializing_if = "is_default")]
     pub level: Level,
 }
@@ -237,14 +236,14 @@ pub struct CompressionParams {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HttpClientKeepalive {
-    /// Keep connections open for further requests.
+    /// Reuse connections for further requests.
     #[serde(skip_serializing_if = "Clone::clone")]
     pub enabled: bool,
-    /// Close a connection that has not been used for this long; 0 means never.
+    /// Close connections idle for this long; 0 means never.
     pub idle_conn_timeout: Duration,
-    /// Most connections to keep open without use; 0 means no limit.
+    /// Maximum number of idle connections; 0 means no limit.
     pub max_idle_conns: usize,
-    /// The same for one host; 0 means as many as `max_idle_conns`.
+    /// Maximum number of idle connections per host; 0 means `max_idle_conns`.
     #[serde(skip_serializing_if = "is_default")]
     pub max_idle_conns_per_host: usize,
 }
@@ -261,7 +260,7 @@ impl Default for HttpClientKeepalive {
 }
 
 impl HttpClientSettings {
-    /// What `keepalive` and its old names come to; both at once are refused, as in the Collector.
+    /// Merges `keepalive` with its deprecated keys; both at once are refused, as in the Collector.
     pub(super) fn resolved_keepalive(&self) -> Result<HttpClientKeepalive, String> {
         let mut keepalive = self.keepalive.clone();
         let old = self.idle_conn_timeout.is_some()

@@ -74,7 +74,7 @@ impl GrpcStream {
             match poll_fn(|context| self.sending.poll_capacity(context)).await {
                 Some(capacity) => capacity.map_err(|error| self.running.failure(error).status)?,
                 None => {
-                    let message = "transport: the server takes no more of the call";
+                    let message = "transport: the server stopped reading the request";
                     return Err(Status::new(Code::Unavailable, message));
                 }
             };

@@ -23,7 +23,7 @@ use super::{Attempt, DecompressError, Encoding, Level, Room, into_growing, read_
 /// No deflate stream expands more than this.
 const MAX_RATIO: usize = 1032;
 /// What is tried first where the size is not announced.
-const USUAL_RATIO: usize = 8;
+const TYPICAL_RATIO: usize = 8;
 
 pub(super) fn gzip(plain: &[u8], level: Level) -> Vec<u8> {
     let mut compressor = compressor(level);
@@ -62,7 +62,7 @@ pub(super) fn gunzip(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, Decompres
         .get(1..)
         .is_some_and(|rest| memchr::memmem::find(rest, &[0x1f, 0x8b, 8]).is_some());
     if several {
-        let guess = bytes.len().saturating_mul(USUAL_RATIO);
+        let guess = bytes.len().saturating_mul(TYPICAL_RATIO);
         return read_all(Encoding::Gzip, MultiGzDecoder::new(bytes), guess, room);
     }
     // The last four bytes are the size, if this is honest.
@@ -77,7 +77,7 @@ pub(super) fn gunzip(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, Decompres
 }
 
 pub(super) fn inflate(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, DecompressError> {
-    let guess = bytes.len().saturating_mul(USUAL_RATIO);
+    let guess = bytes.len().saturating_mul(TYPICAL_RATIO);
     let mut decompressor = Decompressor::new();
     into_growing(guess, room, |out| {
         outcome(Encoding::Zlib, decompressor.zlib_decompress(bytes, out))

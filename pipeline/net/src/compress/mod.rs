@@ -24,7 +24,7 @@ pub use encoding::{Compression, Encoding, Level};
 /// Why bytes could not be decompressed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DecompressError {
-    #[error("decompresses to more than {limit} bytes, the limit")]
+    #[error("decompressed size exceeds the limit of {limit} bytes")]
     TooLarge { limit: usize },
     #[error("invalid {encoding} data: {reason}")]
     Invalid { encoding: Encoding, reason: String },
@@ -53,8 +53,8 @@ pub fn decompress(
     decompress_into(&mut room, encoding, bytes)
 }
 
-/// [`decompress`], where each buffer is admitted before it is made, with room for what is decoded from it. That room is
-/// left when the buffer is full.
+/// [`decompress`], where each buffer is admitted before it is made, with room for what is decoded
+/// from it. That room is left when the buffer is full.
 fn decompress_admitted(
     admission: &Admission,
     encoding: Encoding,
@@ -109,8 +109,9 @@ pub fn compress(encoding: Encoding, level: Level, plain: &[u8]) -> Bytes {
 }
 
 /// Decompresses what a client sent, as far as there is room for it, and away from the runtime's
-/// threads if it may take long. With it comes the room for what is decoded from it: a request that was decompressed is
-/// not refused afterwards because of others that came in the meantime, so that some of a crowd always get in.
+/// threads if it may take long. With it comes the room for what is decoded from it: a request that
+/// was decompressed is not refused afterwards because of others that came in the meantime, so that
+/// some of a crowd always get in.
 pub(crate) async fn decompress_request(
     admission: &Admission,
     encoding: Encoding,
@@ -126,7 +127,7 @@ pub(crate) async fn decompress_request(
     }
     let (asked, bytes) = (admission.clone(), bytes.clone());
     let work = move || decompress_admitted(&asked, encoding, &bytes, limit);
-    finished(admission.on_thread(work).await)
+    finished(admission.run_blocking(work).await)
 }
 
 /// Decompresses what a server answered, away from the runtime's threads if it may take long.

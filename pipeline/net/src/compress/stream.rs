@@ -10,7 +10,7 @@ use super::{Attempt, DecompressError, Encoding, Level, Room, into_growing, read_
 /// zstd's error code for an output buffer that is too small, as its functions return it.
 const OUTPUT_TOO_SMALL: usize = 0usize.wrapping_sub(70);
 /// What is tried first where a frame does not announce its size.
-const USUAL_RATIO: usize = 8;
+const TYPICAL_RATIO: usize = 8;
 
 pub(super) fn zstd(plain: &[u8], level: Level) -> Vec<u8> {
     let mut out = Vec::with_capacity(zstd_safe::compress_bound(plain.len()));
@@ -24,7 +24,7 @@ pub(super) fn unzstd(bytes: &[u8], room: &mut Room) -> Result<Vec<u8>, Decompres
     let announced = zstd_safe::get_frame_content_size(bytes).ok().flatten();
     let guess = announced
         .and_then(|size| usize::try_from(size).ok())
-        .unwrap_or_else(|| bytes.len().saturating_mul(USUAL_RATIO));
+        .unwrap_or_else(|| bytes.len().saturating_mul(TYPICAL_RATIO));
     let mut context = DCtx::create();
     into_growing(guess, room, |out| match context.decompress(out, bytes) {
         Ok(len) => Ok(Attempt::Done(len)),

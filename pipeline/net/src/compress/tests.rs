@@ -67,7 +67,7 @@ fn a_bomb_is_refused_at_the_limit_and_the_message_names_it() {
 #[test]
 fn no_buffer_is_made_that_was_not_admitted() {
     const LIMIT: u64 = 1_000_000;
-    let admission = Admission::measured_by(|| Some(0), LIMIT);
+    let admission = Admission::with_memory_reader(|| Some(0), LIMIT);
     for encoding in ALL {
         // Where it is read in steps of a quarter, one of them is larger than the limit: what is filled is
         // in the reading, which here is always the same.

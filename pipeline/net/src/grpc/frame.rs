@@ -388,7 +388,7 @@ where
     while let Some(data) = next_data(body, &mut pace, admission).await? {
         assembler.push(data)?;
     }
-    let message = "grpc: the request holds no message";
+    let message = "grpc: the request contains no message";
     assembler
         .finish()?
         .ok_or_else(|| Status::new(Code::Internal, message))
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_over_the_limit_is_refused_in_words_people_know() {
+    fn refuses_a_message_over_the_limit() {
         let error = assemble(&[&[0, 0, 0x4c, 0x4b, 0x40]], 4_194_304).unwrap_err();
         assert_eq!(error.code, Code::ResourceExhausted);
         assert_eq!(

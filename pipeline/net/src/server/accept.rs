@@ -45,7 +45,7 @@ pub struct Connection {
     pub tls: bool,
 }
 
-/// Tells a connection when the server stops.
+/// Tells a connection when the server is shutting down.
 #[derive(Clone, Debug)]
 pub(super) struct Stopping(watch::Receiver<bool>);
 
@@ -134,7 +134,7 @@ impl Acceptor {
         // One line per power of two tells the story without flooding the log.
         if refused.is_power_of_two() {
             let max = self.max_connections;
-            warn!(%peer, refused, "refusing connections: `max_connections` ({max}) are open");
+            warn!(%peer, refused, "refusing connections: `max_connections` ({max}) reached");
         }
     }
 
@@ -148,7 +148,7 @@ impl Acceptor {
             return; // that one connection's own end
         }
         if failures.is_power_of_two() {
-            warn!(%error, failures, "failed to accept a connection; raise the limit of open files (LimitNOFILE=)");
+            warn!(%error, failures, "failed to accept a connection; check the limit of open files (LimitNOFILE=)");
         }
         sleep(BACK_OFF).await;
     }
@@ -167,7 +167,7 @@ async fn handshake(
     let reason = match shaken {
         Ok(Ok(stream)) => return Some((Stream::Tls(Box::new(stream.into())), true)),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => "it took too long".to_owned(),
+        Err(_) => "timed out".to_owned(),
     };
     let failures = stats.handshake_failures.fetch_add(1, Relaxed) + 1;
     if failures.is_power_of_two() {

@@ -21,8 +21,8 @@ use tokio::time::{Instant, timeout_at};
 use tracing::error;
 
 use super::accept::{Acceptor, Connection, Driver, ServerStats, Stopping};
-use super::guard::{Guarded, Patience};
-use super::lifetime::{Activity, Lifetime, ProbeLimit, Running};
+use super::guard::{StallGuard, StallTimeouts};
+use super::lifetime::{Activity, Lifetime, PingLimit, Running};
 use super::listen::{BoundAddr, Listener};
 use super::settings::{GrpcServerKeepalive, GrpcServerSettings, ServerParameters};
 use super::{ServerError, WINDOW};
@@ -40,7 +40,7 @@ pub(crate) const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encod
 const GRPC_ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
 /// How long a client may take to begin, to finish a frame, to take an answer.
-const PATIENCE: Patience = Patience {
+const STALL_TIMEOUTS: StallTimeouts = StallTimeouts {
     begin: Some(Duration::from_secs(10)),
     middle: Some(Duration::from_secs(30)),
     write: Some(Duration::from_secs(30)),
@@ -188,7 +188,7 @@ fn lifetime(settings: &GrpcServerSettings) -> Lifetime {
         server_parameters,
         enforcement_policy,
     } = &settings.keepalive;
-    let probes = limit(enforcement_policy.min_time).map(|min_time| ProbeLimit {
+    let probes = limit(enforcement_policy.min_time).map(|min_time| PingLimit {
         busy: min_time,
         idle: if enforcement_policy.permit_without_stream {
             min_time
@@ -236,7 +236,7 @@ impl<S: GrpcService> Driver for GrpcDriver<S> {
     async fn drive(self: Arc<Self>, stream: Stream, connection: Connection, stopping: Stopping) {
         let activity = Activity::new();
         let peer = connection.peer.clone();
-        let stream = Guarded::new(stream, PATIENCE, activity.clone());
+        let stream = StallGuard::new(stream, STALL_TIMEOUTS, activity.clone());
         let service = service_fn(|request: Request<Incoming>| {
             let (calls, connection) = (self.calls.clone(), connection.clone());
             let running = activity.begin();
@@ -305,7 +305,7 @@ impl<S: GrpcService> Calls<S> {
         let outcome = AssertUnwindSafe(work).catch_unwind().await;
         outcome.unwrap_or_else(|_| {
             self.stats.panics.fetch_add(1, Relaxed);
-            error!("a gRPC handler panicked; the caller is told INTERNAL");
+            error!("a gRPC handler panicked; returning INTERNAL");
             Err(Status::new(Code::Internal, "the handler panicked"))
         })
     }
@@ -440,7 +440,7 @@ impl GrpcConversation {
     pub async fn send(&self, message: Bytes) -> Result<(), Status> {
         let message = Framed::new(message, false)?;
         let sent = self.answers.send(message).await;
-        sent.map_err(|_| Status::new(Code::Cancelled, "the caller has hung up"))
+        sent.map_err(|_| Status::new(Code::Cancelled, "the caller disconnected"))
     }
 }
 
@@ -450,13 +450,16 @@ fn check_call(request: &Request<Incoming>) -> Result<(), Box<Response<AnswerBody
     let content_type = request.headers().get(CONTENT_TYPE);
     let (http, status) = if !grpc::is_grpc(content_type) {
         let message = match content_type {
-            Some(found) => format!("the content-type {found:?} is not that of a gRPC call"),
-            None => "a gRPC call has the content-type application/grpc".to_owned(),
+            Some(found) => format!("unexpected content-type {found:?} for a gRPC call"),
+            None => "expected content-type application/grpc".to_owned(),
         };
         let status = Status::new(Code::InvalidArgument, message);
         (StatusCode::UNSUPPORTED_MEDIA_TYPE, status)
     } else if request.method() != Method::POST {
-        let message = format!("a gRPC call is a POST, not a {}", request.method());
+        let message = format!(
+            "unexpected method {} for a gRPC call, expected POST",
+            request.method()
+        );
         (
             StatusCode::METHOD_NOT_ALLOWED,
             Status::new(Code::Internal, message),

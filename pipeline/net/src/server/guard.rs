@@ -24,7 +24,7 @@ use crate::io::Stream;
 
 /// How long each kind of stall is borne; `None` for ever.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct StallTimeouts {
     pub begin: Option<Duration>,
     /// For the rest of a frame, or of an HTTP/1 request's headers.
     pub middle: Option<Duration>,
@@ -33,9 +33,9 @@ pub(super) struct Patience {
 
 /// A stream with clocks.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(super) struct StallGuard {
     stream: Stream,
-    patience: Patience,
+    timeouts: StallTimeouts,
     activity: Arc<Activity>,
     client: Client,
     reading: Option<Pin<Box<Sleep>>>,
@@ -53,12 +53,12 @@ enum Client {
     Http2(Frames),
 }
 
-impl Guarded {
-    pub fn new(stream: Stream, patience: Patience, activity: Arc<Activity>) -> Guarded {
+impl StallGuard {
+    pub fn new(stream: Stream, timeouts: StallTimeouts, activity: Arc<Activity>) -> StallGuard {
         let client = Client::Silent(None);
-        Guarded {
+        StallGuard {
             stream,
-            patience,
+            timeouts,
             activity,
             client,
             reading: None,
@@ -98,18 +98,18 @@ impl Guarded {
     fn read_limit(&mut self) -> Option<(Duration, &'static str)> {
         match &mut self.client {
             Client::Silent(_) => Some((
-                self.patience.begin?,
+                self.timeouts.begin?,
                 "the client connected but sent nothing",
             )),
             Client::Http1 { head_begun } => {
                 *head_begun &= self.activity.is_idle();
                 head_begun.then_some((
-                    self.patience.middle?,
+                    self.timeouts.middle?,
                     "the client stopped in the middle of headers",
                 ))
             }
             Client::Http2(frames) => {
-                let limit = self.patience.middle?;
+                let limit = self.timeouts.middle?;
                 frames
                     .in_middle()
                     .then_some((limit, "the client stopped in the middle of a frame"))
@@ -124,10 +124,10 @@ impl Guarded {
     ) -> Poll<io::Result<T>> {
         if result.is_ready() {
             self.writing = None;
-        } else if let Some(limit) = self.patience.write {
+        } else if let Some(limit) = self.timeouts.write {
             let clock = self.writing.get_or_insert_with(|| Box::pin(sleep(limit)));
             if clock.as_mut().poll(cx).is_ready() {
-                return stalled("the client does not take its answers");
+                return stalled("the client does not read its responses");
             }
         }
         result
@@ -138,7 +138,7 @@ fn stalled<T>(what: &'static str) -> Poll<io::Result<T>> {
     Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, what)))
 }
 
-impl AsyncRead for Guarded {
+impl AsyncRead for StallGuard {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -162,7 +162,7 @@ impl AsyncRead for Guarded {
     }
 }
 
-impl AsyncWrite for Guarded {
+impl AsyncWrite for StallGuard {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -23,7 +23,7 @@ use tracing::error;
 
 use super::accept::{Acceptor, Connection, Driver, ServerStats, Stopping};
 use super::cors::CorsRules;
-use super::guard::{Guarded, Patience};
+use super::guard::{StallGuard, StallTimeouts};
 use super::lifetime::{Activity, Lifetime};
 use super::listen::{BoundAddr, Listener};
 use super::settings::HttpServerSettings;
@@ -146,13 +146,13 @@ impl HttpServer {
     ) {
         let settings = self.settings;
         let head = limit(settings.read_header_timeout).or(limit(settings.read_timeout));
-        let patience = Patience {
+        let timeouts = StallTimeouts {
             begin: head,
             middle: head,
             write: limit(settings.write_timeout),
         };
         let driver = HttpDriver {
-            patience,
+            timeouts,
             lifetime: Lifetime {
                 idle: self.idle,
                 ..Lifetime::default()
@@ -180,7 +180,7 @@ fn builder(keep_alive: bool) -> auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // Kept by `Guarded`, which can tell the wait for a request from its headers.
+        // Kept by `StallGuard`, which can tell the wait for a request from its headers.
         .header_read_timeout(None)
         .keep_alive(keep_alive);
     builder
@@ -197,7 +197,7 @@ fn builder(keep_alive: bool) -> auto::Builder<TokioExecutor> {
 
 struct HttpDriver<S> {
     requests: Arc<Requests<S>>,
-    patience: Patience,
+    timeouts: StallTimeouts,
     lifetime: Lifetime,
     http: auto::Builder<TokioExecutor>,
 }
@@ -206,7 +206,7 @@ impl<S: HttpService> Driver for HttpDriver<S> {
     async fn drive(self: Arc<Self>, stream: Stream, connection: Connection, stopping: Stopping) {
         let activity = Activity::new();
         let peer = connection.peer.clone();
-        let stream = Guarded::new(stream, self.patience, activity.clone());
+        let stream = StallGuard::new(stream, self.timeouts, activity.clone());
         let service = service_fn(|request: Request<Incoming>| {
             let (requests, connection) = (self.requests.clone(), connection.clone());
             let running = activity.begin();
@@ -248,7 +248,7 @@ impl<S: HttpService> Requests<S> {
                     .await;
                 let mut response = outcome.unwrap_or_else(|_| {
                     self.stats.panics.fetch_add(1, Relaxed);
-                    error!("an HTTP handler panicked; the client is told 500");
+                    error!("an HTTP handler panicked; returning 500");
                     let status = Status::new(Code::Internal, "the handler panicked");
                     self.service
                         .refusal(&head.headers, StatusCode::INTERNAL_SERVER_ERROR, &status)

@@ -1,4 +1,4 @@
-//! How long a connection lives: until it is idle, old, misbehaving, or the server stops.
+//! How long a connection lives: until it is idle, old, misbehaving, or the server is shutting down.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ pub(super) struct Lifetime {
     pub age: Option<Duration>,
     /// How long running calls may go on when the age is reached.
     pub age_grace: Option<Duration>,
-    pub probes: Option<ProbeLimit>,
+    pub probes: Option<PingLimit>,
 }
 
 /// How often a client may probe.
 #[derive(Clone, Debug)]
-pub(super) struct ProbeLimit {
+pub(super) struct PingLimit {
     pub busy: Duration,
     pub idle: Duration,
 }
 
 /// How many too early probes are borne.
-const STRIKES: u64 = 2;
+const MAX_PING_STRIKES: u64 = 2;
 /// How long a client of an idle connection may take over answers that are left: it may have said that
 /// it has no room for them, which writes nothing and so stalls nothing.
-const LAST_ANSWER: Duration = Duration::from_secs(30);
+const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often probes are looked at.
-const PROBE_LOOK: Duration = Duration::from_secs(1);
+const PING_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What happens on one connection, shared with its running calls.
 #[derive(Debug)]
@@ -100,16 +100,16 @@ impl Lifetime {
     {
         let (reason, grace) = tokio::select! {
             result = &mut connection => return ended(peer, result),
-            () = stopping.wait() => ("the server stops", None),
-            () = self.idle(activity) => ("it was idle", Some(LAST_ANSWER)),
+            () = stopping.wait() => ("the server is shutting down", None),
+            () = self.idle(activity) => ("it was idle", Some(LAST_RESPONSE_TIMEOUT)),
             () = self.age() => ("it reached its age", self.age_grace),
-            () = self.too_many_probes(activity) => ("the client probes too often", None),
+            () = self.too_many_pings(activity) => ("the client sends too many keepalive pings", None),
         };
         debug!(%peer, "closing connection: {reason}");
         connection.as_mut().graceful_shutdown();
         tokio::select! {
             result = connection => ended(peer, result),
-            () = or_never(grace) => debug!(%peer, "cutting a connection that does not end in time"),
+            () = or_never(grace) => debug!(%peer, "closing a connection after the grace period"),
         }
     }
 
@@ -130,13 +130,13 @@ impl Lifetime {
         or_never(self.age.map(jitter)).await;
     }
 
-    async fn too_many_probes(&self, activity: &Activity) {
+    async fn too_many_pings(&self, activity: &Activity) {
         let Some(limit) = &self.probes else {
             return std::future::pending().await;
         };
         let (mut seen, mut strikes, mut last) = (0, 0, None::<Instant>);
-        while strikes <= STRIKES {
-            sleep(PROBE_LOOK).await;
+        while strikes <= MAX_PING_STRIKES {
+            sleep(PING_CHECK_INTERVAL).await;
             let pings = activity.pings.load(Relaxed);
             let fresh = pings - seen;
             if fresh == 0 {
@@ -146,7 +146,12 @@ impl Lifetime {
             let least = if idle { limit.idle } else { limit.busy };
             let too_early = last.is_some_and(|last| last.elapsed() < least);
             // All but the first of this look came within a second of each other.
-            strikes += u64::from(too_early) + if least > PROBE_LOOK { fresh - 1 } else { 0 };
+            strikes += u64::from(too_early)
+                + if least > PING_CHECK_INTERVAL {
+                    fresh - 1
+                } else {
+                    0
+                };
             (seen, last) = (pings, Some(Instant::now()));
         }
     }

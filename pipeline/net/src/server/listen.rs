@@ -261,7 +261,7 @@ fn hint(error: &io::Error) -> &'static str {
             " (no interface of this host has that address; use 0.0.0.0 for all of them, or localhost)"
         }
         io::ErrorKind::PermissionDenied => {
-            " (ports below 1024 need CAP_NET_BIND_SERVICE; a Unix socket needs a writable folder)"
+            " (ports below 1024 need CAP_NET_BIND_SERVICE; a Unix socket needs a writable directory)"
         }
         _ => "",
     }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dead_process_s_unix_socket_is_replaced_and_a_living_one_s_is_not() {
+    async fn replaces_a_stale_unix_socket_but_not_one_in_use() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("otlp.sock");
         let endpoint = path.to_str().unwrap();

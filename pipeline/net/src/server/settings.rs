@@ -17,30 +17,30 @@ pub struct GrpcServerSettings {
     pub endpoint: String,
     /// `tcp` (both IP versions), `tcp4`, `tcp6` or `unix`.
     pub transport: Transport,
-    /// Without this section connections are not encrypted.
+    /// TLS settings; without this section connections are not encrypted.
     #[serde(skip_serializing_if = "is_default")]
     pub tls: Present<ServerTls>,
-    /// Largest message to accept, in MiB, before and after decompression. The Collector's default is 4,
-    /// less than profilers send.
+    /// Maximum message size, in MiB, before and after decompression. The Collector's default of 4
+    /// is too small for profilers.
     pub max_recv_msg_size_mib: u32,
-    /// How many calls one connection may have open at a time; 0 means 100.
+    /// Maximum number of concurrent calls per connection; 0 means 100.
     #[serde(skip_serializing_if = "is_default")]
     pub max_concurrent_streams: u32,
-    /// Most bytes to read from a connection at a time; 0 means 128 KiB. Held only while there are some.
+    /// Maximum read buffer per connection, in bytes; 0 means 128 KiB. Allocated only while in use.
     #[serde(skip_serializing_if = "is_default")]
     pub read_buffer_size: usize,
-    /// Most bytes of answers to gather before they are written; 0 means 128 KiB.
+    /// Maximum write buffer per connection, in bytes; 0 means 128 KiB.
     #[serde(skip_serializing_if = "is_default")]
     pub write_buffer_size: usize,
-    /// When connections are probed, renewed and closed.
+    /// Keepalive pings and connection lifetime.
     pub keepalive: GrpcServerKeepalive,
-    /// The extension that decides who may call.
+    /// Extension that authenticates calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
-    /// Hand the metadata of a call on with its data, for processors and exporters that use it.
+    /// Attach the metadata of a call to its data, for processors and exporters.
     #[serde(skip_serializing_if = "is_default")]
     pub include_metadata: bool,
-    /// How many connections may be open at a time; more are closed at once and counted.
+    /// Maximum number of open connections; further ones are closed immediately and counted.
     pub max_connections: usize,
 }
 
@@ -62,7 +62,7 @@ impl Default for GrpcServerSettings {
     }
 }
 
-/// Enough for ten thousand agents, and within a usual limit of open files.
+/// Enough for ten thousand agents, and within the usual limit of open files.
 const MAX_CONNECTIONS: usize = 16_384;
 
 /// `keepalive` of a gRPC server.
@@ -73,43 +73,41 @@ pub struct GrpcServerKeepalive {
     pub enforcement_policy: EnforcementPolicy,
 }
 
-/// When the server probes, renews and closes connections. 0 means never, except where a default is
-/// given.
+/// Keepalive pings and connection lifetime. 0 means never, unless a default is given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServerParameters {
-    /// Close a connection after this long without a call.
+    /// Close a connection without calls after this time.
     #[serde(skip_serializing_if = "is_default")]
     pub max_connection_idle: Duration,
-    /// Ask clients to reconnect after this long (give or take 10 %), so that they spread over new
-    /// servers.
+    /// Ask clients to reconnect after this time (± 10 %), to spread them over new servers.
     #[serde(skip_serializing_if = "is_default")]
     pub max_connection_age: Duration,
-    /// How long calls may still run on a connection that has reached its age.
+    /// Time for active calls to finish after `max_connection_age`.
     #[serde(skip_serializing_if = "is_default")]
     pub max_connection_age_grace: Duration,
-    /// Probe a silent client after this long; 0 means 2 hours.
+    /// Ping an idle client after this time; 0 means 2 hours.
     #[serde(skip_serializing_if = "is_default")]
     pub time: Duration,
-    /// Close the connection if the probe is not answered within this; 0 means 20 seconds.
+    /// Close the connection if a ping is not answered within this time; 0 means 20 seconds.
     #[serde(skip_serializing_if = "is_default")]
     pub timeout: Duration,
 }
 
-/// How often clients may probe us. A client that does so more often, three times, is told to go away.
-/// Unlike the Collector's, our server lets clients probe as they like where this is empty.
+/// Limits for keepalive pings of clients. A client that exceeds them three times gets GOAWAY.
+/// Unlike the Collector, an empty section does not limit pings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct EnforcementPolicy {
-    /// Least time between two probes; 0 means any.
+    /// Minimum interval between pings; 0 means no limit.
     #[serde(skip_serializing_if = "is_default")]
     pub min_time: Duration,
-    /// Allow probes while no call is running; if false, those may come every 2 hours.
+    /// Allow pings without active calls; if false, only every 2 hours.
     #[serde(skip_serializing_if = "is_default")]
     pub permit_without_stream: bool,
 }
 
-/// `auth`: which extension decides.
+/// Authentication by an extension.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AuthSettings {
     /// Id of an extension, such as `basicauth/server`.
@@ -124,43 +122,43 @@ pub struct HttpServerSettings {
     pub endpoint: String,
     /// `tcp` (both IP versions), `tcp4`, `tcp6` or `unix`.
     pub transport: Transport,
-    /// Without this section connections are not encrypted.
+    /// TLS settings; without this section connections are not encrypted.
     pub tls: Present<ServerTls>,
-    /// Which web pages may send to us, by the rules of cross-origin resource sharing.
+    /// Cross-origin resource sharing (CORS): which web pages may send requests.
     pub cors: Present<Cors>,
-    /// The extension that decides who may send.
+    /// Extension that authenticates requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<AuthSettings>,
-    /// Largest body to accept, in bytes, before and after decompression; 0 means the default of 64 MiB
-    /// (the Collector's is 20 MiB).
+    /// Maximum body size, in bytes, before and after decompression; 0 means 64 MiB (the Collector's
+    /// default is 20 MiB).
     #[serde(skip_serializing_if = "is_default")]
     pub max_request_body_size: usize,
-    /// Hand the headers of a request on with its data, for processors and exporters that use them.
+    /// Attach the headers of a request to its data, for processors and exporters.
     #[serde(skip_serializing_if = "is_default")]
     pub include_metadata: bool,
-    /// Headers to add to every answer.
+    /// Headers to add to every response.
     #[serde(skip_serializing_if = "is_default")]
     pub response_headers: Headers,
-    /// Values of `content-encoding` to accept; "" stands for bodies without one. Empty means all that
-    /// are known: gzip, zstd, zlib, deflate, snappy, x-snappy-framed, lz4.
+    /// Accepted values of `content-encoding`; "" accepts uncompressed bodies. Empty accepts gzip,
+    /// zstd, zlib, deflate, snappy, x-snappy-framed and lz4.
     #[serde(skip_serializing_if = "is_default")]
     pub compression_algorithms: Vec<String>,
-    /// How long a whole request may take to arrive; 0 means any time, as long as it keeps arriving.
+    /// Timeout for reading a request; 0 means no limit, as long as data keeps arriving.
     #[serde(skip_serializing_if = "is_default")]
     pub read_timeout: Duration,
-    /// How long a request's headers may take to arrive; 0 means `read_timeout`.
+    /// Timeout for reading request headers; 0 means `read_timeout`.
     pub read_header_timeout: Duration,
-    /// Close a connection whose client does not take its answer for this long; 0 means never.
+    /// Close a connection if the client does not read its response for this long; 0 means never.
     pub write_timeout: Duration,
-    /// What becomes of a connection between requests.
+    /// Reuse of idle connections.
     pub keepalive: HttpServerKeepalive,
-    /// Old name of `keepalive::idle_timeout`.
+    /// Deprecated: use `keepalive::idle_timeout`.
     #[serde(skip_serializing)]
     pub idle_timeout: Option<Duration>,
-    /// Old name of `keepalive::enabled`.
+    /// Deprecated: use `keepalive::enabled`.
     #[serde(skip_serializing)]
     pub keep_alives_enabled: Option<bool>,
-    /// How many connections may be open at a time; more are closed at once and counted.
+    /// Maximum number of open connections; further ones are closed immediately and counted.
     pub max_connections: usize,
 }
 
@@ -288,7 +286,7 @@ impl HttpServerSettings {
         }
     }
 
-    /// What `keepalive` and its old names come to; both at once are refused, as in the Collector.
+    /// Merges `keepalive` with its deprecated keys; both at once are refused, as in the Collector.
     pub(super) fn resolved_keepalive(&self) -> Result<HttpServerKeepalive, String> {
         let mut keepalive = self.keepalive.clone();
         let old = self.idle_timeout.is_some() || self.keep_alives_enabled == Some(false);
@@ -309,10 +307,10 @@ impl HttpServerSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HttpServerKeepalive {
-    /// Keep a connection open for further requests.
+    /// Reuse connections for further requests.
     #[serde(skip_serializing_if = "is_true")]
     pub enabled: bool,
-    /// Close a connection after this long without a request; 0 means never.
+    /// Close connections idle for this long; 0 means never.
     pub idle_timeout: Duration,
 }
 
@@ -325,19 +323,19 @@ impl Default for HttpServerKeepalive {
     }
 }
 
-/// `cors`: which web pages may send to us.
+/// Cross-origin resource sharing (CORS).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Cors {
-    /// Origins of pages that may send, such as `https://*.example.com`; `*` stands for any text.
+    /// Allowed origins, such as `https://*.example.com`; `*` matches any text.
     pub allowed_origins: Vec<String>,
-    /// Headers that such pages may set besides the harmless ones; `*` allows every header.
+    /// Request headers allowed in addition to the safelisted ones; `*` allows all.
     #[serde(skip_serializing_if = "is_default")]
     pub allowed_headers: Vec<String>,
-    /// Headers of our answers that such pages may see.
+    /// Response headers exposed to the page.
     #[serde(skip_serializing_if = "is_default")]
     pub exposed_headers: Vec<String>,
-    /// How many seconds a browser may remember this.
+    /// How long browsers may cache preflight responses, in seconds.
     #[serde(skip_serializing_if = "is_default")]
     pub max_age: u32,
 }

@@ -59,9 +59,8 @@ impl ClientSide {
             &self.server_name
         };
         ServerName::try_from(name.to_owned()).map_err(|_| {
-            let message = format!(
-                "{name:?} is no name that a certificate can hold; set `server_name_override`"
-            );
+            let message =
+                format!("{name:?} is not a valid server name; set `server_name_override`");
             TlsError::Settings(message)
         })
     }

@@ -94,7 +94,7 @@ pub(super) fn certified_key(
     })?;
     if let Some(ended) = validity::expired(&first, std::time::SystemTime::now()) {
         warn!(
-            "the certificate in {} expired at {ended}: peers will refuse it; renew it and put the new one in place",
+            "the certificate in {} expired at {ended}: peers will reject it; replace it with a renewed one",
             pair.cert.name(),
         );
     }

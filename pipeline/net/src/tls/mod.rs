@@ -28,7 +28,7 @@ pub enum TlsError {
         error: String,
         key: &'static str,
     },
-    #[error("{source_name} holds no {what} in PEM form{hint}")]
+    #[error("{source_name} contains no PEM-encoded {what}{hint}")]
     Empty {
         source_name: String,
         what: &'static str,
@@ -36,12 +36,10 @@ pub enum TlsError {
     },
     #[error("{source_name}: {error}")]
     Invalid { source_name: String, error: String },
-    #[error(
-        "the certificate in {cert} does not belong to the key in {key}; give the two files of one pair"
-    )]
+    #[error("the certificate in {cert} does not match the key in {key}")]
     Mismatch { cert: String, key: String },
     #[error(
-        "no CA certificates found on this host to verify servers with; install the package `ca-certificates` or set `ca_file`"
+        "no CA certificates found on this host; install the package `ca-certificates` or set `ca_file`"
     )]
     NoSystemRoots,
 }
@@ -62,7 +60,7 @@ pub(crate) fn alert_hint(alert: rustls::AlertDescription) -> &'static str {
         | Alert::AccessDenied => {
             "; the server does not accept our client certificate: check `tls::cert_file`"
         }
-        Alert::NoApplicationProtocol => "; the server speaks no HTTP/2 there",
+        Alert::NoApplicationProtocol => "; the endpoint does not support HTTP/2",
         _ => "",
     }
 }

@@ -65,14 +65,14 @@ impl<T> Reloading<T> {
                             .iter()
                             .map(|it| it.display().to_string())
                             .collect();
-                        info!(files = %files.join(", "), "TLS files changed, using the new ones");
+                        info!(files = %files.join(", "), "reloaded changed TLS files");
                         state.value = Arc::new(value);
                         state.stamp = stamp;
                     }
                     // The stamp stays old, so that the next look tries again: two files are not
                     // replaced in one instant.
                     Err(error) => {
-                        warn!(%error, "TLS files changed but cannot be used, keeping the old ones")
+                        warn!(%error, "failed to reload changed TLS files; keeping the previous ones")
                     }
                 }
             }

@@ -13,7 +13,7 @@ use super::settings::Source;
 use super::{ServerTls, TlsError, load};
 
 /// How often `client_ca_file_reload` looks at the file.
-const CLIENT_CA_LOOK: Duration = Duration::from_secs(1);
+const CLIENT_CA_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Makes acceptors that show the newest certificate.
 #[derive(Debug)]
@@ -35,9 +35,9 @@ impl ServerSide {
         if settings.client_ca_file_reload {
             files.extend(client_ca.as_ref().and_then(Source::path));
             interval = if interval.is_zero() {
-                CLIENT_CA_LOOK
+                CLIENT_CA_CHECK_INTERVAL
             } else {
-                interval.min(CLIENT_CA_LOOK)
+                interval.min(CLIENT_CA_CHECK_INTERVAL)
             };
         }
         let settings = settings.clone();

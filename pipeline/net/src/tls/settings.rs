@@ -9,72 +9,72 @@ use serde::{Deserialize, Serialize};
 use super::{TlsError, load};
 use crate::settings::is_default;
 
-/// `tls` of something that connects.
+/// `tls` of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ClientTls {
-    /// Connect without TLS. (Given together with `ca_file` or `ca_pem`, TLS is used all the same.)
+    /// Connect without TLS. Ignored if `ca_file` or `ca_pem` is set.
     #[serde(skip_serializing_if = "is_default")]
     pub insecure: bool,
-    /// Use TLS but believe any server: anybody on the way can read and change what is sent.
+    /// Use TLS without verifying the server's certificate: vulnerable to man-in-the-middle attacks.
     #[serde(skip_serializing_if = "is_default")]
     pub insecure_skip_verify: bool,
-    /// Name to ask for and to find in the server's certificate, instead of the endpoint's host.
+    /// Server name for SNI and certificate verification, instead of the endpoint's host.
     #[serde(skip_serializing_if = "is_default")]
     pub server_name_override: String,
-    /// File with the certificates of the authorities to trust; without it, those of the system.
+    /// File with the CA certificates to trust; by default those of the system.
     #[serde(skip_serializing_if = "is_default")]
     pub ca_file: String,
-    /// Like `ca_file`, but the text itself.
+    /// Like `ca_file`, but inline PEM.
     #[serde(skip_serializing_if = "is_default")]
     pub ca_pem: Secret,
-    /// File with the certificate to show to the server, for mutual TLS.
+    /// File with the client certificate, for mutual TLS.
     #[serde(skip_serializing_if = "is_default")]
     pub cert_file: String,
-    /// Like `cert_file`, but the text itself.
+    /// Like `cert_file`, but inline PEM.
     #[serde(skip_serializing_if = "is_default")]
     pub cert_pem: Secret,
-    /// File with the private key of that certificate.
+    /// File with the private key of the certificate.
     #[serde(skip_serializing_if = "is_default")]
     pub key_file: String,
-    /// Like `key_file`, but the text itself.
+    /// Like `key_file`, but inline PEM.
     #[serde(skip_serializing_if = "is_default")]
     pub key_pem: Secret,
-    /// Trust the system's authorities in addition to `ca_file`.
+    /// Trust the system's CAs in addition to `ca_file`.
     #[serde(skip_serializing_if = "is_default")]
     pub include_system_ca_certs_pool: bool,
-    /// Lowest version to accept: "1.2" or "1.3".
+    /// Minimum TLS version: "1.2" or "1.3".
     #[serde(skip_serializing_if = "is_default")]
     pub min_version: TlsVersion,
-    /// Highest version to accept.
+    /// Maximum TLS version.
     #[serde(skip_serializing_if = "is_default")]
     pub max_version: TlsVersion,
-    /// Cipher suites of TLS 1.2 to allow, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty means
-    /// all safe ones. Those of TLS 1.3 are not selectable.
+    /// Allowed cipher suites of TLS 1.2, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty
+    /// allows all secure ones. Those of TLS 1.3 are not configurable.
     #[serde(skip_serializing_if = "is_default")]
     pub cipher_suites: Vec<String>,
-    /// Key exchange groups to allow, most wanted first: X25519, P256, P384; empty means all.
+    /// Key exchange groups in order of preference: X25519, P256, P384; empty means all.
     #[serde(skip_serializing_if = "is_default")]
     pub curve_preferences: Vec<String>,
-    /// How often to look whether the files have changed; 0 means never.
+    /// How often to check the files for changes; 0 means never.
     #[serde(skip_serializing_if = "is_default")]
     pub reload_interval: Duration,
 }
 
-/// `tls` of something that listens.
+/// `tls` of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ServerTls {
-    /// File with the server's certificate, followed by those of its issuers.
+    /// File with the server's certificate chain.
     #[serde(skip_serializing_if = "is_default")]
     pub cert_file: String,
-    /// Like `cert_file`, but the text itself.
+    /// Like `cert_file`, but inline PEM.
     #[serde(skip_serializing_if = "is_default")]
     pub cert_pem: Secret,
-    /// File with the private key of that certificate.
+    /// File with the private key of the certificate.
     #[serde(skip_serializing_if = "is_default")]
     pub key_file: String,
-    /// Like `key_file`, but the text itself.
+    /// Like `key_file`, but inline PEM.
     #[serde(skip_serializing_if = "is_default")]
     pub key_pem: Secret,
     /// File with the authorities whose client certificates are accepted. If set, every client must
@@ -87,17 +87,17 @@ pub struct ServerTls {
     /// Accept client certificates of the system's authorities in addition to `client_ca_file`.
     #[serde(skip_serializing_if = "is_default")]
     pub include_system_ca_certs_pool: bool,
-    /// Lowest version to accept: "1.2" or "1.3".
+    /// Minimum TLS version: "1.2" or "1.3".
     #[serde(skip_serializing_if = "is_default")]
     pub min_version: TlsVersion,
-    /// Highest version to accept.
+    /// Maximum TLS version.
     #[serde(skip_serializing_if = "is_default")]
     pub max_version: TlsVersion,
-    /// Cipher suites of TLS 1.2 to allow, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty means
-    /// all safe ones. Those of TLS 1.3 are not selectable.
+    /// Allowed cipher suites of TLS 1.2, such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; empty
+    /// allows all secure ones. Those of TLS 1.3 are not configurable.
     #[serde(skip_serializing_if = "is_default")]
     pub cipher_suites: Vec<String>,
-    /// Key exchange groups to allow, most wanted first: X25519, P256, P384; empty means all.
+    /// Key exchange groups in order of preference: X25519, P256, P384; empty means all.
     #[serde(skip_serializing_if = "is_default")]
     pub curve_preferences: Vec<String>,
     /// How often to look whether the certificate and key files have changed; 0 means never.

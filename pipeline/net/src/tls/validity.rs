@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_days_as_everybody_does() {
+    fn counts_days_since_the_epoch() {
         for (year, month, day, days) in [
             (1970, 1, 1, 0),
             (2000, 2, 29, 11_016),

@@ -61,7 +61,7 @@ impl Message for Value {
             "stringValue" => field.text()?.map(Value::Str),
             "stringValueStrindex" => field.string_reference()?.map(Value::Str),
             "boolValue" => field.boolean()?.map(Value::Bool),
-            "intValue" => field.optional_whole()?.map(Value::Int),
+            "intValue" => field.optional_integer()?.map(Value::Int),
             "doubleValue" => field.double()?.map(Value::Double),
             "bytesValue" => field
                 .parsed(from_base64)?

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 
 use super::object::{Context, Message, Object};
-use super::scalar::{Row, Text, Whole, WholeNumber};
+use super::scalar::{Integer, IntegerVisitor, Row, Text};
 use crate::Idx;
 
 /// What a list consists of and where its items go.
@@ -27,7 +27,7 @@ pub(super) trait Items {
 pub(super) struct Texts<F>(pub F);
 
 /// Whole numbers, to be appended.
-pub(super) struct Wholes<'a, T>(pub &'a mut Vec<T>);
+pub(super) struct Integers<'a, T>(pub &'a mut Vec<T>);
 
 /// Indices into a table, to be appended.
 pub(super) struct Indices<'a, T: ?Sized>(pub &'a mut Vec<Idx<T>>);
@@ -49,7 +49,7 @@ impl<F: FnMut(usize, &str) -> Result<(), String>> Items for Texts<F> {
     }
 }
 
-impl<T: WholeNumber> Items for Wholes<'_, T> {
+impl<T: IntegerVisitor> Items for Integers<'_, T> {
     const BYTES: usize = 2 * size_of::<T>();
 
     fn next<'de, L: SeqAccess<'de>>(
@@ -58,7 +58,7 @@ impl<T: WholeNumber> Items for Wholes<'_, T> {
         _: usize,
         _: &Context<'_>,
     ) -> Result<bool, L::Error> {
-        let number = list.next_element_seed(Whole::default())?;
+        let number = list.next_element_seed(Integer::default())?;
         let is_there = number.is_some();
         self.0.extend(number);
         Ok(is_there)
@@ -74,7 +74,7 @@ impl<T: ?Sized> Items for Indices<'_, T> {
         _: usize,
         _: &Context<'_>,
     ) -> Result<bool, L::Error> {
-        let index = list.next_element_seed(Whole::<Row>::default())?;
+        let index = list.next_element_seed(Integer::<Row>::default())?;
         self.0.extend(index.map(|Row(row)| Idx::new(row)));
         Ok(index.is_some())
     }

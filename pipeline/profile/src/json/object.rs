@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
 use super::list::{Items, List, Rows};
-use super::scalar::{Double, Row, Text, Whole, WholeNumber};
+use super::scalar::{Double, Integer, IntegerVisitor, Row, Text};
 use crate::{Idx, StringTable};
 
 /// What a JSON object is read into.
@@ -95,7 +95,7 @@ impl Context<'_> {
     pub fn take_memory(&self, bytes: usize) -> Result<(), &'static str> {
         match self.memory.take(bytes) {
             true => Ok(()),
-            false => Err("there is not enough memory for this"),
+            false => Err("out of memory"),
         }
     }
 
@@ -116,8 +116,8 @@ impl Context<'_> {
 
 fn field_step(name: &str) -> String {
     /// Longer names are nobody's.
-    const LONGEST: usize = 64;
-    let name: String = name.chars().take(LONGEST).collect();
+    const MAX_LEN: usize = 64;
+    let name: String = name.chars().take(MAX_LEN).collect();
     format!(".{name}")
 }
 
@@ -144,19 +144,19 @@ impl<'de, M: MapAccess<'de>> Field<'_, M> {
         self.map.next_value()
     }
 
-    pub fn whole<T: WholeNumber>(self, into: &mut T) -> Result<(), M::Error> {
-        if let Some(number) = self.value(Whole::default())? {
+    pub fn whole<T: IntegerVisitor>(self, into: &mut T) -> Result<(), M::Error> {
+        if let Some(number) = self.value(Integer::default())? {
             *into = number;
         }
         Ok(())
     }
 
-    pub fn optional_whole<T: WholeNumber>(self) -> Result<Option<T>, M::Error> {
-        self.value(Whole::default())
+    pub fn optional_integer<T: IntegerVisitor>(self) -> Result<Option<T>, M::Error> {
+        self.value(Integer::default())
     }
 
     pub fn index<T: ?Sized>(self, into: &mut Idx<T>) -> Result<(), M::Error> {
-        if let Some(Row(row)) = self.value(Whole::default())? {
+        if let Some(Row(row)) = self.value(Integer::default())? {
             *into = Idx::new(row);
         }
         Ok(())
@@ -181,7 +181,7 @@ impl<'de, M: MapAccess<'de>> Field<'_, M> {
     /// Reads the index of a string and looks it up.
     pub fn string_reference(self) -> Result<Option<Arc<str>>, M::Error> {
         let strings = self.context.strings;
-        let Some(Row(row)) = self.value(Whole::default())? else {
+        let Some(Row(row)) = self.value(Integer::default())? else {
             return Ok(None);
         };
         if row as usize >= strings.len() {
@@ -283,7 +283,7 @@ impl<'de> Visitor<'de> for Name {
     type Value = Cow<'de, str>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the name of a field")
+        f.write_str("a field name")
     }
 
     fn visit_borrowed_str<E: Error>(self, name: &'de str) -> Result<Self::Value, E> {

@@ -7,7 +7,7 @@ use serde::de::MapAccess;
 
 use super::attributes::read_attributes;
 use super::bytes::{from_base64, id_from_hex};
-use super::list::{Indices, Texts, Wholes};
+use super::list::{Indices, Integers, Texts};
 use super::object::{Field, Message, read_body};
 use super::tables::Strings;
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 /// Why a body is no OTLP JSON.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    #[error("the body has {bytes} bytes, above the {limit} that a batch can have")]
+    #[error("body of {bytes} bytes exceeds the maximum batch size of {limit}")]
     TooLarge { bytes: usize, limit: usize },
     #[error("{path}: {problem}")]
     Malformed { path: String, problem: String },
@@ -75,11 +75,11 @@ fn decode_within(body: &[u8], ask: &dyn Fn(usize) -> bool) -> Result<Model, Json
 
 fn malformed((path, error): (String, serde_json::Error)) -> JsonError {
     /// The message may quote what it found, which may be the body.
-    const LONGEST: usize = 300;
+    const MAX_LEN: usize = 300;
     let mut problem = error.to_string();
-    if problem.len() > LONGEST {
+    if problem.len() > MAX_LEN {
         let position = format!(" at line {} column {}", error.line(), error.column());
-        problem = problem.chars().take(LONGEST).collect::<String>() + "…" + &position;
+        problem = problem.chars().take(MAX_LEN).collect::<String>() + "…" + &position;
     }
     JsonError::Malformed {
         path: if path.is_empty() {
@@ -307,8 +307,8 @@ impl Message for SampleRow {
             "stackIndex" => field.index(&mut self.stack),
             "attributeIndices" => field.list(Indices(&mut self.attributes)),
             "linkIndex" => field.index(&mut self.link),
-            "values" => field.list(Wholes(&mut self.values)),
-            "timestampsUnixNano" => field.list(Wholes(&mut self.timestamps)),
+            "values" => field.list(Integers(&mut self.values)),
+            "timestampsUnixNano" => field.list(Integers(&mut self.timestamps)),
             _ => field.skip(),
         }
     }

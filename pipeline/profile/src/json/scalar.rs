@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeSeed, Deserializer, Error, Unexpected, Visitor};
 
 /// A whole number of one of the integer types, or a [`Row`].
-pub(super) struct Whole<T>(PhantomData<T>);
+pub(super) struct Integer<T>(PhantomData<T>);
 
 /// The row that an index names: what an `int32` can hold and is not negative.
 #[derive(Clone, Copy)]
@@ -18,24 +18,24 @@ pub(super) struct Double;
 /// Text, and what the function makes of it.
 pub(super) struct Text<F>(pub F);
 
-pub(super) trait WholeNumber: TryFrom<i64> + TryFrom<u64> {
+pub(super) trait IntegerVisitor: TryFrom<i64> + TryFrom<u64> {
     const EXPECTED: &'static str;
 }
 
-impl WholeNumber for u64 {
-    const EXPECTED: &'static str = "a whole number of 64 bits without sign, bare or quoted";
+impl IntegerVisitor for u64 {
+    const EXPECTED: &'static str = "an unsigned 64-bit integer, bare or quoted";
 }
 
-impl WholeNumber for i64 {
-    const EXPECTED: &'static str = "a whole number of 64 bits, bare or quoted";
+impl IntegerVisitor for i64 {
+    const EXPECTED: &'static str = "a 64-bit integer, bare or quoted";
 }
 
-impl WholeNumber for u32 {
-    const EXPECTED: &'static str = "a whole number of 32 bits without sign";
+impl IntegerVisitor for u32 {
+    const EXPECTED: &'static str = "an unsigned 32-bit integer";
 }
 
-impl WholeNumber for Row {
-    const EXPECTED: &'static str = "an index, a whole number from 0 to 2147483647";
+impl IntegerVisitor for Row {
+    const EXPECTED: &'static str = "an index from 0 to 2147483647";
 }
 
 impl TryFrom<i64> for Row {
@@ -56,13 +56,13 @@ impl TryFrom<u64> for Row {
 
 // === impl Whole ===
 
-impl<T> Default for Whole<T> {
+impl<T> Default for Integer<T> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<'de, T: WholeNumber> DeserializeSeed<'de> for Whole<T> {
+impl<'de, T: IntegerVisitor> DeserializeSeed<'de> for Integer<T> {
     type Value = T;
 
     fn deserialize<D: Deserializer<'de>>(self, input: D) -> Result<T, D::Error> {
@@ -70,7 +70,7 @@ impl<'de, T: WholeNumber> DeserializeSeed<'de> for Whole<T> {
     }
 }
 
-impl<T: WholeNumber> Visitor<'_> for Whole<T> {
+impl<T: IntegerVisitor> Visitor<'_> for Integer<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -345,7 +345,7 @@ fn tells_where_a_body_is_wrong() {
     check(
         r#"{"resourceProfiles":[{},{"scopeProfiles":[{"profiles":[{},{"samples":[{},{},{},{"stackIndex":"x"}]}]}]}]}"#,
         "resourceProfiles[1].scopeProfiles[0].profiles[1].samples[3].stackIndex: invalid value: \
-         string \"x\", expected an index, a whole number from 0 to 2147483647 at line 1 column 96",
+         string \"x\", expected an index from 0 to 2147483647 at line 1 column 96",
     );
     check(
         "{\"dictionary\":\n{\"stringTable\":[\"a\"]}}",

@@ -5,21 +5,21 @@ use super::tag;
 /// What can be wrong with bytes that should be protobuf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    #[error("the message ends in the middle of a field")]
+    #[error("message truncated in the middle of a field")]
     Truncated,
-    #[error("a varint is longer than 64 bits")]
+    #[error("varint exceeds 64 bits")]
     Overlong,
-    #[error("a tag is no field number with a wire type")]
+    #[error("invalid field tag")]
     BadTag,
-    #[error("field {field} has wire type {wire_type}, which is not its own")]
+    #[error("field {field} has unexpected wire type {wire_type}")]
     WrongType { field: u32, wire_type: u32 },
     #[error("field {field} is a group, which is not supported")]
     Group { field: u32 },
-    #[error("field {field} stands twice where it may stand once")]
+    #[error("duplicate field {field}")]
     Twice { field: u32 },
-    #[error("the message is longer than 4 GiB")]
+    #[error("message exceeds 4 GiB")]
     TooLong,
-    #[error("values are nested more than {limit} levels deep")]
+    #[error("values nested deeper than {limit} levels")]
     TooDeep { limit: usize },
 }
 
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
     pub fn packed_uint32<T: From<u32>>(&mut self, list: &mut Vec<T>) -> Result<(), WireError> {
         let mut packed = Self::new(self.bytes()?);
         if packed.rest.len() >= 8 {
-            packed.most_uint32(list)?;
+            packed.max_uint32(list)?;
         }
         while !packed.rest.is_empty() {
             list.push(T::from(packed.uint32()?));
@@ -228,10 +228,10 @@ impl<'a> Reader<'a> {
 
     /// All but the last few of a packed list.
     #[inline(never)]
-    fn most_uint32<T: From<u32>>(&mut self, list: &mut Vec<T>) -> Result<(), WireError> {
+    fn max_uint32<T: From<u32>>(&mut self, list: &mut Vec<T>) -> Result<(), WireError> {
         /// The continuation bits of eight bytes, and of four varints of two bytes.
         const CONTINUED: u64 = 0x8080_8080_8080_8080;
-        const FOUR_OF_TWO: u64 = 0x0080_0080_0080_0080;
+        const FOUR_TWO_BYTE_VARINTS: u64 = 0x0080_0080_0080_0080;
 
         list.reserve(self.rest.len());
         while let Some((eight, rest)) = self.rest.split_first_chunk::<8>() {
@@ -241,7 +241,7 @@ impl<'a> Reader<'a> {
                     list.extend(eight.map(|byte| T::from(u32::from(byte))));
                     self.rest = rest;
                 }
-                FOUR_OF_TWO => {
+                FOUR_TWO_BYTE_VARINTS => {
                     let lanes = word & 0x007f_007f_007f_007f | word >> 1 & 0x3f80_3f80_3f80_3f80;
                     let lane = |shift| T::from(u32::from((lanes >> shift) as u16));
                     list.extend([lane(0), lane(16), lane(32), lane(48)]);

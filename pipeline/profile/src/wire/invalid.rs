@@ -31,8 +31,7 @@ pub(super) enum Fault {
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error(
-        "OTLP profiles payload looks like proto <= 1.9, whose samples are laid out differently: \
-         update the sender to one that speaks opentelemetry-proto 1.10"
+        "OTLP profiles payload looks like opentelemetry-proto <= 1.9, which has an incompatible sample layout: update the sender to opentelemetry-proto 1.10"
     )]
     OldLayout,
     #[error("{index} out of range ({table}: {rows})")]
@@ -41,7 +40,7 @@ pub(super) enum Fault {
         table: &'static str,
         rows: u32,
     },
-    #[error("{index} is a row that is itself invalid")]
+    #[error("{index} refers to an invalid row")]
     BadRow { index: u32, why: Reason },
     #[error("row 0 of a table must be its zero value")]
     NotZero,
@@ -51,13 +50,13 @@ pub(super) enum Fault {
     DuplicateKey { list: &'static str, first: usize },
     #[error("{len} bytes long, must be {expected} or empty")]
     IdLength { len: usize, expected: usize },
-    #[error("neither a value nor a timestamp")]
+    #[error("must have a value or a timestamp")]
     NoObservation,
     #[error("{values} values without timestamps, must be one")]
     ManyValues { values: usize },
-    #[error("{values} values but {timestamps} timestamps, must be as many")]
+    #[error("{values} values but {timestamps} timestamps, must be equal")]
     Mismatch { values: usize, timestamps: usize },
-    #[error("{timestamp} lies outside of its profile ({start} to {end})")]
+    #[error("{timestamp} is outside the time range of its profile ({start} to {end})")]
     OutsideProfile {
         timestamp: u64,
         start: u64,
@@ -67,7 +66,7 @@ pub(super) enum Fault {
     EmptyMapping { start: u64, limit: u64 },
     #[error("{line} is negative")]
     NegativeLine { line: i64 },
-    #[error("neither a name nor a system name nor a file name")]
+    #[error("must have a name, a system name or a file name")]
     Nameless,
     #[error("original_payload and original_payload_format must be given together")]
     HalfPayload,

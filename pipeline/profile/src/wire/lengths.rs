@@ -21,7 +21,7 @@ pub(crate) struct RowLengths {
 }
 
 /// The most that a length can be longer than that of an empty message.
-const LONGEST_LENGTH: usize = 4;
+const MAX_LENGTH_BYTES: usize = 4;
 
 impl RowLengths {
     pub fn of(tables: &Dictionary) -> Self {
@@ -44,7 +44,7 @@ impl RowLengths {
             links: lengths(&mut out, tables.links.rows().iter(), encode::write_link),
             empty: measure(&mut out, |out| {
                 encode::write_request(out, &Default::default());
-            }) + LONGEST_LENGTH,
+            }) + MAX_LENGTH_BYTES,
             scratch: out,
         }
     }
@@ -61,17 +61,17 @@ impl RowLengths {
         if !whole {
             head.forget_whole();
         }
-        measure(&mut self.scratch, |out| encode::write_profile(out, &head)) + LONGEST_LENGTH
+        measure(&mut self.scratch, |out| encode::write_profile(out, &head)) + MAX_LENGTH_BYTES
     }
 
     pub fn scope_head(&mut self, row: &ScopeProfiles) -> usize {
         let write = |out: &mut Writer| encode::write_scope_profiles(out, row, &[]);
-        measure(&mut self.scratch, write) + LONGEST_LENGTH
+        measure(&mut self.scratch, write) + MAX_LENGTH_BYTES
     }
 
     pub fn resource_head(&mut self, row: &ResourceProfiles) -> usize {
         let write = |out: &mut Writer| encode::write_resource_profiles(out, row, &[]);
-        measure(&mut self.scratch, write) + LONGEST_LENGTH
+        measure(&mut self.scratch, write) + MAX_LENGTH_BYTES
     }
 }
 

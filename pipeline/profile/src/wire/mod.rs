@@ -12,6 +12,7 @@
 
 mod decode;
 mod encode;
+mod fast_path;
 mod invalid;
 mod known;
 mod lengths;
@@ -24,7 +25,6 @@ pub(crate) mod tags;
 mod tests;
 mod text;
 mod texts;
-mod usual;
 mod validate;
 mod value;
 

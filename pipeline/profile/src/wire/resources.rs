@@ -13,10 +13,10 @@ use crate::proto::{Reader, WireError, Writer, varint_len};
 use crate::{Resource, SharedResource, StringTable};
 
 /// What is shorter is copied rather than sent as a piece of its own.
-const WORTHWHILE: usize = 4096;
+const MIN_SHARED_BYTES: usize = 4096;
 
 /// More than the tags and lengths around a resource take.
-const HEADS: usize = 32;
+const MAX_HEADER_BYTES: usize = 32;
 
 /// Each resource, in their order.
 pub(crate) fn resources(wire: &Bytes) -> Result<Vec<SharedResource>, WireError> {
@@ -72,7 +72,7 @@ pub(crate) fn with_resources<'a>(
     let copied = request
         .resources
         .iter()
-        .map(|row| row.len().min(WORTHWHILE) + HEADS);
+        .map(|row| row.len().min(MIN_SHARED_BYTES) + MAX_HEADER_BYTES);
     let new = resources.iter().flatten().map(|new| new.len());
     let mut out = Pieces {
         own: Writer::with_capacity(copied.chain(new).sum()),
@@ -117,7 +117,7 @@ impl<'a> Pieces<'a> {
     }
 
     fn stays(&mut self, slice: &'a [u8]) {
-        match slice.len() < WORTHWHILE {
+        match slice.len() < MIN_SHARED_BYTES {
             true => self.own.raw(slice),
             false => self.slices.push((self.own.len(), slice)),
         }

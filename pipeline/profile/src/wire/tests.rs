@@ -168,7 +168,7 @@ fn says_where_the_bytes_are_cut() {
     let wire = Bytes::from_static(&[0x0a, 0x02, 0x12, 0x05]);
     assert_eq!(
         receive(&wire).unwrap_err(),
-        "resource_profiles[0]: the message ends in the middle of a field"
+        "resource_profiles[0]: message truncated in the middle of a field"
     );
 }
 
@@ -363,7 +363,7 @@ fn the_same_resource_is_found_whatever_it_was_made_of() {
     };
     let profiles = Profiles::from_model(model);
     let read = receive(&profiles.to_wire()).unwrap().resources();
-    let kept = read[0].apart();
+    let kept = read[0].unshared();
     let state = foldhash::fast::RandomState::default();
     for same in [&read[0], &kept, &profiles.resources()[0]] {
         assert!(*same == made && same.content() == made.content());
@@ -382,7 +382,7 @@ fn keeps_one_form_of_what_came_compressed_and_the_others_can_be_had_again() {
         });
         out.bytes_always(tag::len(50), &[b' '; 1000]);
     });
-    let came = || {
+    let received_bytes = || {
         receive(&wire).unwrap().with_compressed(Compressed {
             encoding: "cut",
             bytes: wire.slice(..wire.len() - 1000),
@@ -395,17 +395,17 @@ fn keeps_one_form_of_what_came_compressed_and_the_others_can_be_had_again() {
         })
     };
     let check = |encoding: Option<&str>, compressed: bool, spared: usize| {
-        let mut kept = came();
+        let mut kept = received_bytes();
         kept.keep_for(encoding);
         assert_eq!(kept.compressed().is_some(), compressed, "{encoding:?}");
         assert_eq!(kept.encoded_len(), wire.len(), "{encoding:?}");
-        assert_eq!(kept.counts(), came().counts(), "{encoding:?}");
+        assert_eq!(kept.counts(), received_bytes().counts(), "{encoding:?}");
         assert_eq!(
             kept.heap_size() + spared,
-            came().heap_size(),
+            received_bytes().heap_size(),
             "{encoding:?}"
         );
-        assert_eq!(kept.model(), came().model(), "{encoding:?}");
+        assert_eq!(kept.model(), received_bytes().model(), "{encoding:?}");
         assert_eq!(kept.to_wire(), wire, "{encoding:?}");
     };
     check(Some("cut"), true, wire.len());

@@ -2,8 +2,8 @@
 //!
 //! Tables come first, each after those that it refers to, then resources down to samples. Nothing
 //! is allocated per row or sample. What is written the usual way and valid takes the short way
-//! through (`usual`), everything else the careful one of this module. Beyond the format itself the rules are those of the profiling
-//! SIG's conformance checker:
+//! through (`fast_path`), everything else the careful one of this module. Beyond the format itself
+//! the rules are those of the profiling SIG's conformance checker:
 //!
 //! * every index is in range, also those in attribute values; a table that is left out has its
 //!   row 0 all the same, and row 0 is the zero value (of a link also 16 and 8 zero bytes);
@@ -30,6 +30,7 @@ mod window;
 use std::collections::BTreeMap;
 
 use super::decode::Skip;
+use super::fast_path::{self, FastPathState};
 use super::invalid::{At, Fault, Invalid, Reason};
 use super::known::Known;
 use super::rows::RowLists;
@@ -37,7 +38,6 @@ use super::tables::{Request, Tables};
 use super::tags::dictionary as tags;
 use super::text::is_text;
 use super::texts::Texts;
-use super::usual::{self, Usual};
 use crate::dictionary::{Attribute, Function, Link, Location, Mapping, Stack};
 use crate::proto::WireError;
 use crate::{Profile, ResourceProfiles, ScopeProfiles, StringIdx};
@@ -74,8 +74,8 @@ pub(crate) fn repair(wire: &[u8]) -> Result<Verdict, Invalid> {
 
 fn walk(wire: &[u8], repair: bool) -> Result<Verdict, Invalid> {
     let request = Request::read(wire)?;
-    let mut walk = match usual::dictionary(&request.dictionary) {
-        Some(usual) => Walk::after_usual(usual, repair),
+    let mut walk = match fast_path::dictionary(&request.dictionary) {
+        Some(fast_path) => Walk::after_fast_path(fast_path, repair),
         None => Walk::through_tables(&request.dictionary, repair).field("dictionary")?,
     };
     for (position, resource) in request.resources.iter().enumerate() {
@@ -112,9 +112,9 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn after_usual(usual: Usual<'a>, repair: bool) -> Self {
-        let rows = |table| usual.rows.of(table).unwrap_or_default();
-        Self::new(rows, usual.keys, usual.texts, repair)
+    fn after_fast_path(fast_path: FastPathState<'a>, repair: bool) -> Self {
+        let rows = |table| fast_path.rows.of(table).unwrap_or_default();
+        Self::new(rows, fast_path.keys, fast_path.texts, repair)
     }
 
     fn through_tables(dictionary: &'a [u8], repair: bool) -> Result<Self, Invalid> {

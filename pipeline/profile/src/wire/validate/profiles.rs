@@ -5,7 +5,7 @@ use crate::proto::Reader;
 use crate::wire::invalid::{At, Fault, Invalid, Reason};
 use crate::wire::tables::fields;
 use crate::wire::tags::profile;
-use crate::wire::{rows, usual};
+use crate::wire::{fast_path, rows};
 
 impl Walk<'_> {
     pub(super) fn profile(&mut self, message: &[u8], bad: Option<Reason>) -> Result<(), Invalid> {
@@ -95,7 +95,7 @@ impl Walk<'_> {
     #[inline(always)]
     fn sample(&mut self, message: &[u8], seen: &mut Window) -> Result<(), Invalid> {
         if !self.repair
-            && let Some(sample) = usual::sample(message, &self.keys)
+            && let Some(sample) = fast_path::sample(message, &self.keys)
             && self.stacks.check(sample.stack).is_ok()
             && self.links.check(sample.link).is_ok()
             && self.attributes.check(sample.attribute).is_ok()

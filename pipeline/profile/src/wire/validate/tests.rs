@@ -7,21 +7,21 @@ use proptest::prelude::*;
 
 use super::{Walk, Window};
 use crate::proto::Writer;
+use crate::wire::fast_path;
 use crate::wire::rows::{self, RowLists};
 use crate::wire::tables::{Request, Tables, fields};
 use crate::wire::tags::{
     attribute, dictionary, function, location, profile, resource_profiles, sample, scope_profiles,
 };
-use crate::wire::usual;
 
 /// Whether the short way took the dictionary.
 fn check_dictionary(message: &[u8]) -> bool {
-    let Some(usual) = usual::dictionary(message) else {
+    let Some(fast_path) = fast_path::dictionary(message) else {
         return false;
     };
     let tables = Tables::read(message).unwrap();
     let careful = Walk::through_tables(message, false).unwrap();
-    assert_eq!(usual.keys, careful.keys);
+    assert_eq!(fast_path.keys, careful.keys);
     for table in [
         dictionary::MAPPINGS,
         dictionary::LOCATIONS,
@@ -31,7 +31,7 @@ fn check_dictionary(message: &[u8]) -> bool {
         dictionary::ATTRIBUTES,
         dictionary::STACKS,
     ] {
-        assert_eq!(usual.rows.of(table), Some(tables.len(table)));
+        assert_eq!(fast_path.rows.of(table), Some(tables.len(table)));
     }
     true
 }
@@ -39,20 +39,23 @@ fn check_dictionary(message: &[u8]) -> bool {
 /// Whether the short way took the sample.
 fn check_sample(message: &[u8], walk: &mut Walk) -> bool {
     let mut seen = Window::default();
-    let Some(usual) = usual::sample(message, &walk.keys) else {
+    let Some(fast_path) = fast_path::sample(message, &walk.keys) else {
         return false;
     };
     let mut lists = RowLists::default();
     let head = rows::sample(message, &mut lists).unwrap();
     assert!(!head.has_old_attributes);
-    assert_eq!((usual.stack, usual.link), (head.stack, head.link));
+    assert_eq!((fast_path.stack, fast_path.link), (head.stack, head.link));
     let highest = lists.attributes.iter().copied().max();
-    assert_eq!(usual.attribute, highest.unwrap_or_default());
-    let in_range = walk.stacks.check(usual.stack).is_ok()
-        && walk.links.check(usual.link).is_ok()
-        && walk.attributes.check(usual.attribute).is_ok();
+    assert_eq!(fast_path.attribute, highest.unwrap_or_default());
+    let in_range = walk.stacks.check(fast_path.stack).is_ok()
+        && walk.links.check(fast_path.link).is_ok()
+        && walk.attributes.check(fast_path.attribute).is_ok();
     assert_eq!(walk.unusual_sample(message, &mut seen).is_ok(), in_range);
-    assert_eq!((usual.seen.start, usual.seen.end), (seen.start, seen.end));
+    assert_eq!(
+        (fast_path.seen.start, fast_path.seen.end),
+        (seen.start, seen.end)
+    );
     true
 }
 
@@ -160,7 +163,7 @@ fn keys_are_what_they_say_whatever_their_rows() {
             });
         }
         let message = out.into_vec();
-        let found = usual::dictionary(&message).unwrap().keys;
+        let found = fast_path::dictionary(&message).unwrap().keys;
         let found: Vec<u64> = found.into_iter().map(|key| key.get().into()).collect();
         assert_eq!(found, expected, "{keys:?}");
         assert!(check_dictionary(&message));

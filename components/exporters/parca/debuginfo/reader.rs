@@ -1,7 +1,7 @@
 //! Reads a file for its upload, on a thread of its own that yields to everything else on the host.
 //!
 //! The thread plans first, so that the size is known; then it waits until the server wants the file
-//! and reads as fast as it is told to. It holds no more than [`AHEAD`] chunks that were not sent.
+//! and reads as fast as it is told to. It holds no more than [`READ_AHEAD`] chunks that were not sent.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,12 +16,12 @@ use profcol_debuginfo::{Dwarf, Elsewhere, Extraction, Places, Plan, Refused, bui
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::capacity::Fit;
+use super::capacity::UploadLimit;
 use super::pace::Pace;
 
 /// A server takes messages of some megabytes; smaller ones cost it and us less memory.
 const CHUNK: usize = 256 << 10;
-const AHEAD: usize = 2;
+const READ_AHEAD: usize = 2;
 /// The lowest priority there is.
 const NICE: i32 = 19;
 
@@ -32,13 +32,15 @@ pub struct Settings {
     pub directories: Vec<PathBuf>,
     pub max_file_size: u64,
     /// None where there is no limit of time.
-    pub fit: Option<Fit>,
+    pub upload_limit: Option<UploadLimit>,
 }
 
 impl Settings {
     fn most_bytes(&self) -> u64 {
-        let fit = self.fit.map_or(u64::MAX, |fit| fit.bytes);
-        self.max_file_size.min(fit)
+        let upload_limit = self
+            .upload_limit
+            .map_or(u64::MAX, |upload_limit| upload_limit.bytes);
+        self.max_file_size.min(upload_limit)
     }
 
     /// Nothing that has more bytes is begun.
@@ -46,13 +48,15 @@ impl Settings {
         if size > self.max_file_size {
             return Err(Skipped::TooLarge { size });
         }
-        match self.fit {
+        match self.upload_limit {
             // Before the first upload the rate is only assumed.
-            Some(fit) if size > fit.bytes && fit.is_measured => Err(Skipped::TooSlow {
-                size,
-                bytes: fit.bytes,
-                time: fit.time,
-            }),
+            Some(upload_limit) if size > upload_limit.bytes && upload_limit.is_measured => {
+                Err(Skipped::TooSlow {
+                    size,
+                    bytes: upload_limit.bytes,
+                    time: upload_limit.time,
+                })
+            }
             _ => Ok(()),
         }
     }
@@ -63,24 +67,23 @@ impl Settings {
 pub enum Skipped {
     #[error(transparent)]
     Refused(#[from] Refused),
-    #[error("{size} bytes would be uploaded, more than `max_file_size`")]
+    #[error("upload size of {size} bytes exceeds `max_file_size`")]
     TooLarge { size: u64 },
     #[error(
-        "{size} bytes would be uploaded, and no more than {bytes} arrive within {time:?}: raise the server's \
-         --http-read-timeout and `debuginfo::timeout`"
+        "upload size of {size} bytes exceeds the {bytes} bytes that can be sent within {time:?}: raise the server's --http-read-timeout and `debuginfo::timeout`"
     )]
     TooSlow {
         size: u64,
         bytes: u64,
         time: Duration,
     },
-    #[error("it was changed while it was read")]
+    #[error("the file changed while it was read")]
     Changed,
-    #[error("it is another file by now, whose build id is {found:?}")]
+    #[error("the file was replaced by one with build id {found:?}")]
     Replaced { found: String },
-    #[error("it cannot be read: {0}")]
+    #[error("failed to read the file: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("its upload ended in a defect of this program")]
+    #[error("the upload task panicked")]
     Defect,
 }
 
@@ -110,7 +113,7 @@ pub struct Planned {
 }
 
 /// A file that is planned, and maybe read.
-pub struct Reading {
+pub struct FileReader {
     planned: Planned,
     /// Ends the thread when it is dropped.
     go: Option<threads::Sender<Option<Pace>>>,
@@ -119,38 +122,38 @@ pub struct Reading {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The thread's ends of what [`Reading`] holds.
-struct Ends {
+/// The thread's ends of what [`FileReader`] holds.
+struct ThreadChannels {
     planned: oneshot::Sender<Result<Planned, Skipped>>,
     go: threads::Receiver<Option<Pace>>,
     chunks: mpsc::Sender<Bytes>,
     ended: oneshot::Sender<Result<(), Skipped>>,
 }
 
-impl Reading {
+impl FileReader {
     /// Returns once it is known what of the file would be uploaded.
     pub async fn plan(executable: Executable, settings: Settings) -> Result<Self, Skipped> {
-        let (told, planned) = oneshot::channel();
-        let (go, gone) = threads::channel();
-        let (sender, chunks) = mpsc::channel(AHEAD);
+        let (planned_sender, planned) = oneshot::channel();
+        let (go, start_receiver) = threads::channel();
+        let (sender, chunks) = mpsc::channel(READ_AHEAD);
         let (done, ended) = oneshot::channel();
-        let ends = Ends {
-            planned: told,
-            go: gone,
+        let ends = ThreadChannels {
+            planned: planned_sender,
+            go: start_receiver,
             chunks: sender,
             ended: done,
         };
         let thread = Thread::new().name("profcol-upload".into());
         let thread = thread.spawn(move || run(&executable, &settings, ends))?;
-        let mut reading = Self {
+        let mut reader = Self {
             planned: Planned::default(),
             go: Some(go),
             chunks: Some(chunks),
             ended: Some(ended),
             thread: Some(thread),
         };
-        reading.planned = planned.await.unwrap_or_else(|_| Err(broken()))?;
-        Ok(reading)
+        reader.planned = planned.await.unwrap_or_else(|_| Err(interrupted()))?;
+        Ok(reader)
     }
 
     pub fn planned(&self) -> Planned {
@@ -162,7 +165,7 @@ impl Reading {
         if let Some(go) = &self.go
             && go.send(pace).is_err()
         {
-            tracing::debug!("the thread that reads an executable is gone");
+            tracing::debug!("The reader thread of an executable has exited.");
         }
         self.chunks.take().unwrap_or_else(|| mpsc::channel(1).1)
     }
@@ -174,7 +177,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for FileReader {
     fn drop(&mut self) {
         self.go.take();
         self.chunks.take();
@@ -182,21 +185,21 @@ impl Drop for Reading {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that reads executables ended in a panic");
+            tracing::error!("The reader thread of an executable panicked.");
         }
     }
 }
 
-fn broken() -> Skipped {
-    io::Error::other("the thread that reads it is gone").into()
+fn interrupted() -> Skipped {
+    io::Error::other("the reader thread has exited").into()
 }
 
-fn run(executable: &Executable, settings: &Settings, ends: Ends) {
+fn run(executable: &Executable, settings: &Settings, ends: ThreadChannels) {
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "executables are read at usual priority");
+        tracing::debug!(%error, "Failed to lower the priority of the reader thread.");
     }
-    let goes_on = || !matches!(ends.go.try_recv(), Err(threads::TryRecvError::Disconnected));
-    let (extraction, planned) = match plan(executable, settings, &goes_on) {
+    let is_running = || !matches!(ends.go.try_recv(), Err(threads::TryRecvError::Disconnected));
+    let (extraction, planned) = match plan(executable, settings, &is_running) {
         Ok(planned) => planned,
         Err(skipped) => {
             // Nobody waits any more.
@@ -219,7 +222,7 @@ fn run(executable: &Executable, settings: &Settings, ends: Ends) {
 fn plan(
     executable: &Executable,
     settings: &Settings,
-    goes_on: &dyn Fn() -> bool,
+    is_running: &dyn Fn() -> bool,
 ) -> Result<(Extraction, Planned), Skipped> {
     let original = executable.file.try_clone()?;
     check_identity(executable, &original)?;
@@ -227,7 +230,7 @@ fn plan(
         let plan = Plan::strip(&original);
         match plan {
             Ok(plan) if plan.contents().dwarf => (plan, original),
-            plan => match with_more_names(&plan, executable, settings, &original, goes_on) {
+            plan => match separate_debug_file(&plan, executable, settings, &original, is_running) {
                 Some(better) => better,
                 None => (plan?, original),
             },
@@ -237,7 +240,7 @@ fn plan(
     };
     let has_dwarf = plan.contents().dwarf;
     let plan = match settings.strip && plan.size() > settings.most_bytes() {
-        true => smaller(plan, &file, settings, goes_on)?,
+        true => smaller(plan, &file, settings, is_running)?,
         false => plan,
     };
     settings.refuse(plan.size())?;
@@ -255,7 +258,7 @@ fn smaller(
     plan: Plan,
     file: &File,
     settings: &Settings,
-    goes_on: &dyn Fn() -> bool,
+    is_running: &dyn Fn() -> bool,
 ) -> Result<Plan, Skipped> {
     /// No DWARF becomes as much smaller as this.
     const BEST_RATIO: u64 = 8;
@@ -279,9 +282,11 @@ fn smaller(
             continue;
         }
         let began = Instant::now();
-        let compressed = Plan::compressed(file, dwarf, most, goes_on)?;
+        let compressed = Plan::compressed(file, dwarf, most, is_running)?;
         // It is compressed once more while it is sent.
-        let is_in_time = settings.fit.is_none_or(|fit| began.elapsed() <= fit.time);
+        let is_in_time = settings
+            .upload_limit
+            .is_none_or(|upload_limit| began.elapsed() <= upload_limit.time);
         if let Some(compressed) = compressed.filter(|_| is_in_time) {
             return Ok(compressed);
         }
@@ -305,12 +310,12 @@ fn check_identity(executable: &Executable, file: &File) -> Result<(), Skipped> {
     }
 }
 
-fn with_more_names(
+fn separate_debug_file(
     known: &Result<Plan, Refused>,
     executable: &Executable,
     settings: &Settings,
     original: &File,
-    goes_on: &dyn Fn() -> bool,
+    is_running: &dyn Fn() -> bool,
 ) -> Option<(Plan, File)> {
     let roots = [
         format!("/proc/{}/root", executable.pid).into(),
@@ -322,14 +327,14 @@ fn with_more_names(
             roots: &roots,
             executable: &executable.path,
             directories: &settings.directories,
-            goes_on,
+            goes_on: is_running,
         },
     )?;
     let plan = Plan::strip(&found.file).ok()?;
     tracing::debug!(
         path = %executable.path.display(),
         debug_file = %found.path.display(),
-        "an executable has a debug file"
+        "Found a separate debug file."
     );
     let names = |plan: &Plan| (plan.contents().dwarf, plan.contents().all_symbols);
     let is_better = known

@@ -9,7 +9,7 @@ mod cursor;
 mod dictionary;
 mod sample;
 
-pub(super) use dictionary::{Usual, dictionary};
+pub(super) use dictionary::{FastPathState, dictionary};
 pub(super) use sample::sample;
 
 use crate::{AttributeIdx, StringIdx};

@@ -21,19 +21,19 @@ pub const UNFINISHED: &str = "padata.unfinished";
 const LOCK: &str = ".recorder.lock";
 
 /// A header is all that is read here.
-const NO_RECORD: u32 = 0;
+const MAX_HEADER_RECORD: u32 = 0;
 /// The longest record of a file whose samples are counted.
 const MAX_RECORD: u32 = 256 << 20;
 
-pub struct Folder {
+pub struct RecordingDirectory {
     path: PathBuf,
     level: i32,
     lock: File,
     /// The oldest first.
-    complete: Vec<Complete>,
+    complete: Vec<CompleteFile>,
 }
 
-struct Complete {
+struct CompleteFile {
     path: PathBuf,
     bytes: u64,
     /// None where another process has written it.
@@ -42,7 +42,7 @@ struct Complete {
 
 /// What dropping the oldest file has come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
+pub enum DropOutcome {
     File {
         /// Those that were not delivered.
         samples: u64,
@@ -52,10 +52,10 @@ pub enum Dropped {
     Nothing,
 }
 
-impl Folder {
+impl RecordingDirectory {
     /// Makes the folder where there is none, and completes what was left behind in it.
     pub fn open(path: &Path, level: i32) -> io::Result<Self> {
-        files::create_folders(path)?;
+        files::create_directories(path)?;
         let lock = files::options()
             .create(true)
             .truncate(false)
@@ -64,10 +64,10 @@ impl Folder {
         lock.try_lock().map_err(|error| match error {
             TryLockError::Error(error) => error,
             TryLockError::WouldBlock => io::Error::other(
-                "somebody records there already: give each recorder a folder of its own",
+                "the directory is locked by another recorder: use a separate directory for each",
             ),
         })?;
-        let mut folder = Self {
+        let mut directory = Self {
             path: path.to_owned(),
             level,
             lock,
@@ -80,7 +80,7 @@ impl Folder {
                 Some(UNFINISHED) => fs::remove_file(&path)?,
                 Some(COMPRESSED) => {
                     let bytes = fs::metadata(&path)?.len();
-                    folder.complete.push(Complete {
+                    directory.complete.push(CompleteFile {
                         path,
                         bytes,
                         samples: None,
@@ -92,15 +92,15 @@ impl Folder {
         }
         left.sort_by_key(|path| (begun(path), path.clone()));
         for path in left {
-            folder.add(&path, None);
+            directory.add(&path, None);
         }
-        let files = &mut folder.complete;
+        let files = &mut directory.complete;
         files.sort_by_key(|file| (begun(&file.path), file.path.clone()));
-        Ok(folder)
+        Ok(directory)
     }
 
     /// False where the folder, or the lock in it, was removed or replaced: somebody else may record there.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_lock_held(&self) -> bool {
         let (Ok(lock), Ok(found)) = (self.lock.metadata(), self.path.join(LOCK).metadata()) else {
             return false;
         };
@@ -120,13 +120,13 @@ impl Folder {
             Err(error) => {
                 // It is only in the way.
                 let _ = fs::remove_file(plain.with_extension(UNFINISHED));
-                tracing::warn!(path = %plain.display(), %error, "A complete file cannot be compressed; it stays as it is until the next start.");
+                tracing::warn!(path = %plain.display(), %error, "Failed to compress a complete file; retrying at the next start.");
                 plain.to_owned()
             }
         };
         let bytes = path.metadata().map_or(0, |file| file.len());
         self.complete.retain(|known| known.path != path);
-        self.complete.push(Complete {
+        self.complete.push(CompleteFile {
             path,
             bytes,
             samples,
@@ -167,7 +167,7 @@ impl Folder {
     }
 
     /// Drops the oldest file that nobody delivers: removing one that is open makes no room.
-    pub fn drop_oldest(&mut self) -> io::Result<Dropped> {
+    pub fn drop_oldest(&mut self) -> io::Result<DropOutcome> {
         let mut place = 0;
         while let Some(oldest) = self.complete.get(place) {
             let path = &oldest.path;
@@ -184,24 +184,24 @@ impl Folder {
                 continue;
             }
             let samples = oldest.undelivered(&file);
-            gone_is_fine(fs::remove_file(path))?;
+            ignore_not_found(fs::remove_file(path))?;
             tracing::warn!(path = %path.display(), samples, "Dropped the oldest file to make room.");
             self.complete.remove(place);
-            return Ok(Dropped::File { samples });
+            return Ok(DropOutcome::File { samples });
         }
         Ok(match self.complete.is_empty() {
-            true => Dropped::Nothing,
-            false => Dropped::InUse,
+            true => DropOutcome::Nothing,
+            false => DropOutcome::InUse,
         })
     }
 
     /// Forgets files that others removed.
-    pub fn look(&mut self) {
+    pub fn forget_removed(&mut self) {
         self.complete.retain(|file| file.path.exists());
     }
 }
 
-impl Complete {
+impl CompleteFile {
     /// How many of its samples nobody has delivered; `file` stays locked meanwhile.
     fn undelivered(&self, file: &File) -> u64 {
         let note = fs::read_to_string(note_of(&self.path)).unwrap_or_default();
@@ -212,7 +212,7 @@ impl Complete {
         };
         let mut samples = 0;
         if let Err(error) = self.count_rows(file, settled, &mut samples) {
-            tracing::warn!(path = %self.path.display(), samples, %error, "Not all samples of a file can be counted.");
+            tracing::warn!(path = %self.path.display(), samples, %error, "Failed to count all samples of a file.");
         }
         samples
     }
@@ -238,7 +238,7 @@ impl Complete {
     }
 }
 
-fn gone_is_fine(removed: io::Result<()>) -> io::Result<()> {
+fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed,
@@ -255,5 +255,5 @@ fn kind(path: &Path) -> Option<&'static str> {
 
 fn has_no_batch(path: &Path) -> bool {
     let file = File::open(path).map(|file| file.take(8));
-    file.is_ok_and(|file| Reader::new(file, NO_RECORD).is_ok_and(|file| file.count() == 0))
+    file.is_ok_and(|file| Reader::new(file, MAX_HEADER_RECORD).is_ok_and(|file| file.count() == 0))
 }

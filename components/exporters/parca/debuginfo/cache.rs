@@ -12,19 +12,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use profcol_component::files;
 
 /// Build ids that are remembered; the oldest are forgotten, a quarter at a time.
-const MOST: usize = 16_384;
+const MAX_ENTRIES: usize = 16_384;
 /// A server may lose what it had: what is older does not outlive a restart.
-const REMEMBERED_FOR: u64 = 7 * 24 * 3600;
+const TTL_SECONDS: u64 = 7 * 24 * 3600;
 /// Longer files are not of our making.
-const MOST_BYTES: u64 = 8 << 20;
+const MAX_BYTES: u64 = 8 << 20;
 
-pub struct Settled {
+pub struct UploadedCache {
     /// In seconds since 1970.
     since: HashMap<String, u64>,
     file: Option<PathBuf>,
 }
 
-impl Settled {
+impl UploadedCache {
     pub fn empty() -> Self {
         Self {
             since: HashMap::new(),
@@ -34,9 +34,9 @@ impl Settled {
 
     /// `directory` is empty where nothing is to be kept.
     pub fn open(directory: &str, server: &str) -> Self {
-        let mut settled = Self::empty();
+        let mut cache = Self::empty();
         if directory.is_empty() {
-            return settled;
+            return cache;
         }
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
         let name: String = server
@@ -47,12 +47,12 @@ impl Settled {
         let opened = append(&file);
         match opened.and_then(|_| read(&file)) {
             Ok(text) => {
-                settled.load(&text);
-                settled.file = Some(file);
+                cache.load(&text);
+                cache.file = Some(file);
             }
             Err(error) => warn(&file, &error),
         }
-        settled
+        cache
     }
 
     pub fn contains(&self, build_id: &str) -> bool {
@@ -61,21 +61,21 @@ impl Settled {
 
     /// What is to be written down of it, if anything: only what the server itself said, since why a
     /// file was skipped may change with the version of this program.
-    pub fn add(&mut self, build_id: &str, is_of_server: bool) -> Option<Note> {
+    pub fn add(&mut self, build_id: &str, is_final_answer: bool) -> Option<CacheWrite> {
         let now = now();
         self.since.insert(build_id.to_owned(), now);
-        let is_full = self.since.len() > MOST;
+        let is_full = self.since.len() > MAX_ENTRIES;
         if is_full {
-            self.forget_oldest();
+            self.evict_oldest();
         }
-        let file = self.file.clone().filter(|_| is_of_server)?;
+        let file = self.file.clone().filter(|_| is_final_answer)?;
         Some(if is_full {
             let line = |(build_id, since)| format!("{since} {build_id}\n");
             let text = self.since.iter().map(line).collect();
-            Note::All { file, text }
+            CacheWrite::All { file, text }
         } else {
             let line = format!("{now} {build_id}\n");
-            Note::One { file, line }
+            CacheWrite::One { file, line }
         })
     }
 
@@ -88,20 +88,20 @@ impl Settled {
             // A time to come is of a clock that was wrong.
             if let Ok(since) = since.parse::<u64>()
                 && since <= now
-                && now - since < REMEMBERED_FOR
+                && now - since < TTL_SECONDS
             {
                 self.since.insert(build_id.to_owned(), since);
             }
         }
-        if self.since.len() > MOST {
-            self.forget_oldest();
+        if self.since.len() > MAX_ENTRIES {
+            self.evict_oldest();
         }
     }
 
-    fn forget_oldest(&mut self) {
+    fn evict_oldest(&mut self) {
         let mut times: Vec<u64> = self.since.values().copied().collect();
         times.sort_unstable();
-        let kept = MOST - MOST / 4;
+        let kept = MAX_ENTRIES - MAX_ENTRIES / 4;
         let oldest = times.get(times.len().saturating_sub(kept));
         let oldest = oldest.copied().unwrap_or(0);
         // Of those of the very time at which the line is drawn only some may find room.
@@ -117,7 +117,7 @@ impl Settled {
 
 /// Something to write, which may take its time.
 #[derive(Debug)]
-pub enum Note {
+pub enum CacheWrite {
     One {
         file: PathBuf,
         line: String,
@@ -129,7 +129,7 @@ pub enum Note {
     },
 }
 
-impl Note {
+impl CacheWrite {
     pub fn write(self) {
         let (file, written) = match self {
             Self::One { file, line } => {
@@ -155,13 +155,13 @@ impl Note {
 /// Opens the file, which may have been removed with its directory.
 fn append(file: &Path) -> io::Result<fs::File> {
     if let Some(directory) = file.parent() {
-        files::create_folders(directory)?;
+        files::create_directories(directory)?;
     }
     files::options().append(true).create(true).open(file)
 }
 
 fn read(file: &Path) -> io::Result<String> {
-    if fs::metadata(file)?.len() > MOST_BYTES {
+    if fs::metadata(file)?.len() > MAX_BYTES {
         return Ok(String::new());
     }
     Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned())
@@ -171,7 +171,7 @@ fn warn(file: &Path, error: &io::Error) {
     tracing::warn!(
         path = %file.display(),
         %error,
-        "What the server has cannot be remembered across restarts. Check `debuginfo::state_directory`."
+        "Failed to persist the cache of uploaded build ids. Check `debuginfo::state_directory`."
     );
 }
 
@@ -184,21 +184,21 @@ fn now() -> u64 {
 mod tests {
     use super::*;
 
-    fn open(folder: &tempfile::TempDir, server: &str) -> Settled {
-        Settled::open(folder.path().to_str().unwrap(), server)
+    fn open(folder: &tempfile::TempDir, server: &str) -> UploadedCache {
+        UploadedCache::open(folder.path().to_str().unwrap(), server)
     }
 
     #[test]
     fn what_a_server_said_is_known_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let mut settled = open(&folder, "host:7070");
-        settled.add("there", true).unwrap().write();
-        assert!(settled.add("skipped", false).is_none());
-        assert!(settled.contains("there") && settled.contains("skipped"));
+        let mut cache = open(&folder, "host:7070");
+        cache.add("there", true).unwrap().write();
+        assert!(cache.add("skipped", false).is_none());
+        assert!(cache.contains("there") && cache.contains("skipped"));
         let again = open(&folder, "host:7070");
         assert!(again.contains("there") && !again.contains("skipped"));
         assert!(!open(&folder, "other:7070").contains("there"));
-        assert!(!Settled::open("", "host:7070").contains("there"));
+        assert!(!UploadedCache::open("", "host:7070").contains("there"));
     }
 
     #[test]
@@ -206,17 +206,17 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("state");
         let directory = folder.to_str().unwrap();
-        let mut settled = Settled::open(directory, "host");
+        let mut cache = UploadedCache::open(directory, "host");
         fs::remove_dir_all(&folder).unwrap();
-        settled.add("one", true).unwrap().write();
-        assert!(Settled::open(directory, "host").contains("one"));
+        cache.add("one", true).unwrap().write();
+        assert!(UploadedCache::open(directory, "host").contains("one"));
 
-        for number in 0..MOST {
-            settled.since.insert(number.to_string(), 1);
+        for number in 0..MAX_ENTRIES {
+            cache.since.insert(number.to_string(), 1);
         }
         fs::remove_dir_all(&folder).unwrap();
-        settled.add("all", true).unwrap().write();
-        assert!(Settled::open(directory, "host").contains("all"));
+        cache.add("all", true).unwrap().write();
+        assert!(UploadedCache::open(directory, "host").contains("all"));
     }
 
     #[test]
@@ -225,12 +225,12 @@ mod tests {
         let now = now();
         let text = format!(
             "{now} good\n{} old\n{} to_come\n\nnonsense\n-1 negative\n{now} last",
-            now - REMEMBERED_FOR,
+            now - TTL_SECONDS,
             now + 100,
         );
         fs::write(folder.path().join("parca-debuginfo-host"), text).unwrap();
-        let settled = open(&folder, "host");
-        let mut known: Vec<_> = settled.since.keys().map(String::as_str).collect();
+        let cache = open(&folder, "host");
+        let mut known: Vec<_> = cache.since.keys().map(String::as_str).collect();
         known.sort_unstable();
         assert_eq!(known, ["good", "last"]);
     }
@@ -238,22 +238,22 @@ mod tests {
     #[test]
     fn memory_and_file_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut settled = open(&folder, "host");
-        let ids = (0..MOST + 1).map(|number| number.to_string());
+        let mut cache = open(&folder, "host");
+        let ids = (0..MAX_ENTRIES + 1).map(|number| number.to_string());
         for id in ids {
-            settled.since.insert(id, 1);
+            cache.since.insert(id, 1);
         }
-        settled.add("newest", true).unwrap().write();
-        assert!(settled.contains("newest"));
-        assert!(settled.since.len() <= MOST);
+        cache.add("newest", true).unwrap().write();
+        assert!(cache.contains("newest"));
+        assert!(cache.since.len() <= MAX_ENTRIES);
         let text = fs::read_to_string(folder.path().join("parca-debuginfo-host")).unwrap();
-        assert_eq!(text.lines().count(), settled.since.len());
+        assert_eq!(text.lines().count(), cache.since.len());
     }
 
     #[test]
     fn a_directory_that_cannot_be_used_is_no_reason_to_stop() {
-        let mut settled = Settled::open("/dev/null/nowhere", "host");
-        assert!(settled.add("there", true).is_none());
-        assert!(settled.contains("there"));
+        let mut cache = UploadedCache::open("/dev/null/nowhere", "host");
+        assert!(cache.add("there", true).is_none());
+        assert!(cache.contains("there"));
     }
 }

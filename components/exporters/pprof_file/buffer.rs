@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use profcol_component::{CodeFrame, LateName, LateNames, Naming};
+use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
 use profcol_pprof::{
     Builder, LabelSelection, Options, ProfileSet, Refused, UnnamedLocation, gzip, sets,
 };
@@ -22,8 +22,8 @@ pub(super) struct Grouping {
 }
 
 #[derive(Default)]
-pub(super) struct Held {
-    files: HashMap<FileKey, Open>,
+pub(super) struct ProfileBuffer {
+    files: HashMap<FileKey, OpenFile>,
     groups: HashSet<Group>,
     bytes: usize,
     since: Option<Instant>,
@@ -46,10 +46,10 @@ enum Group {
     Other,
 }
 
-struct Open {
+struct OpenFile {
     builder: Builder,
     /// Locations whose names are asked for when the file is made.
-    unnamed: HashMap<UnnamedLocation, LateName>,
+    pending_symbols: HashMap<UnnamedLocation, DeferredSymbol>,
     began: Timestamp,
     samples: u64,
     size: usize,
@@ -57,7 +57,7 @@ struct Open {
 
 /// A file to write.
 #[derive(Debug)]
-pub(super) struct Finished {
+pub(super) struct EncodedFile {
     pub(super) parts: Parts,
     pub(super) bytes: Vec<u8>,
     /// As many as came in, before they were added up.
@@ -66,7 +66,7 @@ pub(super) struct Finished {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AddError {
-    #[error("there would be more than {MAX_FILES} profile types and groups to write at once")]
+    #[error("more than {MAX_FILES} profile types and groups")]
     TooManyFiles,
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -79,19 +79,19 @@ struct Plan<'a> {
 }
 
 /// What an open file takes beside what it holds.
-const BYTES_PER_FILE: usize = 1024 + size_of::<Open>();
+const BYTES_PER_FILE: usize = 1024 + size_of::<OpenFile>();
 /// What a location without a name takes, with its place in a hash table.
-const BYTES_PER_UNNAMED: usize = size_of::<(UnnamedLocation, LateName)>() * 2;
+const BYTES_PER_PENDING_SYMBOL: usize = size_of::<(UnnamedLocation, DeferredSymbol)>() * 2;
 /// Sample types may be anything, so somebody could ask for as many files as a batch has profiles.
 const MAX_FILES: usize = 4096;
 
-impl Held {
+impl ProfileBuffer {
     /// Adds a batch; returns how many of its samples had to go to the group of all others. Where
     /// there would be too many files nothing is added.
     pub(super) fn add(
         &mut self,
         model: &Model,
-        late_names: &LateNames,
+        deferred_symbols: &DeferredSymbols,
         grouping: &Grouping,
     ) -> Result<u64, AddError> {
         let plan = self.plan(model, grouping);
@@ -110,7 +110,7 @@ impl Held {
             if key.group == Group::Other {
                 others += set.sample_count() as u64;
             }
-            self.add_set(&set, &model.dictionary, late_names, key, grouping)?;
+            self.add_set(&set, &model.dictionary, deferred_symbols, key, grouping)?;
         }
         Ok(others)
     }
@@ -143,7 +143,7 @@ impl Held {
         &mut self,
         set: &ProfileSet<'_>,
         dictionary: &Dictionary,
-        late_names: &LateNames,
+        deferred_symbols: &DeferredSymbols,
         key: FileKey,
         grouping: &Grouping,
     ) -> Result<(), Refused> {
@@ -151,19 +151,21 @@ impl Held {
         let key_size = key.text_len() + BYTES_PER_FILE;
         let file = self.files.entry(key).or_insert_with(|| {
             *bytes += key_size;
-            Open::new(grouping.labels.clone())
+            OpenFile::new(grouping.labels.clone())
         });
-        let Open {
-            builder, unnamed, ..
+        let OpenFile {
+            builder,
+            pending_symbols,
+            ..
         } = file;
         let mut note = |location: LocationIdx, id| {
-            if let Some(name) = late_names.find(dictionary, location) {
-                unnamed.insert(id, name);
+            if let Some(name) = deferred_symbols.find(dictionary, location) {
+                pending_symbols.insert(id, name);
             }
         };
         builder.add_and_tell(set, &mut note)?;
         file.samples += set.sample_count() as u64;
-        let size = file.builder.heap_size() + file.unnamed.len() * BYTES_PER_UNNAMED;
+        let size = file.builder.heap_size() + file.pending_symbols.len() * BYTES_PER_PENDING_SYMBOL;
         *bytes = (*bytes + size).saturating_sub(file.size);
         file.size = size;
         self.since.get_or_insert_with(Instant::now);
@@ -180,8 +182,8 @@ impl Held {
     }
 
     /// Makes the files, one at a time, with the names that have come by now.
-    pub(super) fn finish(self) -> impl Iterator<Item = Finished> {
-        self.files.into_iter().map(|(key, open)| Finished {
+    pub(super) fn finish(self) -> impl Iterator<Item = EncodedFile> {
+        self.files.into_iter().map(|(key, open)| EncodedFile {
             parts: Parts {
                 kind: key.kind(),
                 group: key.group.text(),
@@ -193,14 +195,14 @@ impl Held {
     }
 }
 
-impl Open {
+impl OpenFile {
     fn new(labels: LabelSelection) -> Self {
         Self {
             builder: Builder::new(Options {
                 labels,
                 period_values: true,
             }),
-            unnamed: HashMap::new(),
+            pending_symbols: HashMap::new(),
             began: Timestamp::now(),
             samples: 0,
             size: 0,
@@ -208,15 +210,15 @@ impl Open {
     }
 
     fn finish(mut self) -> Vec<u8> {
-        let mut named: HashMap<UnnamedLocation, Arc<[CodeFrame]>> = HashMap::new();
-        for (id, name) in self.unnamed {
-            if let Naming::Named(frames) = name.get() {
+        let mut named: HashMap<UnnamedLocation, Arc<[SymbolFrame]>> = HashMap::new();
+        for (id, name) in self.pending_symbols {
+            if let SymbolLookup::Resolved(frames) = name.lookup() {
                 named.insert(id, frames);
             }
         }
         if !named.is_empty() {
             self.builder
-                .set_lines(|id| Some(named.get(&id)?.iter().map(CodeFrame::line)));
+                .set_lines(|id| Some(named.get(&id)?.iter().map(SymbolFrame::line)));
         }
         self.builder.finish()
     }

@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
     /// The length of what follows, as the position of its end.
     #[inline(always)]
     pub fn end(&mut self) -> Option<usize> {
-        let len = self.mostly_tiny()?;
+        let len = self.is_mostly_single_byte()?;
         let end = self.at + len as usize;
         (end <= self.end).then_some(end)
     }
@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
 
     /// A number below 2^28 that is likely to be below 2^7.
     #[inline(always)]
-    pub fn mostly_tiny(&mut self) -> Option<u32> {
+    pub fn is_mostly_single_byte(&mut self) -> Option<u32> {
         match self.bytes.get(self.at) {
             Some(&tiny) if tiny < 0x80 => {
                 self.at += 1;

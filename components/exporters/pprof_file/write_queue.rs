@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use super::buffer::EncodedFile;
 use super::directory::{Directory, DirectoryError, remove_if_there};
-use super::held::Finished;
 use super::telemetry::Telemetry;
 
-pub(super) struct Outbox {
+pub(super) struct WriteQueue {
     pub(super) directory: Directory,
     /// Oldest first.
-    waiting: VecDeque<Finished>,
+    pending: VecDeque<EncodedFile>,
     telemetry: Telemetry,
     pruned: Option<Instant>,
 }
@@ -19,11 +19,11 @@ pub(super) struct Outbox {
 /// Looking for old files is work, so that many small batches must not cause it each time.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Outbox {
+impl WriteQueue {
     pub(super) fn new(directory: Directory, telemetry: Telemetry) -> Self {
         Self {
             directory,
-            waiting: VecDeque::new(),
+            pending: VecDeque::new(),
             telemetry,
             pruned: None,
         }
@@ -33,14 +33,14 @@ impl Outbox {
     /// go first: they may be what fills the disk.
     pub(super) fn write(
         &mut self,
-        files: impl Iterator<Item = Finished>,
+        files: impl Iterator<Item = EncodedFile>,
     ) -> Result<(), DirectoryError> {
         self.prune();
-        let mut written = self.write_waiting();
+        let mut written = self.write_pending();
         for file in files {
-            self.waiting.push_back(file);
+            self.pending.push_back(file);
             if written.is_ok() {
-                written = self.write_waiting();
+                written = self.write_pending();
             }
         }
         let synced = self.directory.sync();
@@ -51,11 +51,11 @@ impl Outbox {
     /// Writes all of `files` or none.
     pub(super) fn write_all(
         &mut self,
-        files: impl Iterator<Item = Finished>,
+        files: impl Iterator<Item = EncodedFile>,
     ) -> Result<(), DirectoryError> {
         self.prune_if_due();
         let mut written = Vec::new();
-        if let Err(error) = self.try_write_all(files, &mut written) {
+        if let Err(error) = self.write_files(files, &mut written) {
             // They are sent again as a whole.
             written.iter().for_each(|(path, _)| remove_if_there(path));
             return Err(error);
@@ -67,9 +67,9 @@ impl Outbox {
         Ok(())
     }
 
-    fn try_write_all(
+    fn write_files(
         &mut self,
-        files: impl Iterator<Item = Finished>,
+        files: impl Iterator<Item = EncodedFile>,
         written: &mut Vec<(PathBuf, usize)>,
     ) -> Result<(), DirectoryError> {
         for file in files {
@@ -80,7 +80,7 @@ impl Outbox {
     }
 
     pub(super) fn prune(&mut self) {
-        self.prune_for(None);
+        self.prune_before(None);
     }
 
     fn prune_if_due(&mut self) {
@@ -91,7 +91,7 @@ impl Outbox {
     }
 
     /// Returns how many files were removed.
-    fn prune_for(&mut self, next: Option<&Finished>) -> u64 {
+    fn prune_before(&mut self, next: Option<&EncodedFile>) -> u64 {
         let removed = self.directory.prune(next);
         self.telemetry.removed_files.inc_by(removed);
         self.pruned = Some(Instant::now());
@@ -99,13 +99,13 @@ impl Outbox {
     }
 
     /// On a full disk the file takes the place of those that it would make too many.
-    fn write_file(&mut self, file: &Finished) -> Result<PathBuf, DirectoryError> {
+    fn write_file(&mut self, file: &EncodedFile) -> Result<PathBuf, DirectoryError> {
         let error = match self.directory.write(file) {
             Ok(path) => return Ok(path),
             Err(error) => error,
         };
         self.telemetry.failed_writes.inc();
-        if !error.is_of_full_disk() || self.prune_for(Some(file)) == 0 {
+        if !error.is_disk_full() || self.prune_before(Some(file)) == 0 {
             return Err(error);
         }
         let written = self.directory.write(file);
@@ -115,21 +115,21 @@ impl Outbox {
         written
     }
 
-    pub(super) fn waiting_bytes(&self) -> usize {
-        let files = self.waiting.iter();
+    pub(super) fn pending_bytes(&self) -> usize {
+        let files = self.pending.iter();
         files
-            .map(|file| file.bytes.len() + size_of::<Finished>())
+            .map(|file| file.bytes.len() + size_of::<EncodedFile>())
             .sum()
     }
 
-    pub(super) fn waiting_samples(&self) -> u64 {
-        self.waiting.iter().map(|file| file.samples).sum()
+    pub(super) fn pending_samples(&self) -> u64 {
+        self.pending.iter().map(|file| file.samples).sum()
     }
 
-    fn write_waiting(&mut self) -> Result<(), DirectoryError> {
-        while let Some(file) = self.waiting.pop_front() {
+    fn write_pending(&mut self) -> Result<(), DirectoryError> {
+        while let Some(file) = self.pending.pop_front() {
             if let Err(error) = self.write_file(&file) {
-                self.waiting.push_front(file);
+                self.pending.push_front(file);
                 return Err(error);
             }
             self.telemetry.wrote(file.bytes.len());

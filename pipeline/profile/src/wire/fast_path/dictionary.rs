@@ -17,7 +17,7 @@ use crate::wire::value::MAX_DEPTH;
 const MAX_WAITING: usize = 1 << 16;
 
 /// A dictionary in which everything is as it should be.
-pub(in crate::wire) struct Usual<'a> {
+pub(in crate::wire) struct FastPathState<'a> {
     pub rows: RowCounts,
     /// The key of each row of the attribute table; those of equal text are equal.
     pub keys: Vec<StringIdx>,
@@ -38,7 +38,7 @@ impl RowCounts {
     }
 }
 
-pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<Usual<'_>> {
+pub(in crate::wire) fn dictionary(message: &[u8]) -> Option<FastPathState<'_>> {
     let mut rows = RowCounts::default();
     let mut pass = Pass {
         cursor: Cursor::new(message),
@@ -101,7 +101,12 @@ impl Lists {
 }
 
 impl<'a> Pass<'a> {
-    fn finish(mut self, rows: RowCounts, mut lists: Lists, texts: Texts<'a>) -> Option<Usual<'a>> {
+    fn finish(
+        mut self,
+        rows: RowCounts,
+        mut lists: Lists,
+        texts: Texts<'a>,
+    ) -> Option<FastPathState<'a>> {
         texts.unify(&mut lists.keys);
         for (start, end) in lists.waiting {
             self.cursor.at = start;
@@ -115,7 +120,7 @@ impl<'a> Pass<'a> {
             && holds(tables::MAPPINGS, self.highest.mapping)
             && holds(tables::LOCATIONS, self.highest.location)
             && holds(tables::ATTRIBUTES, self.highest.attribute);
-        complete.then_some(Usual {
+        complete.then_some(FastPathState {
             rows,
             keys: lists.keys,
             texts,

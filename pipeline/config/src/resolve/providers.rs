@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::sources::MAX_TEXT_BYTES;
 
 /// What `${…}` and `--config` may reach. Tests and fuzzers bring their own.
-pub trait World {
+pub trait ConfigProviders {
     /// The value of an environment variable, if it is set.
     fn env(&self, name: &str) -> Result<Option<String>, String>;
     /// The contents of a file. More than [`MAX_TEXT_BYTES`] need not be read to the end.
@@ -18,11 +18,11 @@ type Fetch = dyn Fn(&str) -> Result<Vec<u8>, String> + Send + Sync;
 
 /// This process's environment and files. Downloads need a client, which is the caller's to bring.
 #[derive(Default)]
-pub struct Host {
+pub struct SystemProviders {
     fetch: Option<Box<Fetch>>,
 }
 
-impl Host {
+impl SystemProviders {
     #[must_use]
     pub fn with_fetch(
         mut self,
@@ -33,7 +33,7 @@ impl Host {
     }
 }
 
-impl World for Host {
+impl ConfigProviders for SystemProviders {
     fn env(&self, name: &str) -> Result<Option<String>, String> {
         match std::env::var_os(name).map(|value| value.into_string()) {
             None => Ok(None),
@@ -57,7 +57,7 @@ impl World for Host {
     fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
         match &self.fetch {
             Some(fetch) => fetch(url),
-            None => Err("there is no HTTP client here".to_owned()),
+            None => Err("no HTTP client available".to_owned()),
         }
     }
 }

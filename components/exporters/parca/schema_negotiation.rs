@@ -15,13 +15,13 @@ use super::messages::Schema;
 const ALL: [Schema; 3] = [Schema::V1, Schema::V2, Schema::Pprof];
 
 /// What was found out of a server.
-pub struct Choice {
+pub struct SchemaNegotiation {
     configured: Option<Schema>,
     /// None before the first batch was taken.
-    found: Mutex<Option<Schema>>,
+    detected: Mutex<Option<Schema>>,
 }
 
-impl Choice {
+impl SchemaNegotiation {
     pub fn new(configured: SchemaChoice) -> Self {
         Self {
             configured: match configured {
@@ -30,7 +30,7 @@ impl Choice {
                 SchemaChoice::V2 => Some(Schema::V2),
                 SchemaChoice::Pprof => Some(Schema::Pprof),
             },
-            found: Mutex::new(None),
+            detected: Mutex::new(None),
         }
     }
 
@@ -39,26 +39,29 @@ impl Choice {
         if let Some(configured) = self.configured {
             return vec![configured];
         }
-        let found = *self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = ALL.into_iter().filter(|schema| Some(*schema) != found);
-        found.into_iter().chain(others).collect()
+        let detected = *self.detected.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = ALL.into_iter().filter(|schema| Some(*schema) != detected);
+        detected.into_iter().chain(others).collect()
     }
 
     /// The server took a batch.
-    pub fn took(&self, schema: Schema) {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        if found.replace(schema) != Some(schema) {
-            tracing::info!(schema = schema.name(), "The server takes profiles.");
+    pub fn accepted(&self, schema: Schema) {
+        let mut detected = self.detected.lock().unwrap_or_else(PoisonError::into_inner);
+        if detected.replace(schema) != Some(schema) {
+            tracing::info!(
+                schema = schema.name(),
+                "The server accepts profiles in this schema."
+            );
         }
     }
 
     /// The server does not know the method.
-    pub fn not_known(&self, schema: Schema, status: &Status) {
-        let found = *self.found.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn unsupported(&self, schema: Schema, status: &Status) {
+        let detected = *self.detected.lock().unwrap_or_else(PoisonError::into_inner);
         // Another schema that is tried on the way is no news.
-        if found.is_none_or(|found| found == schema) {
+        if detected.is_none_or(|detected| detected == schema) {
             let schema = schema.name();
-            tracing::info!(schema, %status, "The server does not take profiles in this schema.");
+            tracing::info!(schema, %status, "The server does not support this schema.");
         }
     }
 }

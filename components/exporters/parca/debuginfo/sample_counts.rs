@@ -6,7 +6,7 @@ use profcol_parca::Frames;
 use profcol_profile::{LocationIdx, Model, StackIdx};
 
 /// By the files' build ids, of those that matter and whose code has no names yet.
-pub fn weights(model: &Model, mut matters: impl FnMut(&str) -> bool) -> HashMap<&str, u64> {
+pub fn sample_counts(model: &Model, mut matters: impl FnMut(&str) -> bool) -> HashMap<&str, u64> {
     let frames = Frames::new(model);
     let dictionary = &model.dictionary;
     let mut decided: HashMap<&str, bool> = HashMap::new();
@@ -20,9 +20,9 @@ pub fn weights(model: &Model, mut matters: impl FnMut(&str) -> bool) -> HashMap<
             matters.then_some(build_id)
         })
         .collect();
-    let mut weights = HashMap::new();
+    let mut sample_counts = HashMap::new();
     if of_locations.iter().all(Option::is_none) {
-        return weights;
+        return sample_counts;
     }
     let mut of_stack: Vec<&str> = Vec::new();
     for (stack, samples) in stacks(model) {
@@ -33,11 +33,11 @@ pub fn weights(model: &Model, mut matters: impl FnMut(&str) -> bool) -> HashMap<
         of_stack.sort_unstable();
         of_stack.dedup();
         for build_id in &of_stack {
-            let weight: &mut u64 = weights.entry(*build_id).or_default();
+            let weight: &mut u64 = sample_counts.entry(*build_id).or_default();
             *weight = weight.saturating_add(samples);
         }
     }
-    weights
+    sample_counts
 }
 
 fn stacks(model: &Model) -> HashMap<StackIdx, u64> {
