@@ -26,7 +26,7 @@ pub fn fetch(url: &str) -> Result<Vec<u8>, String> {
         return Err(refused(&reply));
     }
     if reply.body.len() >= CUT_AT {
-        return Err(format!("it is longer than {} MiB", CUT_AT >> 20));
+        return Err(format!("the response is larger than {} MiB", CUT_AT >> 20));
     }
     Ok(reply.body.into())
 }

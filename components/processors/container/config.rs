@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 /// A batch waits no longer, whatever is asked for.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Says in which container a process runs.
+/// Adds the container that a process runs in.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ContainerConfig {
-    /// Whom to ask for names, images and labels.
+    /// Container runtimes to query for names, images and labels.
     pub sockets: SocketsConfig,
     /// Which labels to add as `container.label.<key>`: regular expressions for whole keys.
     pub labels: Vec<String>,
@@ -25,7 +25,7 @@ pub struct ContainerConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct SocketsConfig {
-    /// Off: what the path of the cgroup tells is all.
+    /// If false, use only the cgroup path.
     pub enabled: bool,
     /// Those that speak Docker's API: Docker's and Podman's.
     pub docker: Vec<String>,

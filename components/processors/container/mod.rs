@@ -78,7 +78,7 @@ impl ContainerProcessor {
         let sockets = Socket::all(&config.sockets);
         let dropped = counter(
             "profcol_container_dropped",
-            "Containers of which too many others were known already.",
+            "Containers not tracked: cache full.",
         );
         Self {
             wanted: Wanted::new(&config.labels),
@@ -87,7 +87,7 @@ impl ContainerProcessor {
             outcomes: Outcomes::new(),
             failed: counter(
                 "profcol_container_failed",
-                "How many times a runtime could not be asked, or went away.",
+                "Failed queries and lost connections to container runtimes.",
             ),
             sockets,
         }

@@ -53,7 +53,7 @@ impl Watch<'_> {
                     tracing::warn!(
                         socket = path,
                         error,
-                        "cannot ask for containers; it is tried again"
+                        "failed to query the container runtime; retrying"
                     );
                     said = error;
                 }
@@ -74,7 +74,7 @@ impl Watch<'_> {
         let mut events = runtime.events().await?;
         self.list(&runtime).await?;
         *was_good = true;
-        tracing::debug!(socket = self.socket.path, "asks for containers");
+        tracing::debug!(socket = self.socket.path, "connected to the container runtime");
         let mut listed = Instant::now();
         loop {
             tokio::select! {

@@ -16,11 +16,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A rule of the Collector has no more sources.
 const MOST_SOURCES: usize = 4;
 
-/// Says to which pod, container and workload of Kubernetes a process belongs.
+/// Adds the Kubernetes pod, container and workload of a process.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct K8sAttributesConfig {
-    /// Who tells of pods.
+    /// The source of pod metadata.
     pub source: Origin,
     /// With `source: kubelet`: where it is.
     pub kubelet: KubeletConfig,
@@ -34,13 +34,13 @@ pub struct K8sAttributesConfig {
     pub context: String,
     /// Ask nobody; only note the sender's address as `k8s.pod.ip`.
     pub passthrough: bool,
-    /// Which attributes are added.
+    /// Attributes to add.
     pub extract: ExtractConfig,
     /// Which pods are looked at. In a DaemonSet those of the own node are enough.
     pub filter: FilterConfig,
     /// How the pod of a resource is found, the first rule that finds one counts. Empty: by container, pod and address, as the README says.
     pub pod_association: Vec<AssociationConfig>,
-    /// Pods that are passed over.
+    /// Pods to ignore.
     pub exclude: ExcludeConfig,
     /// Do not start before everything was read from the API server; fail where that takes longer than `wait_for_metadata_timeout`.
     pub wait_for_metadata: bool,
@@ -73,7 +73,7 @@ pub struct KubeletConfig {
     pub endpoint: String,
     /// Do not check its certificate, which many kubelets sign by themselves.
     pub insecure_skip_verify: bool,
-    /// It is not asked more often.
+    /// Minimum interval between requests.
     pub poll_interval: Duration,
 }
 
@@ -112,7 +112,7 @@ pub struct ExtractConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct AssociationConfig {
-    /// What has to be the same, at most four things.
+    /// Sources that must all match, at most four.
     pub sources: Vec<SourceConfig>,
 }
 

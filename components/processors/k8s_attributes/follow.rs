@@ -185,7 +185,7 @@ impl Follower {
                     tracing::warn!(
                         resource = self.query.kind.plural(),
                         %error,
-                        "An object of the API server cannot be read. It is passed over, and so are others like it."
+                        "Failed to decode an object of the API server. Skipping it and others like it."
                     );
                     self.told_of_unreadable = true;
                 }

@@ -1,4 +1,4 @@
-//! Says to which pod, container and workload of Kubernetes a process belongs.
+//! Adds the Kubernetes pod, container and workload of a process.
 //!
 //! ```text
 //! API server ──list, watch──► Follower, one of each kind ──Change──► Directory ◄──fill── batches
@@ -97,12 +97,12 @@ impl K8sAttributes {
             keep_deleted_for: config.keep_deleted_for.into(),
             pods: context.meter.gauge(
                 "profcol_k8s_attributes_pods",
-                "Pods that are known.",
+                "Pods in the cache.",
                 labels,
             ),
             over_limit: counter(
                 "profcol_k8s_attributes_over_limit",
-                "Objects that are not known because of max_pods.",
+                "Objects not cached because of max_pods.",
             ),
         });
         let waits = config.wait_for > Duration::ZERO;
@@ -117,11 +117,11 @@ impl K8sAttributes {
             followers: Mutex::default(),
             found: counter(
                 "profcol_k8s_attributes_found",
-                "Resources whose pod was known.",
+                "Resources matched to a pod.",
             ),
             unknown: counter(
                 "profcol_k8s_attributes_unknown",
-                "Resources that say whose they are, of a pod that was not known.",
+                "Resources whose pod was not found.",
             ),
         })
     }
@@ -165,11 +165,11 @@ impl K8sAttributes {
         let counters = Counters {
             failures: counter(
                 "profcol_k8s_attributes_api_failures",
-                "Requests that the API server did not answer as it should.",
+                "Failed requests to the API server.",
             ),
             unreadable: counter(
                 "profcol_k8s_attributes_unreadable",
-                "Objects that were passed over since they could not be read.",
+                "Objects skipped because they could not be decoded.",
             ),
         };
         let query = match self.config.source {

@@ -1,4 +1,4 @@
-//! Adds what this host knows of the processes that were profiled.
+//! Adds attributes of the profiled processes, read from this host.
 //!
 //! Only of processes that are surely this host's: see [`LocalProcess`]. What is read of a process serves all of
 //! its batches; the files are read beside the threads that move batches.
@@ -74,14 +74,14 @@ impl ProcessProcessor {
             config: config.clone(),
             library: Arc::new(Library::new(config)),
             outcomes: Outcomes::new(),
-            read: counter("profcol_process_read", "Processes that were read."),
+            read: counter("profcol_process_read", "Processes read from procfs."),
             refused: counter(
                 "profcol_process_refused_files",
-                "Files of processes that the kernel did not let us read.",
+                "Process files that could not be read: permission denied.",
             ),
             gone: counter(
                 "profcol_process_gone",
-                "Processes that had ended, or were others, when they were to be read.",
+                "Processes that exited, or whose PID was reused, before they were read.",
             ),
         }
     }

@@ -76,7 +76,7 @@ impl RelabelProcessor {
             ),
             applied: counter(
                 "profcol_relabel_applied",
-                "How many times the rules were applied to a set of labels.",
+                "Label sets evaluated against the rules.",
             ),
         }
     }

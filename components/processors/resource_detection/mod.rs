@@ -93,11 +93,11 @@ impl ResourceDetectionProcessor {
             outcomes: Outcomes::new(),
             detected: counter(
                 "profcol_resource_detection_detected",
-                "How many times a detector found what there is to find.",
+                "Successful runs of a detector.",
             ),
             failed: counter(
                 "profcol_resource_detection_failed",
-                "How many times a detector found nothing.",
+                "Failed runs of a detector.",
             ),
         }
     }
@@ -125,7 +125,7 @@ impl ResourceDetectionProcessor {
                 Err(error) => {
                     self.failed.inc();
                     has_failed = true;
-                    tracing::warn!(detector, error, "detected nothing; it is asked again later");
+                    tracing::warn!(detector, error, "detector failed; retrying later");
                 }
             }
         }

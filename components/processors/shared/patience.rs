@@ -41,15 +41,15 @@ impl Patience {
             places: Semaphore::new(WAITING),
             waited: counter(
                 "profcol_metadata_waited",
-                "Batches that waited until something new was known of them.",
+                "Batches that waited for metadata and received it.",
             ),
             in_vain: counter(
                 "profcol_metadata_waited_in_vain",
-                "Batches that waited for what nobody told in time.",
+                "Batches whose wait for metadata timed out.",
             ),
             crowded: counter(
                 "profcol_metadata_not_waited",
-                "Batches that did not wait, since too many others did.",
+                "Batches that did not wait for metadata: too many waiting.",
             ),
         }
     }

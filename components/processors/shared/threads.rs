@@ -21,7 +21,7 @@ pub(crate) fn join_within(limit: Duration, mut threads: Vec<JoinHandle<()>>) -> 
             let count = threads.len();
             tracing::debug!(
                 count,
-                "Threads did not end in time and are left to themselves."
+                "Threads did not stop in time; detaching them."
             );
             return is_well;
         }

@@ -60,7 +60,7 @@ impl Asker<'_> {
                     tracing::warn!(
                         socket,
                         error,
-                        "cannot ask systemd for units; it is tried again"
+                        "failed to query systemd; retrying"
                     );
                     said = error;
                 }

@@ -62,7 +62,7 @@ impl SystemdProcessor {
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
         let dropped = counter(
             "profcol_systemd_dropped",
-            "Units that systemd was not asked for, since too many others had to be.",
+            "Units not queried: queue full.",
         );
         Self {
             config: config.dbus.clone(),
@@ -71,7 +71,7 @@ impl SystemdProcessor {
             outcomes: Outcomes::new(),
             failed: counter(
                 "profcol_systemd_failed",
-                "How many times systemd could not be asked.",
+                "Failed queries to systemd.",
             ),
         }
     }

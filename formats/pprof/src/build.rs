@@ -55,7 +55,7 @@ pub enum Refused {
     SampleTypes { found: String, expected: String },
     #[error("the period type is {found}, that of the file {expected}")]
     PeriodType { found: String, expected: String },
-    #[error("the file has grown to {limit} bytes; finish it and begin another")]
+    #[error("the file has reached {limit} bytes; start a new one")]
     Full { limit: usize },
 }
 

@@ -103,11 +103,11 @@ fn pad(bytes: &mut Vec<u8>, to: usize) {
 /// Why bytes are no message that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("it ends too early")]
+    #[error("unexpected end of file")]
     Short,
     #[error("it is longer than {LONGEST} bytes")]
     Long,
-    #[error("its order of bytes or its version is unknown")]
+    #[error("unknown byte order or version")]
     Unknown,
     #[error("a text is no text")]
     Text,

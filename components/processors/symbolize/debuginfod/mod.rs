@@ -231,7 +231,7 @@ impl Debuginfod {
                 Reply::Absent => self.telemetry.count_fetch(Fetch::Absent),
                 Reply::Useless(reason) => {
                     self.telemetry.count_fetch(Fetch::Refused);
-                    tracing::warn!(%server, %build_id, reason, "What a debuginfod server has is of no use.");
+                    tracing::warn!(%server, %build_id, reason, "Rejected a file from a debuginfod server.");
                 }
                 Reply::Failed(reason) => {
                     self.telemetry.count_fetch(Fetch::Failed);

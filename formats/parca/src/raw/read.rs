@@ -28,7 +28,7 @@ pub struct Series<'a> {
 pub enum BadSeries {
     #[error("malformed request: {0}")]
     Wire(#[from] WireError),
-    #[error("a label is no text")]
+    #[error("a label is not valid UTF-8")]
     NoText,
     #[error("a series has no label {NAME}")]
     NoName,

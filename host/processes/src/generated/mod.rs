@@ -65,9 +65,9 @@ enum Unusable {
     Io(#[from] io::Error),
     #[error("it belongs to user {0}, neither the process's nor root")]
     Owner(u32),
-    #[error("it is no regular file")]
+    #[error("not a regular file")]
     NoFile,
-    #[error("it does not begin as it should")]
+    #[error("bad magic number")]
     Format,
 }
 
@@ -149,7 +149,7 @@ impl JitProcess {
                 Source::Jitdump(dump) => dump.read_on(names, left),
             };
             if let Err(error) = read {
-                tracing::debug!(pid, %error, "names of generated code cannot be read");
+                tracing::debug!(pid, %error, "failed to read JIT symbols");
             }
         }
     }
@@ -164,12 +164,12 @@ fn find(pid: u32) -> Vec<Source> {
     match open_perf_map(pid, &owner) {
         Ok(file) => sources.push(Source::PerfMap(PerfMap::new(file))),
         Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::debug!(pid, %error, "a perf map is not used"),
+        Err(error) => tracing::debug!(pid, %error, "ignoring a perf map"),
     }
     match open_jitdump(pid, &owner) {
         Ok(Some(dump)) => sources.push(Source::Jitdump(dump)),
         Ok(None) => {}
-        Err(error) => tracing::debug!(pid, %error, "a jitdump is not used"),
+        Err(error) => tracing::debug!(pid, %error, "ignoring a jitdump"),
     }
     sources
 }

@@ -129,12 +129,12 @@ impl KernelNames {
                 Ok(Ok(known)) => {
                     tracing::debug!(
                         bytes = known.symbols.bytes(),
-                        "read the kernel's symbols again"
+                        "reloaded the kernel symbols"
                     );
                     self.known = known;
                 }
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "the kernel's symbols cannot be read again");
+                    tracing::debug!(%error, "failed to reload the kernel symbols");
                 }
                 Err(_) => tracing::error!("reading the kernel's symbols ended in a panic"),
             }
@@ -152,7 +152,7 @@ impl KernelNames {
         let thread = Thread::new().name("profcol-symbols".into());
         match thread.spawn(move || Known::read(state)) {
             Ok(reading) => self.reading = Some(reading),
-            Err(error) => tracing::debug!(%error, "a thread cannot be started"),
+            Err(error) => tracing::debug!(%error, "failed to start a thread"),
         }
     }
 }
