@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A batch waits no longer, whatever is asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Adds the container that a process runs in.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -77,7 +77,7 @@ impl Config for ContainerConfig {
                 );
             }
         }
-        if self.wait_for.is_negative() || self.wait_for > LONGEST_WAIT {
+        if self.wait_for.is_negative() || self.wait_for > MAX_WAIT {
             problems.add("wait_for", "must be between 0s and 1m");
         }
     }

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::association::{Rule, Source};
 use super::field::Field;
-use super::keys::{From, KeyConfig};
+use super::keys::{KeyConfig, KeySource};
 use super::selection::FilterConfig;
 
 /// A batch waits no longer, whatever is asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// A rule of the Collector has no more sources.
-const MOST_SOURCES: usize = 4;
+const MAX_SOURCES: usize = 4;
 
 /// Adds the Kubernetes pod, container and workload of a process.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -251,7 +251,7 @@ impl Config for K8sAttributesConfig {
                 problems.add(key, "must not be negative");
             }
         }
-        if self.wait_for.is_negative() || self.wait_for > LONGEST_WAIT {
+        if self.wait_for.is_negative() || self.wait_for > MAX_WAIT {
             problems.add("wait_for", "must be between 0s and 1m");
         }
         if self.passthrough && self.wait_for > Duration::ZERO {
@@ -328,7 +328,7 @@ impl K8sAttributesConfig {
             ("annotations", &self.extract.annotations),
         ] {
             for (position, key) in keys.iter().enumerate() {
-                if key.from != From::Pod {
+                if key.from != KeySource::Pod {
                     problems.add(
                         &format!("extract::{list}::{position}::from"),
                         "a kubelet knows only pods: it takes source: api",
@@ -350,9 +350,9 @@ impl AssociationConfig {
         if self.sources.is_empty() {
             return Err("needs sources".to_owned());
         }
-        if self.sources.len() > MOST_SOURCES {
+        if self.sources.len() > MAX_SOURCES {
             return Err(format!(
-                "too many association sources. limit is {MOST_SOURCES}"
+                "too many association sources. limit is {MAX_SOURCES}"
             ));
         }
         let sources = self.sources.iter().map(|source| match source.from {

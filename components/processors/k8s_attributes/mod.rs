@@ -47,7 +47,7 @@ use self::records::Kind;
 use self::rules::Rules;
 use self::selection::Selection;
 use crate::shared::locks::lock;
-use crate::shared::patience::Patience;
+use crate::shared::lookup_waiter::LookupWaiter;
 
 pub struct K8sAttributes {
     config: K8sAttributesConfig,
@@ -56,7 +56,7 @@ pub struct K8sAttributes {
     health: Arc<Health>,
     directory: Directory,
     /// Where batches are to wait.
-    patience: Option<Patience>,
+    waiter: Option<LookupWaiter>,
     /// That somebody asked for a pod that is not known.
     questions: Notify,
     /// From the start until they run.
@@ -95,11 +95,9 @@ impl K8sAttributes {
             excluded: excluded.map_err(|error| error.to_string())?,
             max_pods: config.max_pods as usize,
             keep_deleted_for: config.keep_deleted_for.into(),
-            pods: context.meter.gauge(
-                "profcol_k8s_attributes_pods",
-                "Pods in the cache.",
-                labels,
-            ),
+            pods: context
+                .meter
+                .gauge("profcol_k8s_attributes_pods", "Pods in the cache.", labels),
             over_limit: counter(
                 "profcol_k8s_attributes_over_limit",
                 "Objects not cached because of max_pods.",
@@ -107,7 +105,7 @@ impl K8sAttributes {
         });
         let waits = config.wait_for > Duration::ZERO;
         Ok(Self {
-            patience: waits.then(|| Patience::new(config.wait_for.into(), &context.meter, &id)),
+            waiter: waits.then(|| LookupWaiter::new(config.wait_for.into(), &context.meter, &id)),
             config: config.clone(),
             context: context.clone(),
             server: Arc::new(Server::new(config)),
@@ -255,9 +253,9 @@ impl Processor for K8sAttributes {
             batch.profiles.update_resources(note);
             return next.consume(batch).await;
         }
-        if let Some(patience) = &self.patience {
+        if let Some(waiter) = &self.waiter {
             let unknown = || self.unknown(&batch);
-            patience.ask(self.directory.news(), unknown).await;
+            waiter.wait(self.directory.news(), unknown).await;
         }
         batch.profiles.update_resources(|resource| {
             match self.directory.fill(&mut resource.attributes, peer) {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A batch waits no longer, whatever is asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Adds the systemd unit that a process belongs to.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
@@ -64,10 +64,10 @@ impl Config for SystemdConfig {
                 );
             }
         }
-        if dbus.timeout <= Duration::ZERO || dbus.timeout > LONGEST_WAIT {
+        if dbus.timeout <= Duration::ZERO || dbus.timeout > MAX_WAIT {
             problems.add("dbus::timeout", "must be above 0s and at most 1m");
         }
-        if self.wait_for.is_negative() || self.wait_for > LONGEST_WAIT {
+        if self.wait_for.is_negative() || self.wait_for > MAX_WAIT {
             problems.add("wait_for", "must be between 0s and 1m");
         }
         if !dbus.enabled && self.wait_for > Duration::ZERO {
