@@ -42,7 +42,7 @@ pub struct Configuration {
 pub enum Command {
     /// Run the pipelines of a configuration (the default)
     Run,
-    /// Check a configuration and say everything that is wrong with it, or on a terminal that it is valid; opens nothing
+    /// Check a configuration and report all errors; opens nothing
     Validate,
     /// Print the configuration as it is understood: merged, expanded, with all defaults
     #[command(alias = "print-initial-config")]
@@ -58,9 +58,9 @@ pub enum Command {
     /// Upload recorded profiles to a Parca server, and end
     #[cfg(feature = "parca")]
     Upload(Upload),
-    /// List the components that this binary has
+    /// List the components in this binary
     Components,
-    /// List feature gates, of which there are none: all that profcol can do is on
+    /// List feature gates (profcol has none)
     Featuregate { id: Option<String> },
     /// List what is known of each process on this host, as the processors would say it; with
     /// `--config`, by the options of its processors `container` and `systemd`

@@ -26,13 +26,13 @@ const IN_SYS_ADMIN: [Capabilities; 3] = [
 pub fn keep(needed: Capabilities) {
     match reduce(needed) {
         Ok(Reduced { kept, given_up: 0 }) => {
-            tracing::debug!(%kept, "There was no capability to give up.");
+            tracing::debug!(%kept, "No capabilities to drop.");
         }
         Ok(Reduced { kept, given_up }) => {
-            tracing::info!(%kept, given_up, "Gave up the capabilities that the configuration does not use.");
+            tracing::info!(%kept, given_up, "Dropped unused capabilities.");
         }
         Err(error) => {
-            tracing::warn!(error = %std::io::Error::from(error), "Capabilities could not be given up.");
+            tracing::warn!(error = %std::io::Error::from(error), "Failed to drop capabilities.");
         }
     }
 }

@@ -91,7 +91,7 @@ impl<T> WatchedFile<T> {
         state.stamp = stamp;
         match read(&self.path, self.parse) {
             Ok(content) => {
-                tracing::info!(path = %self.path.display(), "The file has changed and was read again.");
+                tracing::info!(path = %self.path.display(), "File changed; reloaded it.");
                 state.content = Arc::new(content);
             }
             Err(error) => {

@@ -18,7 +18,7 @@ pub struct Upload {
     /// The server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`
     #[arg(long, value_name = "SERVER", required_unless_present = "dry_run")]
     pub to: Option<Server>,
-    /// Say what is there and how much of it was uploaded before; send and delete nothing
+    /// List the recordings and what was already uploaded; send and delete nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Keep the files and mark them as delivered, instead of deleting them
@@ -27,19 +27,19 @@ pub struct Upload {
     /// A header for each request; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = label)]
     pub headers: Vec<(String, String)>,
-    /// A file with the token that the server wants
+    /// File with the bearer token
     #[arg(long, value_name = "FILE")]
     pub bearer_token_file: Option<String>,
-    /// Speak plaintext with a server that is named without a scheme
+    /// Use plaintext if the server has no scheme
     #[arg(long)]
     pub insecure: bool,
     /// Do not check the server's certificate
     #[arg(long)]
     pub insecure_skip_verify: bool,
-    /// Who signs the server's certificate, where that is none of the system's authorities
+    /// CA certificate of the server, if it is not in the system's store
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<String>,
-    /// How long to try again when the server cannot be reached; `0s` never gives up
+    /// Retry for this long while the server is unreachable; `0s` retries forever
     #[arg(long, value_name = "DURATION", default_value = "1m")]
     pub give_up_after: Duration,
 }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use profcol_net::{Compression, HttpCall, HttpClient, HttpClientSettings, HttpReply, Message};
 
 /// A server that has not answered by then will not; a start must not hang on it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Where the client cuts answers. No configuration is so long.
 const CUT_AT: usize = 4 << 20;
 
@@ -26,7 +26,7 @@ pub fn fetch(url: &str) -> Result<Vec<u8>, String> {
         return Err(refused(&reply));
     }
     if reply.body.len() >= CUT_AT {
-        return Err(format!("it is longer than {} MiB", CUT_AT >> 20));
+        return Err(format!("the response is larger than {} MiB", CUT_AT >> 20));
     }
     Ok(reply.body.into())
 }
@@ -46,7 +46,7 @@ async fn get(url: &str) -> Result<HttpReply, String> {
         content_type: HeaderValue::from_static("text/plain"),
         body: &Message::from(Bytes::new()),
         headers: HeaderMap::from_iter([(ACCEPT, text)]),
-        timeout: Some(PATIENCE),
+        timeout: Some(TIMEOUT),
     };
     client.send(call).await.map_err(|error| error.to_string())
 }

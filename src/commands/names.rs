@@ -198,5 +198,5 @@ fn shown(attribute: &KeyValue) -> Value {
 }
 
 fn no_process(pid: u32) -> Failure {
-    Failure::Runtime(format!("there is no process {pid} that can be seen here"))
+    Failure::Runtime(format!("process {pid} not found"))
 }

@@ -84,7 +84,7 @@ pub async fn serve(
     on_stop: fn(),
 ) -> Result<StopReport, Failure> {
     let mut signals = Signals::new()
-        .map_err(|error| Failure::Runtime(format!("failed to listen to signals: {error}")))?;
+        .map_err(|error| Failure::Runtime(format!("failed to install signal handlers: {error}")))?;
     let graph = load::build(document, meter, board)?;
     let metrics = telemetry::MetricsServer::start(&document.service.telemetry, meter)
         .map_err(|error| Failure::Runtime(error.to_string()))?;
@@ -123,14 +123,14 @@ pub async fn serve(
 
 fn verdict(report: &StopReport) -> Result<(), Failure> {
     for failure in &report.failures {
-        tracing::error!(error = %failure, "A component did not end well.");
+        tracing::error!(error = %failure, "A component failed during shutdown.");
     }
     let balance = &report.balance;
     tracing::info!(
         receivers = balance.receivers(),
         processors = balance.processors(),
         exporters = balance.exporters(),
-        "What became of all samples."
+        "Samples processed."
     );
     let cut_off = balance.cut_off();
     if cut_off > 0 {

@@ -6,7 +6,7 @@ use profcol_net::{HttpServerSettings, Transport};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Answers whether everything runs.
+/// Reports the health of the pipelines over HTTP.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct HealthCheckConfig {

@@ -11,13 +11,13 @@ use crate::shared::rules::{self, RuleConfig};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct AttributesConfig {
-    /// What to do, in this order; at least one.
+    /// Actions, applied in order; at least one.
     pub actions: Vec<Action>,
-    /// Whose attributes are changed.
+    /// The level whose attributes change.
     pub context: Context,
-    /// Rules of which one must match for a change. Without any, all is changed.
+    /// At least one of these rules must match. Without rules, everything matches.
     pub include: Vec<RuleConfig>,
-    /// Rules of which none may match.
+    /// None of these rules may match.
     pub exclude: Vec<RuleConfig>,
 }
 

@@ -1,9 +1,9 @@
 use profcol_component::testkit::load;
 
 use super::*;
-use crate::shared::testkit::{Told, processed, received, shown};
+use crate::shared::testkit::{ResourceSpec, processed, received, shown};
 
-const WEB: Told<'_> = (
+const WEB: ResourceSpec<'_> = (
     "service.name=web",
     "kind=cpu",
     &[
@@ -13,7 +13,7 @@ const WEB: Told<'_> = (
         "",
     ],
 );
-const DB: Told<'_> = ("service.name=db", "kind=wall", &["thread.name=main"]);
+const DB: ResourceSpec<'_> = ("service.name=db", "kind=wall", &["thread.name=main"]);
 
 fn attributes(options: &str) -> AttributesProcessor {
     AttributesProcessor::new(&load(options).unwrap()).unwrap()

@@ -4,22 +4,22 @@ use profcol_config::{Config, Duration, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Merges small batches and cuts large ones.
+/// Merges small batches and splits large ones.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct BatchConfig {
-    /// Pass on at the latest after this long; `0s` passes everything on at once.
+    /// Maximum time before a batch is sent; `0s` sends immediately.
     pub timeout: Duration,
-    /// Pass on as soon as there are this many samples; 0 waits for `timeout` alone.
+    /// Send as soon as the batch has this many samples; 0 sends on `timeout` only.
     pub send_batch_size: u32,
-    /// No batch has more samples; 0 means no bound.
+    /// Maximum samples per batch; 0 means no limit.
     pub send_batch_max_size: u32,
-    /// No batch has more encoded bytes; 0 means no bound.
+    /// Maximum encoded bytes per batch; 0 means no limit.
     pub send_batch_max_bytes: u32,
     /// Batches of clients whose values of these metadata keys differ are never merged. The receiver
     /// needs `include_metadata: true`.
     pub metadata_keys: Vec<String>,
-    /// How many combinations of those values may be held at once; 0 means no bound.
+    /// Maximum number of distinct value combinations; 0 means no limit.
     pub metadata_cardinality_limit: u32,
 }
 

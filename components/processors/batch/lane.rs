@@ -209,7 +209,7 @@ impl Lane {
         self.counters
             .dropped_source_samples
             .fetch_add(samples, Ordering::Relaxed);
-        tracing::error!(dropped_samples = samples, error = %reason, "A merged batch was dropped.");
+        tracing::error!(dropped_samples = samples, error = %reason, "Dropped a merged batch.");
         // Only the finalizers wait for this answer: the senders have had theirs.
         let _ = batch.refuse(Refusal::permanent(reason));
     }
@@ -228,7 +228,7 @@ impl Counters {
         Self {
             sent_by_size: counter(
                 "otelcol_processor_batch_batch_size_trigger_send",
-                "Batches passed on because there was enough.",
+                "Batches sent because the size limit was reached.",
             ),
             sent_by_timeout: counter(
                 "otelcol_processor_batch_timeout_trigger_send",

@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A batch waits no longer, whatever is asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Says in which container a process runs.
+/// Adds the container that a process runs in.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ContainerConfig {
-    /// Whom to ask for names, images and labels.
+    /// Container runtimes to query for names, images and labels.
     pub sockets: SocketsConfig,
     /// Which labels to add as `container.label.<key>`: regular expressions for whole keys.
     pub labels: Vec<String>,
@@ -25,7 +25,7 @@ pub struct ContainerConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct SocketsConfig {
-    /// Off: what the path of the cgroup tells is all.
+    /// If false, use only the cgroup path.
     pub enabled: bool,
     /// Those that speak Docker's API: Docker's and Podman's.
     pub docker: Vec<String>,
@@ -77,7 +77,7 @@ impl Config for ContainerConfig {
                 );
             }
         }
-        if self.wait_for.is_negative() || self.wait_for > LONGEST_WAIT {
+        if self.wait_for.is_negative() || self.wait_for > MAX_WAIT {
             problems.add("wait_for", "must be between 0s and 1m");
         }
     }

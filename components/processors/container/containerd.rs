@@ -11,9 +11,9 @@ use profcol_profile::Attributes;
 use profcol_profile::proto::tag;
 
 use super::described::Wanted;
-use super::directory::{Key, MOST};
+use super::directory::{Key, MAX_CONTAINERS};
 use super::messages::{containerd_container, containerd_event, field, names, with_text};
-use super::runtime::{Change, LIMIT, Name, events, grpc_client, strange, within};
+use super::runtime::{Change, LIMIT, Name, decode_error, events, grpc_client, within};
 
 const NAMESPACES: &str = "/containerd.services.namespaces.v1.Namespaces/List";
 const LIST: &str = "/containerd.services.containers.v1.Containers/ListStream";
@@ -25,7 +25,7 @@ const NAMESPACE: HeaderName = HeaderName::from_static("containerd-namespace");
 /// Docker runs its containers in it, and keeps their names and images to itself: it is asked for them.
 const DOCKERS: &str = "moby";
 /// So many namespaces are asked for.
-const MOST_NAMESPACES: usize = 64;
+const MAX_NAMESPACES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Containerd {
@@ -47,9 +47,9 @@ impl Containerd {
         let reply = self.call(NAMESPACES, &message, HeaderMap::new()).await;
         let reply = reply.map_err(|status| status.to_string())?;
         let mut containers = HashMap::new();
-        let namespaces = names(&reply).map_err(strange)?;
+        let namespaces = names(&reply).map_err(decode_error)?;
         let namespaces = namespaces.iter().filter(|name| *name != DOCKERS);
-        for namespace in namespaces.take(MOST_NAMESPACES) {
+        for namespace in namespaces.take(MAX_NAMESPACES) {
             self.list_namespace(namespace, wanted, &mut containers)
                 .await?;
         }
@@ -69,14 +69,14 @@ impl Containerd {
         })
         .await?;
         while let Some(message) = within(stream.receive()).await? {
-            let container = field(&message, tag::len(1)).map_err(strange)?;
-            let container = containerd_container(container, namespace).map_err(strange)?;
+            let container = field(&message, tag::len(1)).map_err(decode_error)?;
+            let container = containerd_container(container, namespace).map_err(decode_error)?;
             containers.insert(
                 Name::new(namespace, container.id).key(),
                 container.attributes(wanted),
             );
             // One more than is kept, so that it is counted.
-            if containers.len() > MOST {
+            if containers.len() > MAX_CONTAINERS {
                 break;
             }
         }
@@ -95,8 +95,8 @@ impl Containerd {
             Err(status) if status.code == Code::NotFound => return Ok(None),
             Err(status) => return Err(status.to_string()),
         };
-        let container = field(&reply, tag::len(1)).map_err(strange)?;
-        let container = containerd_container(container, &name.namespace).map_err(strange)?;
+        let container = field(&reply, tag::len(1)).map_err(decode_error)?;
+        let container = containerd_container(container, &name.namespace).map_err(decode_error)?;
         Ok(Some(container.attributes(wanted)))
     }
 
@@ -117,7 +117,7 @@ impl Containerd {
 }
 
 pub(super) fn change(message: &[u8]) -> Result<Option<Change>, String> {
-    let (topic, namespace, id) = containerd_event(message).map_err(strange)?;
+    let (topic, namespace, id) = containerd_event(message).map_err(decode_error)?;
     let name = Name::new(namespace, id);
     Ok(match topic {
         _ if id.is_empty() || namespace == DOCKERS => None,

@@ -12,7 +12,7 @@ use profcol_profile::proto::{Writer, tag};
 use super::described::{Described, Wanted};
 use super::directory::Key;
 use super::messages::{cri_containers, cri_event, field, with_text};
-use super::runtime::{Change, LIMIT, Name, events, grpc_client, strange};
+use super::runtime::{Change, LIMIT, Name, decode_error, events, grpc_client};
 
 const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 const LIST: &str = "/runtime.v1.RuntimeService/ListContainers";
@@ -63,11 +63,11 @@ impl Cri {
         wanted: &Wanted,
     ) -> Result<HashMap<Key, Arc<Attributes>>, String> {
         let version = self.call(VERSION, Bytes::new()).await?;
-        let runtime = field(&version, tag::len(2)).map_err(strange)?;
+        let runtime = field(&version, tag::len(2)).map_err(decode_error)?;
         let known = RUNTIMES.iter().find(|(name, _)| name.as_bytes() == runtime);
         let runtime = known.map_or("", |(_, name)| name);
         let reply = self.call(LIST, request).await?;
-        let containers = cri_containers(&reply).map_err(strange)?.into_iter();
+        let containers = cri_containers(&reply).map_err(decode_error)?.into_iter();
         let described = containers.map(|container| {
             let container = Described {
                 runtime,
@@ -91,7 +91,7 @@ impl Cri {
 }
 
 pub(super) fn change(message: &[u8]) -> Result<Option<Change>, String> {
-    let (id, is_deleted) = cri_event(message).map_err(strange)?;
+    let (id, is_deleted) = cri_event(message).map_err(decode_error)?;
     let name = Name::new("", id);
     Ok(match is_deleted {
         _ if id.is_empty() => None,

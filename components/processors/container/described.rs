@@ -9,7 +9,7 @@ use super::config::whole;
 use crate::shared::image::Image;
 
 /// Of all labels of a container, so many bytes are kept.
-const MOST_LABELS: usize = 16 << 10;
+const MAX_LABELS: usize = 16 << 10;
 
 /// What the runtimes of Kubernetes note on the containers of a pod.
 const KUBERNETES: [(&str, &str); 4] = [
@@ -78,7 +78,7 @@ impl Described<'_> {
             let digest = KeyValue::new("container.image.repo_digests", list(&digest));
             attributes.push(digest);
         }
-        let mut room = MOST_LABELS;
+        let mut room = MAX_LABELS;
         for (key, value) in &self.labels {
             let size = key.len() + value.len();
             if size <= room && self.is_wanted(key, wanted) {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn labels_are_those_that_were_asked_for_and_not_too_many() {
-        let long = "x".repeat(MOST_LABELS);
+        let long = "x".repeat(MAX_LABELS);
         let described = Described {
             labels: vec![
                 ("team", "shop"),

@@ -12,8 +12,8 @@ use crate::shared::generations::Generations;
 use crate::shared::locks::lock;
 
 /// So many containers are known of each runtime, and so many that ended are still.
-pub(super) const MOST: usize = 16_384;
-const MOST_ENDED: usize = 2048;
+pub(super) const MAX_CONTAINERS: usize = 16_384;
+const MAX_ENDED: usize = 2048;
 
 /// Who told it; the first in the configuration is believed first.
 pub(super) type Source = usize;
@@ -22,13 +22,13 @@ pub(super) type Source = usize;
 pub(super) type Key = String;
 
 pub(super) struct Directory {
-    known: Mutex<Known>,
+    known: Mutex<DirectoryState>,
     /// How many answers of runtimes there have been.
     news: watch::Sender<u64>,
     dropped: IntCounter,
 }
 
-struct Known {
+struct DirectoryState {
     by_source: Vec<HashMap<Key, Arc<Attributes>>>,
     /// Profiles of a container come after its end, too.
     ended: Generations<Key, Arc<Attributes>>,
@@ -37,9 +37,9 @@ struct Known {
 impl Directory {
     pub fn new(sources: usize, dropped: IntCounter) -> Self {
         Self {
-            known: Mutex::new(Known {
+            known: Mutex::new(DirectoryState {
                 by_source: vec![HashMap::new(); sources],
-                ended: Generations::new(MOST_ENDED),
+                ended: Generations::new(MAX_ENDED),
             }),
             news: watch::Sender::new(0),
             dropped,
@@ -75,7 +75,7 @@ impl Directory {
             .into_iter()
             .filter(|(key, _)| !place.contains_key(key))
             .collect();
-        let surplus: Vec<Key> = place.keys().skip(MOST).cloned().collect();
+        let surplus: Vec<Key> = place.keys().skip(MAX_CONTAINERS).cloned().collect();
         for key in &surplus {
             place.remove(key);
         }
@@ -92,7 +92,7 @@ impl Directory {
         let Some(place) = known.by_source.get_mut(source) else {
             return;
         };
-        if place.len() < MOST || place.contains_key(&key) {
+        if place.len() < MAX_CONTAINERS || place.contains_key(&key) {
             place.insert(key, attributes);
         } else {
             self.dropped.inc();
@@ -113,7 +113,7 @@ impl Directory {
     }
 }
 
-impl Known {
+impl DirectoryState {
     fn find(&mut self, key: &str) -> Option<Arc<Attributes>> {
         let running = self.by_source.iter().find_map(|known| known.get(key));
         running.cloned().or_else(|| self.ended.get(&key.to_owned()))

@@ -4,26 +4,43 @@ use profcol_profile::proto::{Reader, WireError, Writer, tag};
 
 use super::described::Described;
 
-const ONE: u32 = tag::len(1);
-const TWO: u32 = tag::len(2);
-const THREE: u32 = tag::len(3);
-const FOUR: u32 = tag::len(4);
-const FIVE: u32 = tag::len(5);
-const EIGHT: u32 = tag::len(8);
-const TEN: u32 = tag::len(10);
+const FIRST_FIELD: u32 = tag::len(1);
+const MAP_KEY: u32 = tag::len(1);
+const MAP_VALUE: u32 = tag::len(2);
+
+const LIST_NAMESPACES: u32 = tag::len(1);
+const NAMESPACE_NAME: u32 = tag::len(1);
+const CONTAINER_ID: u32 = tag::len(1);
+const CONTAINER_LABELS: u32 = tag::len(2);
+const CONTAINER_IMAGE: u32 = tag::len(3);
+const ENVELOPE_NAMESPACE: u32 = tag::len(2);
+const ENVELOPE_TOPIC: u32 = tag::len(3);
+const ENVELOPE_EVENT: u32 = tag::len(4);
+const ANY_VALUE: u32 = tag::len(2);
+const EVENT_CONTAINER_ID: u32 = tag::len(1);
+
+const LIST_CONTAINERS: u32 = tag::len(1);
+const CRI_ID: u32 = tag::len(1);
+const CRI_METADATA: u32 = tag::len(3);
+const METADATA_NAME: u32 = tag::len(1);
+const CRI_IMAGE: u32 = tag::len(4);
+const IMAGE_SPEC_IMAGE: u32 = tag::len(1);
+const CRI_IMAGE_REF: u32 = tag::len(5);
+const CRI_LABELS: u32 = tag::len(8);
+const CRI_IMAGE_ID: u32 = tag::len(10);
 
 /// A message whose first field is this text.
 pub(super) fn with_text(text: &str) -> Vec<u8> {
     let mut message = Writer::default();
-    message.bytes(ONE, text.as_bytes());
+    message.bytes(FIRST_FIELD, text.as_bytes());
     message.into_vec()
 }
 
 /// The first field of each of the messages that are the first field.
 pub(super) fn names(message: &[u8]) -> Result<Vec<String>, WireError> {
     let mut names = Vec::new();
-    each(message, ONE, |item| {
-        names.push(text(field(item, ONE)?).to_owned());
+    each(message, LIST_NAMESPACES, |item| {
+        names.push(text(field(item, NAMESPACE_NAME)?).to_owned());
         Ok(())
     })?;
     Ok(names)
@@ -55,9 +72,9 @@ pub(super) fn containerd_container<'a>(
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
         match tag {
-            ONE => container.id = text(reader.bytes()?),
-            TWO => container.labels.push(pair(reader.bytes()?)?),
-            THREE => container.image = text(reader.bytes()?),
+            CONTAINER_ID => container.id = text(reader.bytes()?),
+            CONTAINER_LABELS => container.labels.push(pair(reader.bytes()?)?),
+            CONTAINER_IMAGE => container.image = text(reader.bytes()?),
             unknown => reader.skip(unknown, 0)?,
         }
     }
@@ -79,19 +96,19 @@ pub(super) fn containerd_event(message: &[u8]) -> Result<(&str, &str, &str), Wir
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
         match tag {
-            TWO => namespace = text(reader.bytes()?),
-            THREE => topic = text(reader.bytes()?),
-            FOUR => event = field(reader.bytes()?, TWO)?,
+            ENVELOPE_NAMESPACE => namespace = text(reader.bytes()?),
+            ENVELOPE_TOPIC => topic = text(reader.bytes()?),
+            ENVELOPE_EVENT => event = field(reader.bytes()?, ANY_VALUE)?,
             unknown => reader.skip(unknown, 0)?,
         }
     }
-    Ok((topic, namespace, text(field(event, ONE)?)))
+    Ok((topic, namespace, text(field(event, EVENT_CONTAINER_ID)?)))
 }
 
 /// The containers of `runtime.v1.ListContainersResponse`.
 pub(super) fn cri_containers(message: &[u8]) -> Result<Vec<Described<'_>>, WireError> {
     let mut containers = Vec::new();
-    each(message, ONE, |container| {
+    each(message, LIST_CONTAINERS, |container| {
         containers.push(cri_container(container)?);
         Ok(())
     })?;
@@ -103,13 +120,13 @@ fn cri_container(message: &[u8]) -> Result<Described<'_>, WireError> {
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
         match tag {
-            ONE => container.id = text(reader.bytes()?),
-            THREE => container.name = text(field(reader.bytes()?, ONE)?),
-            FOUR => container.image = text(field(reader.bytes()?, ONE)?),
-            FIVE => container.image_id = text(reader.bytes()?),
-            EIGHT => container.labels.push(pair(reader.bytes()?)?),
+            CRI_ID => container.id = text(reader.bytes()?),
+            CRI_METADATA => container.name = text(field(reader.bytes()?, METADATA_NAME)?),
+            CRI_IMAGE => container.image = text(field(reader.bytes()?, IMAGE_SPEC_IMAGE)?),
+            CRI_IMAGE_REF => container.image_id = text(reader.bytes()?),
+            CRI_LABELS => container.labels.push(pair(reader.bytes()?)?),
             // Newer than the reference, which may be a digest.
-            TEN => container.image_id = text(reader.bytes()?),
+            CRI_IMAGE_ID => container.image_id = text(reader.bytes()?),
             unknown => reader.skip(unknown, 0)?,
         }
     }
@@ -125,7 +142,7 @@ pub(super) fn cri_event(message: &[u8]) -> Result<(&str, bool), WireError> {
     let mut reader = Reader::new(message);
     while let Some(tag) = reader.tag()? {
         match tag {
-            ONE => id = text(reader.bytes()?),
+            EVENT_CONTAINER_ID => id = text(reader.bytes()?),
             KIND => kind = reader.varint()?,
             unknown => reader.skip(unknown, 0)?,
         }
@@ -135,7 +152,10 @@ pub(super) fn cri_event(message: &[u8]) -> Result<(&str, bool), WireError> {
 
 /// A key and its value in a map.
 fn pair(message: &[u8]) -> Result<(&str, &str), WireError> {
-    Ok((text(field(message, ONE)?), text(field(message, TWO)?)))
+    Ok((
+        text(field(message, MAP_KEY)?),
+        text(field(message, MAP_VALUE)?),
+    ))
 }
 
 fn each<'a>(

@@ -34,18 +34,18 @@ use self::directory::Directory;
 use self::runtime::Socket;
 use self::watch::Watch;
 use crate::shared::lookup::{CGROUP, add_missing, text_of};
-use crate::shared::outcomes::{Edited, Outcomes};
-use crate::shared::patience::Patience;
+use crate::shared::lookup_waiter::LookupWaiter;
+use crate::shared::resource_cache::{Edited, ResourceCache};
 
 /// How long a command waits for a runtime.
-const ONCE: Duration = Duration::from_secs(2);
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct ContainerProcessor {
     sockets: Vec<Socket>,
     wanted: Wanted,
     directory: Directory,
-    patience: Patience,
-    outcomes: Outcomes,
+    waiter: LookupWaiter,
+    resource_cache: ResourceCache,
     failed: IntCounter,
 }
 
@@ -78,16 +78,16 @@ impl ContainerProcessor {
         let sockets = Socket::all(&config.sockets);
         let dropped = counter(
             "profcol_container_dropped",
-            "Containers of which too many others were known already.",
+            "Containers not tracked: cache full.",
         );
         Self {
             wanted: Wanted::new(&config.labels),
             directory: Directory::new(sockets.len(), dropped),
-            patience: Patience::new(config.wait_for.into(), &context.meter, &id),
-            outcomes: Outcomes::new(),
+            waiter: LookupWaiter::new(config.wait_for.into(), &context.meter, &id),
+            resource_cache: ResourceCache::new(),
             failed: counter(
                 "profcol_container_failed",
-                "How many times a runtime could not be asked, or went away.",
+                "Failed queries and lost connections to container runtimes.",
             ),
             sockets,
         }
@@ -120,14 +120,14 @@ impl ContainerProcessor {
 #[async_trait]
 impl Processor for ContainerProcessor {
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let looked = (self.outcomes).look(&batch.profiles, self.directory.version());
-        let unknown = looked.unknown();
+        let lookup = (self.resource_cache).lookup(&batch.profiles, self.directory.version());
+        let unknown = lookup.misses();
         let cgroups = unknown.filter_map(|it| text_of(&it.attributes, CGROUP));
         let cgroups: Vec<Arc<str>> = cgroups.collect();
         let unknown = || self.unknown(&cgroups);
-        self.patience.ask(self.directory.news(), unknown).await;
-        looked.apply(&mut batch.profiles, |resource| {
-            Edited::for_long(add(&mut resource.attributes, &self.directory))
+        self.waiter.wait(self.directory.news(), unknown).await;
+        lookup.apply(&mut batch.profiles, |resource| {
+            Edited::cacheable(add(&mut resource.attributes, &self.directory))
         });
         next.consume(batch).await
     }
@@ -141,7 +141,7 @@ impl Processor for ContainerProcessor {
                 wanted: &self.wanted,
                 failed: &self.failed,
             };
-            let (questions, stop) = (self.patience.questions(), &stop);
+            let (questions, stop) = (self.waiter.requests(), &stop);
             async move { watch.run(questions, stop).await }
         });
         join_all(watched).await;
@@ -184,7 +184,7 @@ pub async fn describe(config: &ContainerConfig, processes: &mut [Attributes]) {
     let wanted = Wanted::new(&config.labels);
     let answers = sockets.iter().map(async |socket| {
         let answer = async { socket.open()?.list(&wanted).await };
-        timeout(ONCE, answer).await.ok()?.ok()
+        timeout(DESCRIBE_TIMEOUT, answer).await.ok()?.ok()
     });
     let dropped = Meter::default().counter("dropped", "Nobody sees it.", &[]);
     let directory = Directory::new(sockets.len(), dropped);

@@ -196,7 +196,7 @@ pub(super) async fn events(
     .await
 }
 
-pub(super) fn strange(error: WireError) -> String {
+pub(super) fn decode_error(error: WireError) -> String {
     format!("its answer cannot be read: {error}")
 }
 

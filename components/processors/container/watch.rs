@@ -11,8 +11,8 @@ use super::directory::{Directory, Source};
 use super::runtime::{Change, Runtime, Socket};
 
 /// After a failure it is asked again at the earliest after this, and doubled with each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// While all is well, everything is asked for again at most so often: for runtimes that do not tell
 /// of changes, and for what slipped between two of them.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ impl Watch<'_> {
     }
 
     async fn follow_again_and_again(&self, questions: &mut watch::Receiver<bool>) {
-        let mut wait = FIRST_WAIT;
+        let mut wait = INITIAL_BACKOFF;
         let mut said = String::new();
         while questions.changed().await.is_ok() {
             let mut was_good = false;
@@ -43,7 +43,7 @@ impl Watch<'_> {
                 return;
             };
             if was_good {
-                (wait, said) = (FIRST_WAIT, String::new());
+                (wait, said) = (INITIAL_BACKOFF, String::new());
             }
             let path = self.socket.path.as_str();
             // Which runtimes there are is to be found out, hence no news.
@@ -53,13 +53,13 @@ impl Watch<'_> {
                     tracing::warn!(
                         socket = path,
                         error,
-                        "cannot ask for containers; it is tried again"
+                        "failed to query the container runtime; retrying"
                     );
                     said = error;
                 }
             }
             sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_BACKOFF);
         }
     }
 
@@ -74,7 +74,10 @@ impl Watch<'_> {
         let mut events = runtime.events().await?;
         self.list(&runtime).await?;
         *was_good = true;
-        tracing::debug!(socket = self.socket.path, "asks for containers");
+        tracing::debug!(
+            socket = self.socket.path,
+            "connected to the container runtime"
+        );
         let mut listed = Instant::now();
         loop {
             tokio::select! {

@@ -32,9 +32,9 @@ const TRACES: &str =
     "metric_conditions": METRICS,
 }))]
 pub struct FilterConfig {
-    /// Rules of which one must match a sample for it to pass. Without any, all pass.
+    /// A sample passes if at least one of these rules matches. Without rules, all pass.
     pub include: Vec<RuleConfig>,
-    /// Rules of which none may match.
+    /// None of these rules may match.
     pub exclude: Vec<RuleConfig>,
 }
 

@@ -4,7 +4,7 @@
 //! it is told, and where no other pipeline wants it, stops.
 
 mod config;
-mod sieve;
+mod sample_filter;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +16,7 @@ use profcol_component::{
 use profcol_profile::{Model, Profiles};
 
 pub use self::config::FilterConfig;
-use self::sieve::{Dropped, Sieve};
+use self::sample_filter::{Dropped, SampleFilter};
 use crate::shared::left::{left_of, pass_left};
 use crate::shared::rules::{Rules, Verdict};
 
@@ -60,12 +60,12 @@ impl FilterProcessor {
     }
 
     /// What is left, and what is not.
-    fn sift(&self, profiles: &Profiles) -> (Model, Dropped) {
+    fn apply(&self, profiles: &Profiles) -> (Model, Dropped) {
         let model = profiles.model();
-        let mut sieve = Sieve::new(&self.rules, &model.dictionary);
+        let mut filter = SampleFilter::new(&self.rules, &model.dictionary);
         let resources = model.resources.iter();
-        let resources = resources.filter_map(|row| sieve.resource(row)).collect();
-        (left_of(profiles, resources), sieve.dropped)
+        let resources = resources.filter_map(|row| filter.resource(row)).collect();
+        (left_of(profiles, resources), filter.dropped)
     }
 
     fn count(&self, dropped: &Dropped) {
@@ -81,7 +81,7 @@ impl Processor for FilterProcessor {
         if self.rules.decide_all(&batch.profiles, Verdict::Keep) {
             return next.consume(batch).await;
         }
-        let (left, dropped) = self.sift(&batch.profiles);
+        let (left, dropped) = self.apply(&batch.profiles);
         for &process in &dropped.processes {
             self.unwanted.report_drop(process);
         }

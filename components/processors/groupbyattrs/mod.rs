@@ -13,7 +13,7 @@ use profcol_profile::{Model, Profiles, gc};
 
 pub use self::config::GroupByAttrsConfig;
 use self::groups::Groups;
-use crate::shared::together::Together;
+use crate::shared::grouper::Grouper;
 
 pub struct GroupByAttrs {
     /// In the order in which they are added to resources; each once.
@@ -49,19 +49,19 @@ impl GroupByAttrs {
     fn grouped(&self, profiles: &Profiles) -> Option<Model> {
         let model = profiles.model();
         let mut groups = Groups::new(&self.keys, &model.dictionary);
-        let mut together = Together::default();
+        let mut grouper = Grouper::default();
         for row in &model.resources {
             groups.of_resource(row, |resource, scope, profile| {
-                together.add(row, resource, scope, profile);
+                grouper.add(row, resource, scope, profile);
             });
         }
-        let is_smaller = together.resources.len() < model.resources.len();
+        let is_smaller = grouper.resources.len() < model.resources.len();
         if !groups.moved_any && !is_smaller {
             return None;
         }
         Some(gc(&Model {
             dictionary: model.dictionary.clone(),
-            resources: together.resources,
+            resources: grouper.resources,
         }))
     }
 }

@@ -1,13 +1,13 @@
 use profcol_component::testkit::load;
 
 use super::*;
-use crate::shared::testkit::{Told, processed, received, shown};
+use crate::shared::testkit::{ResourceSpec, processed, received, shown};
 
 fn processor(options: &str) -> GroupByAttrs {
     GroupByAttrs::new(&load(options).unwrap())
 }
 
-async fn check(options: &str, resources: &[Told<'_>], expected: &[&str]) {
+async fn check(options: &str, resources: &[ResourceSpec<'_>], expected: &[&str]) {
     let left = processed(&processor(options), received(resources, 0)).await;
     assert_eq!(shown(&left[0]), expected, "{options}");
 }

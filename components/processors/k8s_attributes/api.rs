@@ -20,7 +20,7 @@ const PAGE: u32 = 500;
 /// The server ends a watch after that, and it is begun anew.
 const WATCH_SECONDS: u32 = 290;
 /// A watch that is silent for so long has lost its connection: not even a bookmark came, nor its end.
-pub(super) const WATCH_PATIENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
+pub(super) const WATCH_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Makes clients: credentials may have been changed since the last one was made.
 pub(super) struct Server {
@@ -46,7 +46,7 @@ pub(super) struct Query {
 
 /// Why something was not answered.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ApiError {
     /// A right is missing.
     Forbidden(String),
     /// The server does not know who asks.
@@ -197,7 +197,7 @@ impl Query {
         self.kind != Kind::Pod
     }
 
-    pub fn list(&self, next: &str) -> Result<HttpRequest, Failure> {
+    pub fn list(&self, next: &str) -> Result<HttpRequest, ApiError> {
         let parameters = ListParams {
             label_selector: self.selection.labels(),
             field_selector: self.selection.fields(),
@@ -210,10 +210,10 @@ impl Query {
             true => request.list_metadata(&parameters),
             false => request.list(&parameters),
         }
-        .map_err(|error| Failure::Other(error.to_string()))
+        .map_err(|error| ApiError::Other(error.to_string()))
     }
 
-    pub fn watch(&self, version: &str) -> Result<HttpRequest, Failure> {
+    pub fn watch(&self, version: &str) -> Result<HttpRequest, ApiError> {
         let parameters = WatchParams {
             label_selector: self.selection.labels(),
             field_selector: self.selection.fields(),
@@ -226,7 +226,7 @@ impl Query {
             true => request.watch_metadata(&parameters, version),
             false => request.watch(&parameters, version),
         }
-        .map_err(|error| Failure::Other(error.to_string()))
+        .map_err(|error| ApiError::Other(error.to_string()))
     }
 
     /// The rule of a role that grants what is needed.
@@ -246,9 +246,9 @@ impl Query {
     }
 }
 
-// === impl Failure ===
+// === impl ApiError ===
 
-impl From<kube::Error> for Failure {
+impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         let kube::Error::Api(status) = &error else {
             return Self::Other(chain(&error));
@@ -257,7 +257,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Forbidden(message)
@@ -269,7 +269,7 @@ impl fmt::Display for Failure {
     }
 }
 
-impl Failure {
+impl ApiError {
     pub fn from_status(status: &kube::core::Status) -> Self {
         let message = match &*status.message {
             "" => format!("the server answered {}", status.code),

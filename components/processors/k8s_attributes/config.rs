@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use super::association::{Rule, Source};
 use super::field::Field;
-use super::keys::{From, KeyConfig};
+use super::keys::{KeyConfig, KeySource};
 use super::selection::FilterConfig;
 
 /// A batch waits no longer, whatever is asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 /// A rule of the Collector has no more sources.
-const MOST_SOURCES: usize = 4;
+const MAX_SOURCES: usize = 4;
 
-/// Says to which pod, container and workload of Kubernetes a process belongs.
+/// Adds the Kubernetes pod, container and workload of a process.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct K8sAttributesConfig {
-    /// Who tells of pods.
+    /// The source of pod metadata.
     pub source: Origin,
     /// With `source: kubelet`: where it is.
     pub kubelet: KubeletConfig,
@@ -34,13 +34,13 @@ pub struct K8sAttributesConfig {
     pub context: String,
     /// Ask nobody; only note the sender's address as `k8s.pod.ip`.
     pub passthrough: bool,
-    /// Which attributes are added.
+    /// Attributes to add.
     pub extract: ExtractConfig,
     /// Which pods are looked at. In a DaemonSet those of the own node are enough.
     pub filter: FilterConfig,
     /// How the pod of a resource is found, the first rule that finds one counts. Empty: by container, pod and address, as the README says.
     pub pod_association: Vec<AssociationConfig>,
-    /// Pods that are passed over.
+    /// Pods to ignore.
     pub exclude: ExcludeConfig,
     /// Do not start before everything was read from the API server; fail where that takes longer than `wait_for_metadata_timeout`.
     pub wait_for_metadata: bool,
@@ -73,7 +73,7 @@ pub struct KubeletConfig {
     pub endpoint: String,
     /// Do not check its certificate, which many kubelets sign by themselves.
     pub insecure_skip_verify: bool,
-    /// It is not asked more often.
+    /// Minimum interval between requests.
     pub poll_interval: Duration,
 }
 
@@ -112,7 +112,7 @@ pub struct ExtractConfig {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct AssociationConfig {
-    /// What has to be the same, at most four things.
+    /// Sources that must all match, at most four.
     pub sources: Vec<SourceConfig>,
 }
 
@@ -251,7 +251,7 @@ impl Config for K8sAttributesConfig {
                 problems.add(key, "must not be negative");
             }
         }
-        if self.wait_for.is_negative() || self.wait_for > LONGEST_WAIT {
+        if self.wait_for.is_negative() || self.wait_for > MAX_WAIT {
             problems.add("wait_for", "must be between 0s and 1m");
         }
         if self.passthrough && self.wait_for > Duration::ZERO {
@@ -328,7 +328,7 @@ impl K8sAttributesConfig {
             ("annotations", &self.extract.annotations),
         ] {
             for (position, key) in keys.iter().enumerate() {
-                if key.from != From::Pod {
+                if key.from != KeySource::Pod {
                     problems.add(
                         &format!("extract::{list}::{position}::from"),
                         "a kubelet knows only pods: it takes source: api",
@@ -350,9 +350,9 @@ impl AssociationConfig {
         if self.sources.is_empty() {
             return Err("needs sources".to_owned());
         }
-        if self.sources.len() > MOST_SOURCES {
+        if self.sources.len() > MAX_SOURCES {
             return Err(format!(
-                "too many association sources. limit is {MOST_SOURCES}"
+                "too many association sources. limit is {MAX_SOURCES}"
             ));
         }
         let sources = self.sources.iter().map(|source| match source.from {

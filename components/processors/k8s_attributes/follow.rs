@@ -14,18 +14,18 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use super::api::{Failure, Query, Server, WATCH_PATIENCE};
+use super::api::{ApiError, Query, Server, WATCH_TIMEOUT};
 use super::directory::Change;
 use super::health::Health;
 use super::objects::{Object, Page};
 
 /// The pause after the first failure; it doubles with each that follows.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// What a server asks for is granted up to that.
-const LONGEST_ASKED_PAUSE: Duration = Duration::from_secs(300);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// A page that takes longer will not come.
-const LIST_PATIENCE: Duration = Duration::from_secs(60);
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Follower {
     server: Arc<Server>,
@@ -51,7 +51,7 @@ impl Follower {
             server,
             query,
             version: None,
-            pause: SHORTEST_PAUSE,
+            pause: MIN_BACKOFF,
             counters,
             told_of_unreadable: false,
             health,
@@ -71,7 +71,7 @@ impl Follower {
             };
             match step {
                 // A server that ends each watch at once is not asked without a pause, either.
-                Ok(()) => sleep(SHORTEST_PAUSE.saturating_sub(began.elapsed())).await,
+                Ok(()) => sleep(MIN_BACKOFF.saturating_sub(began.elapsed())).await,
                 Err(failure) => self.endure(failure).await,
             }
         }
@@ -89,7 +89,7 @@ impl Follower {
         loop {
             match self.list(&mut on).await {
                 Ok(()) => {
-                    self.pause = SHORTEST_PAUSE;
+                    self.pause = MIN_BACKOFF;
                     sleep(interval).await;
                     questions.notified().await;
                 }
@@ -99,18 +99,18 @@ impl Follower {
     }
 
     /// Reads everything once.
-    pub async fn list<T>(&mut self, on: &mut impl FnMut(Change<T>)) -> Result<(), Failure>
+    pub async fn list<T>(&mut self, on: &mut impl FnMut(Change<T>)) -> Result<(), ApiError>
     where
         T: Object + DeserializeOwned,
     {
         on(Change::Begin);
         let mut next = String::new();
         loop {
-            let client = self.server.client().await.map_err(Failure::Other)?;
+            let client = self.server.client().await.map_err(ApiError::Other)?;
             let page = client.request::<Page<T>>(self.query.list(&next)?);
-            let page = timeout(LIST_PATIENCE, page)
+            let page = timeout(LIST_TIMEOUT, page)
                 .await
-                .map_err(|_| Failure::Other("the list did not come in time".to_owned()))??;
+                .map_err(|_| ApiError::Other("the list did not come in time".to_owned()))??;
             for object in page.items {
                 if let Some(object) = self.readable(object.0) {
                     on(Change::Put(object));
@@ -127,28 +127,28 @@ impl Follower {
     }
 
     /// Follows changes until the watch ends.
-    async fn watch<T>(&mut self, on: &mut impl FnMut(Change<T>)) -> Result<(), Failure>
+    async fn watch<T>(&mut self, on: &mut impl FnMut(Change<T>)) -> Result<(), ApiError>
     where
         T: Object + DeserializeOwned,
     {
         let version = self.version.clone().unwrap_or_default();
-        let client = self.server.client().await.map_err(Failure::Other)?;
+        let client = self.server.client().await.map_err(ApiError::Other)?;
         let watch = client.request_events::<Value>(self.query.watch(&version)?);
-        let watch = timeout(LIST_PATIENCE, watch)
+        let watch = timeout(LIST_TIMEOUT, watch)
             .await
-            .map_err(|_| Failure::Other("the watch did not begin in time".to_owned()))??;
+            .map_err(|_| ApiError::Other("the watch did not begin in time".to_owned()))??;
         let mut events = std::pin::pin!(watch);
         self.health.is_well(self.query.kind);
         loop {
-            let event = timeout(WATCH_PATIENCE, events.next()).await;
+            let event = timeout(WATCH_TIMEOUT, events.next()).await;
             let Some(event) =
-                event.map_err(|_| Failure::Other("the watch went silent".to_owned()))?
+                event.map_err(|_| ApiError::Other("the watch went silent".to_owned()))?
             else {
                 return Ok(());
             };
             let event = event?;
             if !matches!(event, WatchEvent::Error(_)) {
-                self.pause = SHORTEST_PAUSE;
+                self.pause = MIN_BACKOFF;
             }
             let version = match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -168,7 +168,7 @@ impl Follower {
                     version
                 }
                 WatchEvent::Bookmark(bookmark) => bookmark.metadata.resource_version,
-                WatchEvent::Error(status) => return Err(Failure::from_status(&status)),
+                WatchEvent::Error(status) => return Err(ApiError::from_status(&status)),
             };
             if !version.is_empty() {
                 self.version = Some(version);
@@ -185,7 +185,7 @@ impl Follower {
                     tracing::warn!(
                         resource = self.query.kind.plural(),
                         %error,
-                        "An object of the API server cannot be read. It is passed over, and so are others like it."
+                        "Failed to decode an object of the API server. Skipping it and others like it."
                     );
                     self.told_of_unreadable = true;
                 }
@@ -194,33 +194,33 @@ impl Follower {
     }
 
     /// Tells what is wrong, and waits.
-    async fn endure(&mut self, failure: Failure) {
+    async fn endure(&mut self, failure: ApiError) {
         self.counters.failures.inc();
         let asked = match failure {
-            Failure::Expired => {
+            ApiError::Expired => {
                 self.version = None;
                 None
             }
-            Failure::Unauthorized(_) => {
+            ApiError::Unauthorized(_) => {
                 self.server.forget_client();
                 None
             }
-            Failure::Busy(_, wait) => wait.map(|wait| wait.min(LONGEST_ASKED_PAUSE)),
-            Failure::Forbidden(_) | Failure::Other(_) => None,
+            ApiError::Busy(_, wait) => wait.map(|wait| wait.min(MAX_RETRY_AFTER)),
+            ApiError::Forbidden(_) | ApiError::Other(_) => None,
         };
         // That a server went on without us for too long is nothing wrong.
-        if !matches!(failure, Failure::Expired) {
+        if !matches!(failure, ApiError::Expired) {
             self.health.fails(self.query.kind, self.explain(&failure));
         }
         let pause = asked.unwrap_or_default().max(self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause = (self.pause * 2).min(MAX_BACKOFF);
         sleep(pause).await;
     }
 
-    pub fn explain(&self, failure: &Failure) -> String {
+    pub fn explain(&self, failure: &ApiError) -> String {
         match failure {
-            Failure::Forbidden(_) => format!("{failure}; {}", self.query.rule()),
-            Failure::Unauthorized(_) => {
+            ApiError::Forbidden(_) => format!("{failure}; {}", self.query.rule()),
+            ApiError::Unauthorized(_) => {
                 format!("the API server does not take the credentials: {failure}")
             }
             _ => failure.to_string(),

@@ -30,7 +30,7 @@ impl Health {
         tracing::warn!(
             resource,
             error = %problem,
-            "These objects cannot be read. What is known of them stays, and it is tried again."
+            "Failed to watch objects of the API server. Keeping the cached ones and retrying."
         );
         problems.insert(resource, problem);
         self.show(&problems);
@@ -40,7 +40,7 @@ impl Health {
         let resource = kind.plural();
         let mut problems = lock(&self.problems);
         if problems.remove(resource).is_some() {
-            tracing::info!(resource, "These objects can be read again.");
+            tracing::info!(resource, "The watch of the API server has recovered.");
             self.show(&problems);
         }
     }

@@ -22,12 +22,12 @@ pub struct KeyConfig {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub key_regex: String,
     /// Whose it is.
-    pub from: From,
+    pub from: KeySource,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, Hash, JsonSchema, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum From {
+pub enum KeySource {
     #[default]
     Pod,
     Namespace,
@@ -40,7 +40,7 @@ pub enum From {
 
 #[derive(Debug)]
 pub(super) struct KeyRule {
-    from: From,
+    from: KeySource,
     of: Of,
     keys: Keys,
 }
@@ -114,7 +114,7 @@ impl KeyRule {
         })
     }
 
-    pub fn from(&self) -> From {
+    pub fn from(&self) -> KeySource {
         self.from
     }
 
@@ -155,7 +155,7 @@ impl KeyRule {
     }
 }
 
-fn usual_name(from: From, of: Of, key: &str) -> String {
+fn usual_name(from: KeySource, of: Of, key: &str) -> String {
     let of = match of {
         Of::Label => "label",
         Of::Annotation => "annotation",
@@ -163,7 +163,7 @@ fn usual_name(from: From, of: Of, key: &str) -> String {
     format!("k8s.{}.{of}.{key}", from.name())
 }
 
-impl From {
+impl KeySource {
     fn name(self) -> &'static str {
         match self {
             Self::Pod => "pod",

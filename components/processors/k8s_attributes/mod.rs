@@ -1,4 +1,4 @@
-//! Says to which pod, container and workload of Kubernetes a process belongs.
+//! Adds the Kubernetes pod, container and workload of a process.
 //!
 //! ```text
 //! API server ──list, watch──► Follower, one of each kind ──Change──► Directory ◄──fill── batches
@@ -47,7 +47,7 @@ use self::records::Kind;
 use self::rules::Rules;
 use self::selection::Selection;
 use crate::shared::locks::lock;
-use crate::shared::patience::Patience;
+use crate::shared::lookup_waiter::LookupWaiter;
 
 pub struct K8sAttributes {
     config: K8sAttributesConfig,
@@ -56,7 +56,7 @@ pub struct K8sAttributes {
     health: Arc<Health>,
     directory: Directory,
     /// Where batches are to wait.
-    patience: Option<Patience>,
+    waiter: Option<LookupWaiter>,
     /// That somebody asked for a pod that is not known.
     questions: Notify,
     /// From the start until they run.
@@ -95,19 +95,17 @@ impl K8sAttributes {
             excluded: excluded.map_err(|error| error.to_string())?,
             max_pods: config.max_pods as usize,
             keep_deleted_for: config.keep_deleted_for.into(),
-            pods: context.meter.gauge(
-                "profcol_k8s_attributes_pods",
-                "Pods that are known.",
-                labels,
-            ),
+            pods: context
+                .meter
+                .gauge("profcol_k8s_attributes_pods", "Pods in the cache.", labels),
             over_limit: counter(
                 "profcol_k8s_attributes_over_limit",
-                "Objects that are not known because of max_pods.",
+                "Objects not cached because of max_pods.",
             ),
         });
         let waits = config.wait_for > Duration::ZERO;
         Ok(Self {
-            patience: waits.then(|| Patience::new(config.wait_for.into(), &context.meter, &id)),
+            waiter: waits.then(|| LookupWaiter::new(config.wait_for.into(), &context.meter, &id)),
             config: config.clone(),
             context: context.clone(),
             server: Arc::new(Server::new(config)),
@@ -117,11 +115,11 @@ impl K8sAttributes {
             followers: Mutex::default(),
             found: counter(
                 "profcol_k8s_attributes_found",
-                "Resources whose pod was known.",
+                "Resources matched to a pod.",
             ),
             unknown: counter(
                 "profcol_k8s_attributes_unknown",
-                "Resources that say whose they are, of a pod that was not known.",
+                "Resources whose pod was not found.",
             ),
         })
     }
@@ -165,11 +163,11 @@ impl K8sAttributes {
         let counters = Counters {
             failures: counter(
                 "profcol_k8s_attributes_api_failures",
-                "Requests that the API server did not answer as it should.",
+                "Failed requests to the API server.",
             ),
             unreadable: counter(
                 "profcol_k8s_attributes_unreadable",
-                "Objects that were passed over since they could not be read.",
+                "Objects skipped because they could not be decoded.",
             ),
         };
         let query = match self.config.source {
@@ -255,9 +253,9 @@ impl Processor for K8sAttributes {
             batch.profiles.update_resources(note);
             return next.consume(batch).await;
         }
-        if let Some(patience) = &self.patience {
+        if let Some(waiter) = &self.waiter {
             let unknown = || self.unknown(&batch);
-            patience.ask(self.directory.news(), unknown).await;
+            waiter.wait(self.directory.news(), unknown).await;
         }
         batch.profiles.update_resources(|resource| {
             match self.directory.fill(&mut resource.attributes, peer) {

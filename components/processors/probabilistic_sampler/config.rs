@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ProbabilisticSamplerConfig {
-    /// How many of a hundred pass.
+    /// The percentage that passes.
     pub sampling_percentage: f64,
-    /// For what it is decided.
+    /// The unit of the sampling decision.
     pub by: By,
-    /// After which it is decided anew; `0s` decides once for all time.
+    /// Interval between sampling decisions; `0s` decides once.
     pub interval: Duration,
     /// Collectors with the same seed decide alike. Without one, each start decides for itself.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -67,7 +67,7 @@ impl ProbabilisticSampler {
             draw,
             dropped_samples: context.meter.counter(
                 "profcol_probabilistic_sampler_dropped_samples",
-                "Samples dropped by the draw.",
+                "Samples dropped by the sampling decision.",
                 &[("processor", &context.id.to_string())],
             ),
         })

@@ -3,7 +3,7 @@ use profcol_component::{DropFeedback, DroppedProcess, Refusal};
 use profcol_config::PipelineId;
 
 use super::*;
-use crate::shared::testkit::{Told, processed, received, shown};
+use crate::shared::testkit::{ResourceSpec, processed, received, shown};
 
 const MINUTE: u64 = 60_000_000_000;
 const TIME: u64 = 28_333_333 * MINUTE + MINUTE / 2;
@@ -19,7 +19,7 @@ fn processes(host: &str, count: u64) -> Vec<String> {
 
 /// Which of them pass.
 async fn passed(sampler: &ProbabilisticSampler, resources: &[String], time: u64) -> Vec<String> {
-    let told: Vec<Told<'_>> = resources
+    let told: Vec<ResourceSpec<'_>> = resources
         .iter()
         .map(|it| (&**it, "", &["a=1"][..]))
         .collect();
@@ -104,7 +104,7 @@ async fn what_is_drawn_again_may_be_refused() {
     let sink = Sink::refusing([Refusal::retry("busy")]);
     let sampler = sampler("{sampling_percentage: 50, hash_seed: 1}");
     let all = processes("a", 50);
-    let told: Vec<Told<'_>> = all.iter().map(|it| (&**it, "", &["a=1"][..])).collect();
+    let told: Vec<ResourceSpec<'_>> = all.iter().map(|it| (&**it, "", &["a=1"][..])).collect();
     let batch = Batch::new(received(&told, TIME));
     sampler.process(batch.clone(), &sink).await.unwrap_err();
     assert_eq!(sampler.dropped_samples.get(), 0);
@@ -124,7 +124,7 @@ async fn tells_the_receiver_for_how_long() {
         };
         let sampler = ProbabilisticSampler::new(&load(options).unwrap(), &context).unwrap();
         let follower = unwanted.subscribe().unwrap();
-        let told: &[Told<'_>] = &[
+        let told: &[ResourceSpec<'_>] = &[
             ("process.pid=7", "", &["a=1"]),
             ("service.name=x", "", &["a=1"]),
         ];

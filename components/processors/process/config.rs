@@ -4,11 +4,11 @@ use profcol_config::{Config, Problems};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Adds what this host knows of the processes that were profiled.
+/// Adds attributes of the profiled processes, read from this host.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ProcessConfig {
-    /// Also the arguments, up to 4 KiB of them. They may hold secrets, hence off.
+    /// Add the arguments too, up to 4 KiB. Off by default since they may contain secrets.
     pub command_args: bool,
     /// Variables of the environment, by name; each becomes `process.environment_variable.<name>`.
     pub environment_variables: Vec<String>,

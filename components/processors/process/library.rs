@@ -22,10 +22,10 @@ const BYTES: usize = 16 << 20;
 /// Executables that are remembered.
 const EXECUTABLES: usize = 4096;
 /// After that a process is looked at again: an exec made it something else.
-const FRESH: Duration = Duration::from_secs(60);
+const MAX_AGE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CachedProcess {
     attributes: Attributes,
     /// Of the file that it runs; kernel threads have none.
     pub executable: Option<String>,
@@ -41,13 +41,13 @@ pub(super) struct Library {
     host: OnceLock<Host>,
     wanted: Wanted,
     variables: Vec<String>,
-    processes: Mutex<Generations<u32, (Instant, Arc<Known>)>>,
+    processes: Mutex<Generations<u32, (Instant, Arc<CachedProcess>)>>,
     executables: Mutex<Generations<FileId, Arc<Executable>>>,
 }
 
-// === impl Known ===
+// === impl CachedProcess ===
 
-impl Known {
+impl CachedProcess {
     /// Adds what is missing; says whether there was something to add.
     pub fn fill(&self, attributes: &mut Attributes) -> bool {
         let own = self.attributes.iter();
@@ -84,43 +84,43 @@ impl Library {
     }
 
     /// What is known, and need not be read again.
-    pub fn find(&self, asked: &LocalProcess) -> Option<Arc<Known>> {
+    pub fn find(&self, asked: &LocalProcess) -> Option<Arc<CachedProcess>> {
         let (read, known) = lock(&self.processes).get(&asked.pid)?;
         if !asked.may_be_from(known.created) {
             return None;
         }
-        if read.elapsed() < FRESH && asked.created.is_some() {
+        if read.elapsed() < MAX_AGE && asked.created.is_some() {
             return Some(known);
         }
         // Without a time in the profile only the number says who is meant.
         let start = Described::start_of(asked.pid);
         let is_same = start.is_none_or(|start| start == known.start);
         let has_ended = start.is_none();
-        (is_same && (has_ended || read.elapsed() < FRESH)).then_some(known)
+        (is_same && (has_ended || read.elapsed() < MAX_AGE)).then_some(known)
     }
 
     /// `None` where it has ended, or its number is another process's now.
-    pub fn read(&self, asked: &LocalProcess) -> Option<Arc<Known>> {
+    pub fn read(&self, asked: &LocalProcess) -> Option<Arc<CachedProcess>> {
         let described = Described::read(asked.pid, &self.wanted)?;
         let known = Arc::new(self.known(&described));
         if !asked.may_be_from(known.created) {
             return None;
         }
         let service = known.service.as_ref().map_or(0, String::len);
-        let weight = size_of::<Known>() + attributes_size(&known.attributes) + service;
+        let weight = size_of::<CachedProcess>() + attributes_size(&known.attributes) + service;
         let entry = (Instant::now(), Arc::clone(&known));
         lock(&self.processes).insert(asked.pid, entry, weight);
         Some(known)
     }
 
-    fn known(&self, described: &Described) -> Known {
+    fn known(&self, described: &Described) -> CachedProcess {
         // Kernel threads have none.
         let file = described
             .path
             .as_ref()
             .and_then(|_| Executable::open(described.pid));
         let executable = file.and_then(|(id, file)| self.executable(id, file));
-        Known {
+        CachedProcess {
             attributes: self.attributes(described, executable.as_deref()),
             executable: described.path.as_ref().map(|_| described.name().to_owned()),
             service: service::from_environment(|name| described.variable(name)),

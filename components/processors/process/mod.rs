@@ -1,4 +1,4 @@
-//! Adds what this host knows of the processes that were profiled.
+//! Adds attributes of the profiled processes, read from this host.
 //!
 //! Only of processes that are surely this host's: see [`LocalProcess`]. What is read of a process serves all of
 //! its batches; the files are read beside the threads that move batches.
@@ -21,16 +21,16 @@ use profcol_processes::{Described, Host};
 use profcol_profile::Attributes;
 
 pub use self::config::ProcessConfig;
-use self::library::{Known, Library};
-use crate::shared::beside::beside;
+use self::library::{CachedProcess, Library};
 use crate::shared::local::LocalProcess;
 use crate::shared::lookup::PID;
-use crate::shared::outcomes::{Edited, Outcomes};
+use crate::shared::resource_cache::{Edited, ResourceCache};
+use crate::shared::run_blocking::run_blocking;
 
 pub struct ProcessProcessor {
     config: ProcessConfig,
     library: Arc<Library>,
-    outcomes: Outcomes,
+    resource_cache: ResourceCache,
     read: IntCounter,
     refused: IntCounter,
     gone: IntCounter,
@@ -39,7 +39,7 @@ pub struct ProcessProcessor {
 /// A process that a resource speaks of, with what was known of it when its batch came.
 struct Subject {
     asked: LocalProcess,
-    known: Option<Arc<Known>>,
+    known: Option<Arc<CachedProcess>>,
 }
 
 impl Subject {
@@ -73,15 +73,15 @@ impl ProcessProcessor {
         Self {
             config: config.clone(),
             library: Arc::new(Library::new(config)),
-            outcomes: Outcomes::new(),
-            read: counter("profcol_process_read", "Processes that were read."),
+            resource_cache: ResourceCache::new(),
+            read: counter("profcol_process_read", "Processes read from procfs."),
             refused: counter(
                 "profcol_process_refused_files",
-                "Files of processes that the kernel did not let us read.",
+                "Process files that could not be read: permission denied.",
             ),
             gone: counter(
                 "profcol_process_gone",
-                "Processes that had ended, or were others, when they were to be read.",
+                "Processes that exited, or whose PID was reused, before they were read.",
             ),
         }
     }
@@ -98,7 +98,7 @@ impl ProcessProcessor {
 
     async fn read(&self, unknown: HashSet<LocalProcess>) {
         let library = Arc::clone(&self.library);
-        let read = beside(move || {
+        let read = run_blocking(move || {
             let read = unknown.iter().map(|asked| library.read(asked));
             read.collect::<Vec<_>>()
         })
@@ -116,12 +116,12 @@ impl ProcessProcessor {
 
     fn fill(&self, attributes: &mut Attributes, subject: Option<Subject>) -> Edited {
         let Some(Subject { asked, known }) = subject else {
-            return Edited::for_long(false);
+            return Edited::cacheable(false);
         };
         let Some(known) = known.or_else(|| self.library.find(&asked)) else {
             return Edited {
                 is_changed: false,
-                lasts: false,
+                is_cacheable: false,
             };
         };
         let added = known.fill(attributes);
@@ -129,7 +129,7 @@ impl ProcessProcessor {
             true => service::add_name(attributes, &known),
             false => false,
         };
-        Edited::for_long(added || service)
+        Edited::cacheable(added || service)
     }
 }
 
@@ -141,8 +141,8 @@ impl Processor for ProcessProcessor {
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let looked = self.outcomes.look(&batch.profiles, 0);
-        let subjects = looked.unknown().map(|it| self.subject(&it.attributes));
+        let lookup = self.resource_cache.lookup(&batch.profiles, 0);
+        let subjects = lookup.misses().map(|it| self.subject(&it.attributes));
         let subjects: Vec<Option<Subject>> = subjects.collect();
         let unknown: HashSet<LocalProcess> = subjects
             .iter()
@@ -153,7 +153,7 @@ impl Processor for ProcessProcessor {
             self.read(unknown).await;
         }
         let mut subjects = subjects.into_iter();
-        looked.apply(&mut batch.profiles, |resource| {
+        lookup.apply(&mut batch.profiles, |resource| {
             self.fill(&mut resource.attributes, subjects.next().flatten())
         });
         next.consume(batch).await

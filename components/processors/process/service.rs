@@ -2,7 +2,7 @@
 
 use profcol_profile::Attributes;
 
-use super::Known;
+use super::CachedProcess;
 use crate::shared::lookup::{add_missing, find, text_of};
 use crate::shared::resource_attributes::parse;
 
@@ -23,7 +23,7 @@ const OWNERS: [&str; 7] = [
 ];
 
 /// Where it is missing; says whether it was.
-pub(super) fn add_name(attributes: &mut Attributes, known: &Known) -> bool {
+pub(super) fn add_name(attributes: &mut Attributes, known: &CachedProcess) -> bool {
     if find(attributes, SERVICE_NAME).is_some() {
         return false;
     }

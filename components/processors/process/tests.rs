@@ -7,7 +7,7 @@ use profcol_profile::{KeyValue, Value};
 
 use super::*;
 use crate::shared::lookup::find;
-use crate::shared::outcomes::FRESH;
+use crate::shared::resource_cache::TTL;
 use crate::shared::testkit::Keep;
 
 async fn started(options: &str) -> ProcessProcessor {
@@ -213,7 +213,7 @@ async fn a_number_that_is_used_again_is_another_process() {
     let created = ("process.creation.time", created.as_str().into());
     let found = filled(&processor, &[pid.clone(), host(), created]).await;
     assert_eq!(shown(&found, "process.comm"), "sleep", "its time tells");
-    tokio::time::advance(FRESH).await;
+    tokio::time::advance(TTL).await;
     let found = filled(&processor, &[pid, host()]).await;
     assert_eq!(shown(&found, "process.comm"), "sleep", "a second later");
     second.kill().unwrap();
@@ -228,7 +228,7 @@ fn services_are_named_by_the_usual_fallbacks() {
             "OTEL_SERVICE_NAME" => Some(name),
             _ => Some(others),
         };
-        let mut known = Known::default();
+        let mut known = CachedProcess::default();
         known.executable = Some("exe".to_owned());
         known.service = service::from_environment(variable);
         let attributes = attributes.iter();

@@ -7,7 +7,7 @@ use profcol_labels::{Action, Invalid, Rule, RuleSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Changes and drops by Prometheus' relabel rules.
+/// Applies Prometheus relabel rules to profiles.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct RelabelConfig {

@@ -22,7 +22,7 @@ use profcol_profile::{Attributes, Profiles, Resource, ResourceProfiles, SharedRe
 
 pub use self::config::{RelabelConfig, RuleConfig};
 use self::memory::{Memory, Verdict};
-use self::samples::Sieve;
+use self::samples::SampleFilter;
 use crate::shared::left::{left_of, pass_left};
 use crate::shared::sightings::sightings;
 
@@ -76,7 +76,7 @@ impl RelabelProcessor {
             ),
             applied: counter(
                 "profcol_relabel_applied",
-                "How many times the rules were applied to a set of labels.",
+                "Label sets evaluated against the rules.",
             ),
         }
     }
@@ -102,11 +102,12 @@ impl RelabelProcessor {
     /// Rules look at samples, too. What they drop without is dropped whole.
     async fn process_samples(&self, batch: Batch, next: &dyn Consumer) -> Answer {
         let model = batch.profiles.model();
-        let mut sieve = Sieve::new(&self.config.sample_labels, &model.dictionary, |labels| {
-            self.verdict(labels)
-        });
+        let mut filter =
+            SampleFilter::new(&self.config.sample_labels, &model.dictionary, |labels| {
+                self.verdict(labels)
+            });
         for row in &model.resources {
-            sieve.take(row);
+            filter.take(row);
             let attributes = row.resource.as_ref().map(|it| &it.attributes);
             if let Some(unwanted) = &self.unwanted
                 && let Some(attributes) = attributes
@@ -115,8 +116,8 @@ impl RelabelProcessor {
                 sightings(row).for_each(|process| unwanted.report_drop(process));
             }
         }
-        let dropped_samples = sieve.dropped_samples as u64;
-        let Some(left) = sieve.finish() else {
+        let dropped_samples = filter.dropped_samples as u64;
+        let Some(left) = filter.finish() else {
             return next.consume(batch).await;
         };
         let answer = pass_left(batch, left, next).await;

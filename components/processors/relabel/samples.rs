@@ -11,8 +11,8 @@ use profcol_profile::{
 };
 
 use super::memory::Verdict;
+use crate::shared::grouper::Grouper;
 use crate::shared::lists::Rows;
-use crate::shared::together::Together;
 
 /// Which attributes of samples rules see.
 struct SampleLabels<'a> {
@@ -23,13 +23,13 @@ struct SampleLabels<'a> {
 }
 
 /// A batch of which each sample is looked at.
-pub(super) struct Sieve<'a, F> {
+pub(super) struct SampleFilter<'a, F> {
     labels: SampleLabels<'a>,
     verdict: F,
     rows: Rows<'a>,
     /// Which attributes of the dictionary are labels.
     is_label: Vec<bool>,
-    together: Together,
+    grouper: Grouper,
     pub dropped_samples: usize,
     is_changed: bool,
 }
@@ -56,9 +56,9 @@ impl SampleLabels<'_> {
     }
 }
 
-// === impl Sieve ===
+// === impl SampleFilter ===
 
-impl<'a, F: FnMut(&Attributes) -> Verdict> Sieve<'a, F> {
+impl<'a, F: FnMut(&Attributes) -> Verdict> SampleFilter<'a, F> {
     pub fn new(names: &'a [String], dictionary: &'a Dictionary, verdict: F) -> Self {
         let mut labels = SampleLabels {
             names,
@@ -71,7 +71,7 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> Sieve<'a, F> {
             labels,
             verdict,
             rows: Rows::of(dictionary),
-            together: Together::default(),
+            grouper: Grouper::default(),
             dropped_samples: 0,
             is_changed: false,
         }
@@ -82,12 +82,12 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> Sieve<'a, F> {
         let mut fates: HashMap<Vec<AttributeIdx>, Fate> = HashMap::new();
         for scope in &row.scopes {
             for profile in &scope.profiles {
-                let parts = self.parts(profile, &mut fates, |sieve, list| {
-                    sieve.fate(row, list, &mut resources)
+                let parts = self.parts(profile, &mut fates, |filter, list| {
+                    filter.fate(row, list, &mut resources)
                 });
                 for (number, part) in parts {
                     let resource = resources.get(number).cloned();
-                    self.together.add(row, resource, Some(scope), Some(part));
+                    self.grouper.add(row, resource, Some(scope), Some(part));
                 }
             }
         }
@@ -127,7 +127,7 @@ impl<'a, F: FnMut(&Attributes) -> Verdict> Sieve<'a, F> {
         let is_different = self.is_changed || self.dropped_samples > 0;
         is_different.then(|| Model {
             dictionary: Arc::new(self.rows.finish()),
-            resources: self.together.resources,
+            resources: self.grouper.resources,
         })
     }
 

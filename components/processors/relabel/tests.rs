@@ -4,7 +4,7 @@ use profcol_config::PipelineId;
 use profcol_profile::{KeyValue, Validation, Value};
 
 use super::*;
-use crate::shared::testkit::{Keep, Told, processed, received as told_profiles, shown};
+use crate::shared::testkit::{Keep, ResourceSpec, processed, received as told_profiles, shown};
 
 async fn started(options: &str, context: &BuildContext) -> RelabelProcessor {
     let processor = RelabelProcessor::new(&load(options).unwrap(), context);
@@ -281,7 +281,7 @@ fn says_what_is_wrong_with_the_options() {
 }
 
 /// What is left of samples by rules that look at them, and how many are dropped.
-async fn by_sample(options: &str, told: &[Told<'_>]) -> (Vec<String>, u64) {
+async fn by_sample(options: &str, told: &[ResourceSpec<'_>]) -> (Vec<String>, u64) {
     let processor = started(options, &context("relabel")).await;
     let left = processed(&processor, told_profiles(told, 7)).await;
     (
@@ -290,7 +290,7 @@ async fn by_sample(options: &str, told: &[Told<'_>]) -> (Vec<String>, u64) {
     )
 }
 
-const THREADS: &[Told<'_>] = &[(
+const THREADS: &[ResourceSpec<'_>] = &[(
     "process.executable.name=web",
     "",
     &[
@@ -359,7 +359,7 @@ async fn hands_back_only_what_no_sample_could_save() {
     let pipeline: PipelineId = "profiles".parse().unwrap();
     let mut context = context("relabel");
     context.drop_feedback = context.drop_feedback.within([pipeline]);
-    let told: &[Told<'_>] = &[("process.pid=1 kind=a", "", &["cpu.logical_number=1"])];
+    let told: &[ResourceSpec<'_>] = &[("process.pid=1 kind=a", "", &["cpu.logical_number=1"])];
     for (rule, expected) in [
         ("{source_labels: [kind], regex: a, action: drop}", 1),
         ("{source_labels: [cpu], regex: '1', action: drop}", 0),

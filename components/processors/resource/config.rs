@@ -10,7 +10,7 @@ use crate::shared::actions::{self, Action};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct ResourceConfig {
-    /// What to do, in this order; at least one.
+    /// Actions, applied in order; at least one.
     pub attributes: Vec<Action>,
 }
 

@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::config::AzureConfig;
 use super::metadata::{Service, attributes, is_wanted};
-use super::switches::Known;
+use super::switches::AttributeDefaults;
 
-pub(super) const ATTRIBUTES: Known = &[
+pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("cloud.provider", true),
     ("cloud.platform", true),
     ("cloud.account.id", true),

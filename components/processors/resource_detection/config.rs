@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::switches::Switches;
 use super::{azure, docker, ec2, gcp, own_container, system};
 
-/// Adds what this host, its environment and its cloud tell of it.
+/// Adds attributes of the host, its environment and its cloud.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 #[schemars(extend("x-refused" = {
@@ -17,14 +17,14 @@ use super::{azure, docker, ec2, gcp, own_container, system};
     "attributes": "name them in `resource_attributes` of the detector",
 }))]
 pub struct ResourceDetectionConfig {
-    /// Whom to ask. Where two tell the same attribute, the first in this list is right.
+    /// Detectors to run. If several set the same attribute, the first in this list wins.
     pub detectors: Vec<Detector>,
     /// Whether what is detected replaces what a resource says already.
     #[serde(rename = "override")]
     pub replaces: bool,
     /// How long all of them together may take; the start waits so long at most.
     pub timeout: Duration,
-    /// Ask again so often; `0s` asks once.
+    /// Interval between detections; `0s` detects once.
     pub refresh_interval: Duration,
     /// The detector `env`.
     pub env: EnvConfig,

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::metadata::{Service, attributes};
-use super::switches::{Known, Switches};
+use super::switches::{AttributeDefaults, Switches};
 use crate::shared::image::Image;
 
-pub(super) const ATTRIBUTES: Known = &[
+pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("host.name", true),
     ("os.type", true),
     ("container.name", false),

@@ -5,9 +5,9 @@ use profcol_profile::Attributes;
 
 use super::config::GcpConfig;
 use super::metadata::{Service, attributes};
-use super::switches::Known;
+use super::switches::AttributeDefaults;
 
-pub(super) const ATTRIBUTES: Known = &[
+pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("cloud.provider", true),
     ("cloud.platform", true),
     ("cloud.account.id", true),

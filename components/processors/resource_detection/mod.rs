@@ -33,7 +33,7 @@ use self::config::Detector;
 pub use self::config::ResourceDetectionConfig;
 use crate::shared::locks::lock;
 use crate::shared::lookup::find;
-use crate::shared::outcomes::{Edited, Outcomes};
+use crate::shared::resource_cache::{Edited, ResourceCache};
 
 /// Who did not answer is asked again after a second, two, four: some four minutes in all.
 const RETRIES: u32 = 8;
@@ -41,8 +41,8 @@ const RETRIES: u32 = 8;
 pub struct ResourceDetectionProcessor {
     config: ResourceDetectionConfig,
     places: Places,
-    found: Mutex<Found>,
-    outcomes: Outcomes,
+    found: Mutex<DetectedAttributes>,
+    resource_cache: ResourceCache,
     detected: IntCounter,
     failed: IntCounter,
 }
@@ -57,7 +57,7 @@ struct Places {
 
 /// What each detector found last.
 #[derive(Default)]
-struct Found {
+struct DetectedAttributes {
     by_detector: Vec<Option<Attributes>>,
     merged: Arc<Attributes>,
     /// How many times they were asked.
@@ -86,18 +86,18 @@ impl ResourceDetectionProcessor {
         Self {
             config: config.clone(),
             places,
-            found: Mutex::new(Found {
+            found: Mutex::new(DetectedAttributes {
                 by_detector: vec![None; config.detectors.len()],
-                ..Found::default()
+                ..DetectedAttributes::default()
             }),
-            outcomes: Outcomes::new(),
+            resource_cache: ResourceCache::new(),
             detected: counter(
                 "profcol_resource_detection_detected",
-                "How many times a detector found what there is to find.",
+                "Successful runs of a detector.",
             ),
             failed: counter(
                 "profcol_resource_detection_failed",
-                "How many times a detector found nothing.",
+                "Failed runs of a detector.",
             ),
         }
     }
@@ -125,7 +125,7 @@ impl ResourceDetectionProcessor {
                 Err(error) => {
                     self.failed.inc();
                     has_failed = true;
-                    tracing::warn!(detector, error, "detected nothing; it is asked again later");
+                    tracing::warn!(detector, error, "detector failed; retrying later");
                 }
             }
         }
@@ -211,9 +211,9 @@ impl Processor for ResourceDetectionProcessor {
         let version = self.version();
         let detected = self.merged();
         if !detected.is_empty() {
-            let looked = self.outcomes.look(&batch.profiles, version);
-            looked.apply(&mut batch.profiles, |resource| {
-                Edited::for_long(self.apply(&detected, &mut resource.attributes))
+            let lookup = self.resource_cache.lookup(&batch.profiles, version);
+            lookup.apply(&mut batch.profiles, |resource| {
+                Edited::cacheable(self.apply(&detected, &mut resource.attributes))
             });
         }
         next.consume(batch).await

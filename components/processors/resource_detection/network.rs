@@ -7,7 +7,7 @@ use std::path::Path;
 use profcol_profile::{Attributes, KeyValue, Value};
 
 /// A node of Kubernetes has one for each of its pods.
-const MOST: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 
 /// In the order in which they were made.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Network {
         let interfaces = paths.filter_map(|path| Interface::read(&path));
         let mut interfaces: Vec<Interface> = interfaces.filter(Interface::leads_out).collect();
         interfaces.sort_unstable_by_key(|interface| interface.number);
-        interfaces.truncate(MOST);
+        interfaces.truncate(MAX_ADDRESSES);
         let mut network = Self::default();
         for Interface { name, mac, .. } in interfaces {
             let own = known.iter().filter(|(_, owner)| *owner == name);
@@ -43,7 +43,7 @@ impl Network {
                 .extend(mac.map(|mac| mac.to_uppercase().replace(':', "-")));
             network.interfaces.push(name);
         }
-        network.addresses.truncate(MOST);
+        network.addresses.truncate(MAX_ADDRESSES);
         network
     }
 

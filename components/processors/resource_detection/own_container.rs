@@ -5,9 +5,10 @@ use std::fs;
 use profcol_processes::{cgroup_in, container, is_container_id};
 use profcol_profile::{Attributes, KeyValue};
 
-use super::switches::{Known, Switches};
+use super::switches::{AttributeDefaults, Switches};
 
-pub(super) const ATTRIBUTES: Known = &[("container.id", true), ("container.runtime.name", true)];
+pub(super) const ATTRIBUTES: AttributeDefaults =
+    &[("container.id", true), ("container.runtime.name", true)];
 
 /// Files that runtimes mount into a container, from a folder of its own.
 const MOUNTED: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];

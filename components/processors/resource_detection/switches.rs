@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a detector may find, and whether it is added unless the configuration says otherwise.
-pub(super) type Known = &'static [(&'static str, bool)];
+pub(super) type AttributeDefaults = &'static [(&'static str, bool)];
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(transparent)]
@@ -21,7 +21,7 @@ pub struct Switch {
 }
 
 impl Switches {
-    pub(super) fn validate(&self, known: Known, problems: &mut Problems) {
+    pub(super) fn validate(&self, known: AttributeDefaults, problems: &mut Problems) {
         for name in self.0.keys() {
             if known.iter().all(|(attribute, _)| attribute != name) {
                 let known: Vec<&str> = known.iter().map(|(attribute, _)| *attribute).collect();
@@ -32,14 +32,14 @@ impl Switches {
     }
 
     /// Whether one of these is switched on.
-    pub(super) fn has(&self, known: Known, is_asked: impl Fn(&str) -> bool) -> bool {
+    pub(super) fn has(&self, known: AttributeDefaults, is_asked: impl Fn(&str) -> bool) -> bool {
         let asked = known.iter().filter(|(name, _)| is_asked(name));
         let mut asked = asked.map(|(name, on)| self.0.get(*name).map_or(*on, |it| it.enabled));
         asked.any(|is_on| is_on)
     }
 
     /// Leaves what is switched on; what has no switch, such as tags, was asked for by name.
-    pub(super) fn apply(&self, known: Known, attributes: &mut Attributes) {
+    pub(super) fn apply(&self, known: AttributeDefaults, attributes: &mut Attributes) {
         attributes.retain(|attribute| {
             let switch = self.0.get(&*attribute.key).map(|switch| switch.enabled);
             let default = known.iter().find(|(name, _)| *name == &*attribute.key);

@@ -10,10 +10,10 @@ use profcol_profile::{Attributes, KeyValue, Value};
 
 use super::config::{HostnameSource, SystemConfig};
 use super::network::Network;
-use super::switches::Known;
+use super::switches::AttributeDefaults;
 
 /// Those of the Collector, and the kernel's release and machine as `uname` writes them.
-pub(super) const ATTRIBUTES: Known = &[
+pub(super) const ATTRIBUTES: AttributeDefaults = &[
     ("host.name", true),
     ("os.type", true),
     ("host.id", false),

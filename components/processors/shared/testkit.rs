@@ -17,7 +17,7 @@ pub(crate) struct Keep(Mutex<Vec<Profiles>>);
 
 /// Attributes of a resource, of its profile, and of each sample, as `key=value` with spaces
 /// between; a value of digits is a number.
-pub(crate) type Told<'a> = (&'a str, &'a str, &'a [&'a str]);
+pub(crate) type ResourceSpec<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 impl Keep {
     pub fn into_inner(self) -> Vec<Profiles> {
@@ -59,7 +59,7 @@ impl<P: Processor + ?Sized> Running<P> {
 }
 
 /// As they come over the network: bytes, not decoded. Each sample counts 1, its profile begins at `time`.
-pub(crate) fn received(resources: &[Told<'_>], time: u64) -> Profiles {
+pub(crate) fn received(resources: &[ResourceSpec<'_>], time: u64) -> Profiles {
     let mut rows = Interner::new();
     let resources = resources.iter().map(|(resource, profile, samples)| {
         let mut columns = Samples::default();

@@ -3,7 +3,7 @@
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits for threads that were told to end; false where one panicked. One that does not end in time is left to
 /// itself: nothing waits for what it does.
@@ -19,13 +19,10 @@ pub(crate) fn join_within(limit: Duration, mut threads: Vec<JoinHandle<()>>) -> 
         }
         if Instant::now() >= until {
             let count = threads.len();
-            tracing::debug!(
-                count,
-                "Threads did not end in time and are left to themselves."
-            );
+            tracing::debug!(count, "Threads did not stop in time; detaching them.");
             return is_well;
         }
-        sleep(LOOK);
+        sleep(POLL_INTERVAL);
     }
 }
 
@@ -41,7 +38,7 @@ mod tests {
         let limit = Duration::from_secs(60);
         assert!(join_within(
             limit,
-            vec![spawn(|| sleep(LOOK)), spawn(|| {})]
+            vec![spawn(|| sleep(POLL_INTERVAL)), spawn(|| {})]
         ));
         let panics = spawn(|| std::panic::resume_unwind(Box::new("as it should")));
         assert!(!join_within(limit, vec![spawn(|| {}), panics]));

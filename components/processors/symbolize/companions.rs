@@ -51,7 +51,7 @@ impl Beside {
     fn told(&self, found: Option<Rc<dyn Source>>, what: &str) -> Option<Rc<dyn Source>> {
         if found.is_some() {
             let path = self.executable.display();
-            tracing::debug!(%path, what, "an executable has DWARF in another file");
+            tracing::debug!(%path, what, "found DWARF in a separate file");
         }
         found.map(|found| self.until_stop(found))
     }

@@ -7,7 +7,7 @@ use profcol_net::is_http_url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Names code: functions, inlined ones included, with their files and lines.
+/// Symbolizes locations: functions, inlined ones included, with files and lines.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct SymbolizeConfig {
@@ -24,7 +24,7 @@ pub struct SymbolizeConfig {
     /// next one, and for `top` and `pprof_file` when they print or write. Once a batch has waited in vain, none waits
     /// until the workers have caught up.
     pub timeout: Duration,
-    /// Threads that read executables.
+    /// Number of threads that read executables.
     pub workers: u32,
     /// How the workers are scheduled: `low` behind everything else on the host, so that names come late while it is
     /// busy; `normal` like any other program, for somebody who waits for names. Either way within `max_cpu`.
@@ -46,9 +46,9 @@ pub struct SymbolizeConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub struct DebuginfodConfig {
-    /// `http://` or `https://`, asked in turn. Empty: those in the environment variable `DEBUGINFOD_URLS`.
+    /// `http://` or `https://`, tried in order. Empty: those in the environment variable `DEBUGINFOD_URLS`.
     pub urls: Vec<String>,
-    /// Where files are kept; made for this user alone if it is not there.
+    /// Cache directory; created with access for this user only.
     pub cache_directory: String,
     /// What they may take on disk. The oldest go first; a larger file is not fetched.
     pub cache_bytes: u64,

@@ -150,7 +150,7 @@ impl HostNames {
         let names = kernel.get_or_insert_with(|| {
             // Who may ask for BPF programs has their names from the receiver.
             KernelNames::read(|_| None).unwrap_or_else(|error| {
-                tracing::debug!(%error, "/proc/kallsyms cannot be read");
+                tracing::debug!(%error, "failed to read /proc/kallsyms");
                 KernelNames::none()
             })
         });

@@ -13,12 +13,12 @@ pub(super) type Answer = Result<Arc<[SymbolFrame]>, Reason>;
 
 /// What all batches know, and what the workers add.
 pub(super) struct Names {
-    known: Mutex<Generations<Code, Known>>,
+    known: Mutex<Generations<Code, CachedSymbol>>,
     evicted: IntCounter,
 }
 
 #[derive(Clone)]
-struct Known {
+struct CachedSymbol {
     answer: Answer,
     /// It is not asked for again.
     is_final: bool,
@@ -59,13 +59,13 @@ impl Names {
         let text = |it: &SymbolFrame| it.name.len() + it.system_name.len() + it.file.len();
         let texts: usize = frames.iter().map(text).sum();
         // Strings are shared by many, so this is more than it takes.
-        let weight = size_of::<(Code, Known)>() + size_of_val(frames) + texts;
-        let known = Known { answer, is_final };
+        let weight = size_of::<(Code, CachedSymbol)>() + size_of_val(frames) + texts;
+        let known = CachedSymbol { answer, is_final };
         let forgotten = lock(&self.known).insert(code, known, weight);
         self.evicted.inc_by(forgotten as u64);
     }
 }
 
-fn final_answer(known: Option<Known>) -> Option<Answer> {
+fn final_answer(known: Option<CachedSymbol>) -> Option<Answer> {
     known.filter(|known| known.is_final).map(|it| it.answer)
 }

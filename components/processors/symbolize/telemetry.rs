@@ -82,11 +82,11 @@ impl Telemetry {
             context.meter.counter(name, help, &labels)
         };
         let evicted = |what| {
-            let help = "What was forgotten to stay within max_memory.";
+            let help = "Cache entries evicted to stay within max_memory.";
             with("profcol_symbolize_evicted", help, "what", what)
         };
         let unresolved = |name| {
-            let help = "Locations that left without a name, by reason.";
+            let help = "Locations passed on without symbols, by reason.";
             with(
                 "profcol_symbolize_unresolved_locations",
                 help,
@@ -95,7 +95,7 @@ impl Telemetry {
             )
         };
         let fetched = |name| {
-            let help = "Questions to debuginfod servers, by result.";
+            let help = "Requests to debuginfod servers, by result.";
             with(
                 "profcol_symbolize_debuginfod_requests",
                 help,
@@ -106,7 +106,7 @@ impl Telemetry {
         Self {
             resolved: counter(
                 "profcol_symbolize_resolved_locations",
-                "Locations that were given a name.",
+                "Locations symbolized.",
             ),
             unresolved: REASONS
                 .iter()
@@ -114,13 +114,13 @@ impl Telemetry {
                 .collect(),
             timeouts: counter(
                 "profcol_symbolize_timeouts",
-                "Batches that left before everything in them was named.",
+                "Batches passed on before symbolization was complete.",
             ),
             evicted_names: evicted("name"),
             evicted_files: evicted("file"),
             evicted_from_disk: counter(
                 "profcol_symbolize_debuginfod_evicted",
-                "Files that were removed to stay within cache_bytes.",
+                "Cached files evicted to stay within cache_bytes.",
             ),
             fetches: FETCHES
                 .iter()
@@ -128,11 +128,11 @@ impl Telemetry {
                 .collect(),
             dropped_files: counter(
                 "profcol_symbolize_dropped_files",
-                "Executables that were not held open since there were too many.",
+                "Executables not held open: limit reached.",
             ),
             memory: context.meter.gauge(
                 "profcol_symbolize_tables_bytes",
-                "What the tables of executables take.",
+                "Memory used by symbol tables, in bytes.",
                 &own,
             ),
         }

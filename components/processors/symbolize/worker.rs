@@ -80,7 +80,7 @@ impl Worker {
         if self.priority == Priority::Low
             && let Err(error) = rustix::process::setpriority_process(None, LOW_NICE)
         {
-            tracing::debug!(%error, "executables are read at normal priority");
+            tracing::debug!(%error, "failed to lower the thread priority");
         }
         let mut library = Library {
             pace: Pace::new(self.max_cpu),
@@ -237,7 +237,7 @@ impl Library {
         let read = match Symbols::read(Rc::new(file), companions, most) {
             Ok(symbols) => {
                 if let Some(damage) = symbols.damage() {
-                    tracing::info!(%path, %damage, "Part of an executable's names cannot be read.");
+                    tracing::info!(%path, %damage, "Failed to read some symbols of an executable.");
                 }
                 Ok(symbols)
             }
@@ -245,7 +245,7 @@ impl Library {
             // Files cannot be read any more once everything stops.
             Err(_) if self.worker.stopping.is_set() => Err(Reason::Refused),
             Err(refused) => {
-                tracing::info!(%path, %refused, "An executable's names cannot be read.");
+                tracing::info!(%path, %refused, "Failed to read the symbols of an executable.");
                 Err(Reason::Refused)
             }
         };

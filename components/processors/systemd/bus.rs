@@ -34,18 +34,18 @@ pub(super) struct Bus {
 pub(super) enum BusError {
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("it refuses us: {0:?}")]
+    #[error("authentication rejected: {0:?}")]
     Refused(String),
     #[error(
         "it hangs up at once, as a bus does that does not know our user, such as one that systemd makes up \
          (`DynamicUser`): give the service a user of its own (`User`, by sysusers.d); {0}"
     )]
     HungUp(std::io::Error),
-    #[error("what it sends cannot be read: {0}")]
+    #[error("malformed message: {0}")]
     Malformed(#[from] Malformed),
-    #[error("it answers with {0}")]
+    #[error("the server returned the error {0}")]
     Answer(String),
-    #[error("it sends much that nobody asked for, and no answer")]
+    #[error("too many unsolicited messages before the reply")]
     Stray,
 }
 

@@ -5,15 +5,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A batch waits no longer, whatever is asked for.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Says to which of systemd's units a process belongs.
+/// Adds the systemd unit that a process belongs to.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct SystemdConfig {
     /// Take profiles that do not say which host they come from for this host's, whose units and machine id they get.
     pub assume_local: bool,
-    /// How systemd is asked for descriptions of units, and for runs of theirs that ended.
+    /// D-Bus queries for unit descriptions and past invocations.
     pub dbus: DbusConfig,
     /// How long a batch may wait for what systemd is asked for, up to `1m`; `0s` does not. Keep it below the
     /// interval at which batches come, or they pile up.
@@ -24,13 +24,13 @@ pub struct SystemdConfig {
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct DbusConfig {
-    /// Off: what the path of the cgroup and systemd's files tell is all.
+    /// If false, use only the cgroup path and systemd's files.
     pub enabled: bool,
-    /// That of the system's bus.
+    /// Socket of the system bus.
     pub socket: String,
-    /// systemd's own, for root alone, where the bus does not answer; empty asks only the bus.
+    /// systemd's private socket, for root only, used if the bus does not answer; empty disables it.
     pub private_socket: String,
-    /// How long an answer may take.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
@@ -64,10 +64,10 @@ impl Config for SystemdConfig {
                 );
             }
         }
-        if dbus.timeout <= Duration::ZERO || dbus.timeout > LONGEST_WAIT {
+        if dbus.timeout <= Duration::ZERO || dbus.timeout > MAX_WAIT {
             problems.add("dbus::timeout", "must be above 0s and at most 1m");
         }
-        if self.wait_for.is_negative() || self.wait_for > LONGEST_WAIT {
+        if self.wait_for.is_negative() || self.wait_for > MAX_WAIT {
             problems.add("wait_for", "must be between 0s and 1m");
         }
         if !dbus.enabled && self.wait_for > Duration::ZERO {

@@ -18,7 +18,7 @@ const WANTED: usize = 1024;
 
 /// What systemd told of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct UnitInfo {
     pub description: Option<Arc<str>>,
     /// The last one.
     pub run: Option<Run>,
@@ -27,21 +27,21 @@ pub(super) struct Told {
 }
 
 pub(super) struct Directory {
-    known: Mutex<Known>,
+    known: Mutex<DirectoryState>,
     /// How many answers there have been.
     news: watch::Sender<u64>,
     dropped: IntCounter,
 }
 
-struct Known {
-    units: Generations<String, Arc<Told>>,
+struct DirectoryState {
+    units: Generations<String, Arc<UnitInfo>>,
     runs: Generations<Member, Arc<str>>,
     wanted: HashSet<String>,
 }
 
 /// What can be said of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ProcessUnitInfo {
     pub description: Option<Arc<str>>,
     /// The id of the unit's run.
     pub run: Option<Arc<str>>,
@@ -50,7 +50,7 @@ pub(super) struct Found {
 impl Directory {
     pub fn new(dropped: IntCounter) -> Self {
         Self {
-            known: Mutex::new(Known {
+            known: Mutex::new(DirectoryState {
                 units: Generations::new(UNITS),
                 runs: Generations::new(MEMBERS),
                 wanted: HashSet::new(),
@@ -69,10 +69,10 @@ impl Directory {
         *self.news.borrow()
     }
 
-    pub fn find(&self, member: &Member) -> Found {
+    pub fn find(&self, member: &Member) -> ProcessUnitInfo {
         let mut known = lock(&self.known);
         let told = known.units.get(&member.unit);
-        Found {
+        ProcessUnitInfo {
             run: known.run(member, told.as_deref()),
             description: told.and_then(|told| told.description.clone()),
         }
@@ -114,7 +114,7 @@ impl Directory {
         std::mem::take(&mut lock(&self.known).wanted)
     }
 
-    pub fn learn(&self, unit: String, told: Told) {
+    pub fn learn(&self, unit: String, told: UnitInfo) {
         let mut known = lock(&self.known);
         // It may have been noted again while it was asked for.
         known.wanted.remove(&unit);
@@ -124,9 +124,9 @@ impl Directory {
     }
 }
 
-impl Known {
+impl DirectoryState {
     /// The one that was found before, or else the last one that systemd told of.
-    fn run(&mut self, member: &Member, told: Option<&Told>) -> Option<Arc<str>> {
+    fn run(&mut self, member: &Member, told: Option<&UnitInfo>) -> Option<Arc<str>> {
         if let Some(id) = self.runs.get(member) {
             return Some(id);
         }

@@ -3,14 +3,14 @@
 //! The run of the unit that a process belongs to is read from systemd's files. Descriptions, and runs that ended, are
 //! asked for beside the batches: no batch waits for them unless it is to.
 
-mod asker;
 mod bus;
 mod config;
 mod directory;
 mod runs;
-mod teller;
 #[cfg(test)]
 mod tests;
+mod unit_enricher;
+mod unit_fetcher;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,21 +24,21 @@ use profcol_processes::Host;
 use profcol_profile::Attributes;
 use tokio::time::timeout;
 
-use self::asker::Asker;
 use self::config::DbusConfig;
 pub use self::config::SystemdConfig;
-use self::teller::Teller;
-use crate::shared::outcomes::{Edited, Outcomes};
-use crate::shared::patience::Patience;
+use self::unit_enricher::UnitEnricher;
+use self::unit_fetcher::UnitFetcher;
+use crate::shared::lookup_waiter::LookupWaiter;
+use crate::shared::resource_cache::{Edited, ResourceCache};
 
 /// How long systemd is asked for those who ask once.
-const ONCE: Duration = Duration::from_secs(2);
+const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub struct SystemdProcessor {
     config: DbusConfig,
-    teller: Teller,
-    patience: Patience,
-    outcomes: Outcomes,
+    enricher: UnitEnricher,
+    waiter: LookupWaiter,
+    resource_cache: ResourceCache,
     failed: IntCounter,
 }
 
@@ -60,19 +60,13 @@ impl SystemdProcessor {
     fn new(config: &SystemdConfig, context: &BuildContext) -> Self {
         let id = context.id.to_string();
         let counter = |name, help| context.meter.counter(name, help, &[("processor", &id)]);
-        let dropped = counter(
-            "profcol_systemd_dropped",
-            "Units that systemd was not asked for, since too many others had to be.",
-        );
+        let dropped = counter("profcol_systemd_dropped", "Units not queried: queue full.");
         Self {
             config: config.dbus.clone(),
-            teller: Teller::new(config.assume_local, dropped),
-            patience: Patience::new(config.wait_for.into(), &context.meter, &id),
-            outcomes: Outcomes::new(),
-            failed: counter(
-                "profcol_systemd_failed",
-                "How many times systemd could not be asked.",
-            ),
+            enricher: UnitEnricher::new(config.assume_local, dropped),
+            waiter: LookupWaiter::new(config.wait_for.into(), &context.meter, &id),
+            resource_cache: ResourceCache::new(),
+            failed: counter("profcol_systemd_failed", "Failed queries to systemd."),
         }
     }
 }
@@ -80,37 +74,37 @@ impl SystemdProcessor {
 #[async_trait]
 impl Processor for SystemdProcessor {
     async fn start(&self) -> Result<(), StartError> {
-        self.teller.learn_host(Host::read);
+        self.enricher.set_host(Host::read);
         Ok(())
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
-        let teller = &self.teller;
-        let looked = (self.outcomes).look(&batch.profiles, teller.directory.version());
-        let members = looked.unknown().map(|it| teller.member(&it.attributes));
+        let enricher = &self.enricher;
+        let lookup = (self.resource_cache).lookup(&batch.profiles, enricher.directory.version());
+        let members = lookup.misses().map(|it| enricher.member(&it.attributes));
         let members: Vec<_> = members.collect();
-        teller.read_runs(&members).await;
+        enricher.read_runs(&members).await;
         let questions = || match self.config.enabled {
-            true => teller.questions(&members),
+            true => enricher.questions(&members),
             false => Vec::new(),
         };
-        self.patience.ask(teller.directory.news(), questions).await;
+        self.waiter.wait(enricher.directory.news(), questions).await;
         let mut members = members.iter();
-        looked.apply(&mut batch.profiles, |resource| {
+        lookup.apply(&mut batch.profiles, |resource| {
             let member = members.next().and_then(Option::as_ref);
-            Edited::for_long(teller.fill(&mut resource.attributes, member))
+            Edited::cacheable(enricher.fill(&mut resource.attributes, member))
         });
         next.consume(batch).await
     }
 
     async fn run(self: Arc<Self>, _: Arc<dyn Consumer>, stop: Stop) -> Result<(), RunError> {
         if self.config.enabled {
-            let asker = Asker {
+            let fetcher = UnitFetcher {
                 config: &self.config,
-                directory: &self.teller.directory,
+                directory: &self.enricher.directory,
                 failed: &self.failed,
             };
-            asker.run(self.patience.questions(), &stop).await;
+            fetcher.run(self.waiter.requests(), &stop).await;
         }
         stop.cancelled().await;
         Ok(())
@@ -120,21 +114,21 @@ impl Processor for SystemdProcessor {
 /// Adds to processes of this host what is missing, for those who ask once: what systemd does not tell soon is left out.
 pub async fn describe(config: &SystemdConfig, processes: &mut [Attributes]) {
     let unseen = || Meter::default().counter("unseen", "Nobody sees it.", &[]);
-    let teller = Teller::new(true, unseen());
-    teller.learn_host(Host::read);
-    let members: Vec<_> = processes.iter().map(|it| teller.member(it)).collect();
-    teller.read_runs(&members).await;
+    let enricher = UnitEnricher::new(true, unseen());
+    enricher.set_host(Host::read);
+    let members: Vec<_> = processes.iter().map(|it| enricher.member(it)).collect();
+    enricher.read_runs(&members).await;
     if config.dbus.enabled {
-        teller.questions(&members);
-        let asker = Asker {
+        enricher.questions(&members);
+        let fetcher = UnitFetcher {
             config: &config.dbus,
-            directory: &teller.directory,
+            directory: &enricher.directory,
             failed: &unseen(),
         };
         // What was told until then is known.
-        let _ = timeout(ONCE, asker.ask()).await;
+        let _ = timeout(DESCRIBE_TIMEOUT, fetcher.fetch()).await;
     }
     for (attributes, member) in processes.iter_mut().zip(&members) {
-        teller.fill(attributes, member.as_ref());
+        enricher.fill(attributes, member.as_ref());
     }
 }

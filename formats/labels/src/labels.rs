@@ -65,8 +65,8 @@ impl<'a> Labels<'a> {
 
     pub fn get(&self, name: &str) -> Option<&str> {
         match self.place(name) {
-            Some(Place::Given(row)) => Some(self.rows.at(row).text()),
-            Some(Place::Set(set)) => Some(&self.set[set].value),
+            Some(LabelSource::Given(row)) => Some(self.rows.at(row).text()),
+            Some(LabelSource::Set(set)) => Some(&self.set[set].value),
             None => None,
         }
     }
@@ -74,8 +74,8 @@ impl<'a> Labels<'a> {
     /// The value, borrowed from the rows where it stands there; empty where there is no such label.
     pub(crate) fn value(&self, name: &str) -> Cow<'a, str> {
         match self.place(name) {
-            Some(Place::Given(row)) => Cow::Borrowed(self.rows.at(row).text()),
-            Some(Place::Set(set)) => self.set[set].value.clone(),
+            Some(LabelSource::Given(row)) => Cow::Borrowed(self.rows.at(row).text()),
+            Some(LabelSource::Set(set)) => self.set[set].value.clone(),
             None => Cow::Borrowed(""),
         }
     }
@@ -174,15 +174,15 @@ impl<'a> Labels<'a> {
         }
     }
 
-    fn place(&self, name: &str) -> Option<Place> {
+    fn place(&self, name: &str) -> Option<LabelSource> {
         if let Some(row) = self.rows.find(name) {
             return match self.state(row) {
-                State::Given => Some(Place::Given(row)),
-                State::Set(set) => Some(Place::Set(set)),
+                State::Given => Some(LabelSource::Given(row)),
+                State::Set(set) => Some(LabelSource::Set(set)),
                 State::Removed => None,
             };
         }
-        self.position(name).map(Place::Set)
+        self.position(name).map(LabelSource::Set)
     }
 
     /// Of a label that was made from nothing.
@@ -215,7 +215,7 @@ impl State {
 }
 
 /// Where the value of a label stands.
-enum Place {
+enum LabelSource {
     Given(usize),
     Set(usize),
 }

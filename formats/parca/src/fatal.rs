@@ -15,7 +15,7 @@ use crate::schema::Version;
 
 /// Why a record must not be sent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("Parca's server would die of column {column:?}: {reason}")]
+#[error("Parca's server would crash on column {column:?}: {reason}")]
 pub struct Fatal {
     column: String,
     reason: &'static str,

@@ -23,7 +23,7 @@ pub enum BadRecord {
     Truncated { at: usize },
     #[error("at byte {at}: {reason}")]
     Message { at: usize, reason: String },
-    #[error("at byte {at}: a {found} stands where {expected} is expected")]
+    #[error("at byte {at}: expected {expected}, found {found}")]
     Unexpected {
         at: usize,
         found: &'static str,

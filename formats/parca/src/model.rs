@@ -122,7 +122,7 @@ struct Grouping<'a> {
 }
 
 /// A long label stands in a record once, and in each resource that has it.
-const MOST_LABEL_BYTES: usize = 64 << 20;
+const MAX_LABEL_BYTES: usize = 64 << 20;
 
 /// The rows of one resource.
 struct Group {
@@ -213,8 +213,8 @@ impl<'a> Grouping<'a> {
                 attributes.push(KeyValue::new(resource_key(name), &*text));
             }
         }
-        if self.label_bytes > MOST_LABEL_BYTES {
-            let reason = format!("the labels have more than {MOST_LABEL_BYTES} bytes");
+        if self.label_bytes > MAX_LABEL_BYTES {
+            let reason = format!("the labels have more than {MAX_LABEL_BYTES} bytes");
             return Err(Refused::Shape(reason));
         }
         let group = self.resources.len();

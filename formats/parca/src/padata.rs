@@ -129,13 +129,13 @@ pub struct Batch {
 /// Why a file cannot be read on.
 #[derive(Debug, thiserror::Error)]
 pub enum BadFile {
-    #[error("this is no file of profiles: it begins with {found:02x?}, and not with {MAGIC:02x?}")]
+    #[error("not a profile file: the magic is {found:02x?}, expected {MAGIC:02x?}")]
     Magic { found: Vec<u8> },
     #[error("version {0} of the format is not known, only {VERSION}")]
     Version(u16),
     #[error("the file ends at byte {at}, within batch {batch} of {count}")]
     Truncated { at: u64, batch: u16, count: u16 },
-    #[error("the frame at byte {at} is {length} bytes long, more than the {limit} that are taken")]
+    #[error("the frame at byte {at} is {length} bytes long, more than the limit of {limit}")]
     TooLong { at: u64, length: u32, limit: u32 },
     #[error("the record at byte {at}: {error}")]
     Record { at: u64, error: BadRecord },

@@ -41,20 +41,20 @@ pub enum Refused {
     NoBatch,
     #[error("the schema has no {VERSION_KEY:?}")]
     NoVersion,
-    #[error("{VERSION_KEY:?} is {found:?}, and not {expected:?}")]
+    #[error("{VERSION_KEY:?} is {found:?}, expected {expected:?}")]
     OtherVersion {
         found: String,
         expected: &'static str,
     },
     #[error("missing column {column:?}")]
     Missing { column: String },
-    #[error("column {column:?} is {found}, and not {expected}")]
+    #[error("column {column:?} is {found}, expected {expected}")]
     Kind {
         column: String,
         found: DataType,
         expected: &'static str,
     },
-    #[error("column {column:?} has nothing in row {row}")]
+    #[error("column {column:?} is null in row {row}")]
     Nothing { column: String, row: usize },
     #[error("{0}")]
     Shape(String),

@@ -6,7 +6,7 @@ use super::labels::{Label, LabelSelection};
 use super::late::UnnamedLocation;
 use super::rows::{ListRows, Rows};
 use super::sets::{ProfileSet, texts};
-use super::translate::{Known, Translation};
+use super::translate::{TranslatedIds, Translation};
 use profcol_profile::{Function, Interner, LocationIdx, StringIdx, StringTable, ValueType};
 
 /// A pprof under construction. It holds each string, function, mapping, location, stack, label set
@@ -27,7 +27,7 @@ pub struct Builder {
     pub(super) samples: Rows<SampleRow>,
     /// Those of the first sample, of the second, and so on, each time one per sample type.
     pub(super) values: Vec<i64>,
-    pub(super) known: Known,
+    pub(super) known: TranslatedIds,
 }
 
 /// How profiles become a file.
@@ -55,7 +55,7 @@ pub enum Refused {
     SampleTypes { found: String, expected: String },
     #[error("the period type is {found}, that of the file {expected}")]
     PeriodType { found: String, expected: String },
-    #[error("the file has grown to {limit} bytes; finish it and begin another")]
+    #[error("the file has reached {limit} bytes; start a new one")]
     Full { limit: usize },
 }
 
@@ -126,7 +126,7 @@ pub(super) struct SampleRow {
 }
 
 /// Far below what the 32-bit indices of the tables can count.
-const LARGEST: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 impl Builder {
     pub fn new(options: impl Into<Options>) -> Self {
@@ -147,8 +147,8 @@ impl Builder {
         set: &ProfileSet<'_>,
         on_unnamed: &mut dyn FnMut(LocationIdx, UnnamedLocation),
     ) -> Result<(), Refused> {
-        if self.heap_size() > LARGEST {
-            return Err(Refused::Full { limit: LARGEST });
+        if self.heap_size() > MAX_BYTES {
+            return Err(Refused::Full { limit: MAX_BYTES });
         }
         self.check_types(set)?;
         Translation::new(self, set, on_unnamed).run();

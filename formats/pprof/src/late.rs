@@ -1,7 +1,7 @@
 //! Lines of locations that were added without.
 
 use super::build::{Builder, Id, LineRow, SampleRow};
-use super::translate::Known;
+use super::translate::TranslatedIds;
 use profcol_profile::{Function, NamedLine};
 
 /// A location of a [`Builder`] that was added without lines.
@@ -28,7 +28,7 @@ impl Builder {
         }
         // Rows that became equal are one now; without any, all have their numbers still.
         if self.locations.len() < old.len() {
-            self.known = Known::default();
+            self.known = TranslatedIds::default();
             self.renumber_locations(&ids);
         }
     }

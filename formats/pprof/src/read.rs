@@ -67,13 +67,13 @@ pub enum Problem {
     NoSuchFunction { id: u64 },
     #[error("location {id} is not in the file")]
     NoSuchLocation { id: u64 },
-    #[error("there is no id")]
+    #[error("the id is missing")]
     NoId,
-    #[error("id {id} stands twice")]
+    #[error("duplicate id {id}")]
     IdTaken { id: u64 },
-    #[error("the number of values is {values}, that of sample types {types}")]
+    #[error("there are {values} values for {types} sample types")]
     ValueCount { values: usize, types: usize },
-    #[error("from here on the profile takes more than {limit} bytes of memory")]
+    #[error("the profile takes more than {limit} bytes of memory")]
     TooMuch { limit: usize },
 }
 

@@ -25,7 +25,7 @@ use profcol_profile::{
 ///
 /// It is kept from call to call: the sets of a batch share one dictionary, and mostly stacks too.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct TranslatedIds {
     dictionary: Weak<Dictionary>,
     functions: Map<FunctionIdx>,
     mappings: Map<MappingIdx>,
@@ -35,7 +35,7 @@ pub(super) struct Known {
 
 type Map<Index> = HashMap<Index, u32, RandomState>;
 
-impl Known {
+impl TranslatedIds {
     fn of(self, dictionary: &Arc<Dictionary>) -> Self {
         // The weak reference keeps the address from being used again.
         if Weak::as_ptr(&self.dictionary) == Arc::as_ptr(dictionary) {
@@ -63,7 +63,7 @@ pub(super) struct Translation<'b, 'a> {
     dictionary: &'a Dictionary,
     set: &'b ProfileSet<'a>,
     on_unnamed: &'b mut dyn FnMut(LocationIdx, UnnamedLocation),
-    known: Known,
+    known: TranslatedIds,
     /// The labels that all samples have, from the resource and the profile.
     shared: Vec<Label>,
     /// What samples have of their own, as the link followed by the attributes, and the row of the

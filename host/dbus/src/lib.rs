@@ -9,11 +9,11 @@ pub mod testkit;
 mod tests;
 
 /// A message may have headers and a body of so many bytes: those of a unit with a thousand dependencies are a tenth of it.
-pub const LONGEST: usize = 1 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// What is in front of the headers' fields, with their length.
 pub const START: usize = 16;
 /// So deep values are nested in what systemd tells, and twice as deep.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 const CALL: u8 = 1;
 const RETURN: u8 = 2;
@@ -103,11 +103,11 @@ fn pad(bytes: &mut Vec<u8>, to: usize) {
 /// Why bytes are no message that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("it ends too early")]
+    #[error("unexpected end of file")]
     Short,
-    #[error("it is longer than {LONGEST} bytes")]
+    #[error("it is longer than {MAX_MESSAGE_BYTES} bytes")]
     Long,
-    #[error("its order of bytes or its version is unknown")]
+    #[error("unknown byte order or version")]
     Unknown,
     #[error("a text is no text")]
     Text,
@@ -128,7 +128,7 @@ pub fn lengths(start: &[u8; START]) -> Read<(usize, usize)> {
     let body = reader.u32()? as usize;
     reader.at = 12;
     let fields = reader.u32()? as usize;
-    match fields > LONGEST || body > LONGEST {
+    match fields > MAX_MESSAGE_BYTES || body > MAX_MESSAGE_BYTES {
         true => Err(Malformed::Long),
         // Up to the body there is padding.
         false => Ok((fields.next_multiple_of(8), body)),
@@ -376,7 +376,7 @@ fn first(signature: &[u8], depth: usize) -> Read<(&[u8], &[u8])> {
 }
 
 fn length_of_first(signature: &[u8], depth: usize) -> Read<usize> {
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return Err(Malformed::Signature);
     }
     let (kind, mut rest) = signature.split_first().ok_or(Malformed::Signature)?;

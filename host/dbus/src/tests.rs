@@ -96,7 +96,7 @@ fn no_answer_can_do_harm() {
         bytes[place] = good[place];
     }
     let mut long = good.clone();
-    long[4..8].copy_from_slice(&(LONGEST as u32 + 1).to_le_bytes());
+    long[4..8].copy_from_slice(&(MAX_MESSAGE_BYTES as u32 + 1).to_le_bytes());
     assert_eq!(Message::read(&long).unwrap_err(), Malformed::Long);
     let mut old = good;
     old[3] = 0;

@@ -26,11 +26,11 @@ pub enum Elsewhere {
 }
 
 /// Units that are looked at: executables of gigabytes have fewer.
-const MOST_UNITS: usize = 100_000;
+const MAX_UNITS: usize = 100_000;
 /// How much is decompressed to get from one unit to the next, in all.
-const MOST_DECOMPRESSED: u64 = 64 << 20;
+const MAX_DECOMPRESSED: u64 = 64 << 20;
 /// Descriptions of units that are read, which only the older form of split DWARF needs.
-const MOST_ABBREVIATIONS: u64 = 4 << 20;
+const MAX_ABBREVIATIONS: u64 = 4 << 20;
 /// Of those for one unit: that of its first entry is the first one.
 const NEAREST: usize = 4096;
 /// What a decompressor may hold.
@@ -55,7 +55,7 @@ fn has_skeleton<S: Source + ?Sized>(source: &S, elf: &Elf) -> bool {
         return false;
     };
     let mut abbreviations = None;
-    for _ in 0..MOST_UNITS {
+    for _ in 0..MAX_UNITS {
         // Damage is for others to refuse.
         let Ok(Some(unit)) = info.unit() else {
             return false;
@@ -86,7 +86,7 @@ fn all<S: Source + ?Sized>(source: &S, elf: &Elf) -> Vec<u8> {
     let mut all = Vec::new();
     if let Some(bytes) = Bytes::of(source, elf, "abbrev") {
         // What came before an error is as good as it was.
-        let _ = bytes.take(MOST_ABBREVIATIONS).read_to_end(&mut all);
+        let _ = bytes.take(MAX_ABBREVIATIONS).read_to_end(&mut all);
     }
     all
 }
@@ -193,7 +193,7 @@ impl<'s, S: Source + ?Sized> Bytes<'s, S> {
 
     fn packed(decoder: impl Read + 's) -> Self {
         let decoder: Box<dyn Read + 's> = Box::new(decoder);
-        Self::Packed(decoder.take(MOST_DECOMPRESSED))
+        Self::Packed(decoder.take(MAX_DECOMPRESSED))
     }
 
     /// The next unit; none at the end.

@@ -10,7 +10,7 @@ use crate::compress::Reader;
 use crate::{Plan, Source};
 
 /// What is read of a file at a time, at most.
-const MOST: usize = 256 << 10;
+const MAX_BYTES: usize = 256 << 10;
 
 /// What a plan comes to. [`is_unchanged`](Self::is_unchanged) tells whether what was read so far is
 /// of one file.
@@ -127,7 +127,7 @@ fn changed() -> io::Error {
 impl<S: Source> Read for Extraction<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let at = self.position;
-        let most = buffer.len().min(MOST);
+        let most = buffer.len().min(MAX_BYTES);
         let own = |bytes: &[u8], start: u64, buffer: &mut [u8]| {
             let start = usize::try_from(at - start).unwrap_or(usize::MAX);
             let rest = bytes.get(start..).unwrap_or_default();

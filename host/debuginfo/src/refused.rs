@@ -12,7 +12,7 @@ pub enum Refused {
     },
     #[error("not an ELF file of a supported kind: {why}")]
     Unsupported { why: &'static str },
-    #[error("{what} at {offset:#x} has {size} bytes, more than the {limit} that are read")]
+    #[error("{what} at {offset:#x} has {size} bytes, more than the limit of {limit}")]
     TooLarge {
         what: &'static str,
         offset: u64,
@@ -26,7 +26,7 @@ pub enum Refused {
         size: u64,
         length: u64,
     },
-    #[error("it has neither DWARF nor symbols nor Go's table of functions")]
+    #[error("it has no DWARF, no symbol table and no Go pclntab")]
     NoNames,
     #[error("its DWARF is in .dwo files, and it has no symbols")]
     OnlySplit,

@@ -13,7 +13,7 @@ use crate::toolchain;
 const NT_GO_BUILD_ID: u32 = 4;
 
 /// Parts of a file that are longer are not looked at.
-const LONGEST_PART: u64 = 8 << 20;
+const MAX_PART: u64 = 8 << 20;
 
 /// An ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl<'a> ReadRef<'a> for Bounded<'a> {
     }
 
     fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
-        match size <= LONGEST_PART {
+        match size <= MAX_PART {
             true => self.0.read_bytes_at(offset, size),
             false => Err(()),
         }

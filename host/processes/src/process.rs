@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::Host;
 
 /// Command lines and environments are cut there.
-const LONGEST: u64 = 128 << 10;
+const MAX_BYTES: u64 = 128 << 10;
 /// What a program seems to be that was mounted by itself when that mount was taken away, as runc's copy of itself is.
 const ROOT: &str = "/";
 /// So many bytes of arguments are kept.
@@ -181,7 +181,7 @@ impl Files {
     fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let file = fs::File::open(self.folder.join(name));
-        let read = file.and_then(|file| file.take(LONGEST).read_to_end(&mut bytes));
+        let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
         self.counted(read).map(|_| bytes)
     }
 

@@ -23,7 +23,7 @@ pub struct Units<'a> {
 }
 
 /// systemd has no longer names.
-const LONGEST_NAME: usize = 255;
+const MAX_NAME: usize = 255;
 
 const KINDS: &[&str] = &[
     ".service",
@@ -103,7 +103,7 @@ fn is_unit(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
     let stem = KINDS.iter().find_map(|kind| name.strip_suffix(kind));
     let is_named = stem.is_some_and(|stem| !stem.is_empty() && !stem.starts_with('@'));
-    is_named && name.len() <= LONGEST_NAME && name.bytes().all(fits)
+    is_named && name.len() <= MAX_NAME && name.bytes().all(fits)
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {

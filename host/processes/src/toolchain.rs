@@ -27,7 +27,7 @@ const RUNTIMES: &[(&str, &str)] = &[
 ];
 
 /// Longer texts than any compiler writes are taken for damage.
-const LONGEST: usize = 128;
+const MAX_LENGTH: usize = 128;
 
 /// The compiler and its version, from the texts in `.comment`.
 pub fn compiler(comment: &[u8]) -> Option<String> {
@@ -85,7 +85,7 @@ fn named(name: &str, version: Option<&str>) -> String {
 }
 
 fn is_version(text: &str) -> bool {
-    text.len() <= LONGEST && text.starts_with(|first: char| first.is_ascii_digit())
+    text.len() <= MAX_LENGTH && text.starts_with(|first: char| first.is_ascii_digit())
 }
 
 #[cfg(test)]

@@ -33,13 +33,13 @@ pub struct SymbolTable {
     rows: Vec<Row>,
     near: Near,
     names: Rc<Section>,
-    known: RefCell<Known>,
+    known: RefCell<NameCache>,
     fuel: crate::view::Fuel,
 }
 
 /// Names that were read, by where they stand.
 #[derive(Default)]
-struct Known {
+struct NameCache {
     names: HashMap<u32, Arc<str>, RandomState>,
     weight: usize,
 }

@@ -17,7 +17,7 @@ use profcol_debuginfo::Source;
 /// What is read of a file at once where nobody was before: names stand anywhere.
 const BLOCK: usize = 4 << 10;
 /// And up to this much where somebody goes along.
-const LONGEST_BLOCK: usize = 64 << 10;
+const MAX_BLOCK: usize = 64 << 10;
 /// Blocks of one section that are held: who reads entries goes along one place and jumps to another.
 const HELD: usize = 4;
 /// No name or path is longer.
@@ -158,7 +158,7 @@ impl Section {
             return Some(block);
         }
         let before = held.iter().find(|block| block.end() == start);
-        let size = before.map_or(BLOCK, |block| (block.bytes.len() * 2).min(LONGEST_BLOCK));
+        let size = before.map_or(BLOCK, |block| (block.bytes.len() * 2).min(MAX_BLOCK));
         let mut bytes = vec![0; length.checked_sub(start)?.min(size)];
         let from = offset.checked_add(start as u64)?;
         source.read_at(&mut bytes, from).ok()?;

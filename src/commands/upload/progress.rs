@@ -27,7 +27,7 @@ impl Progress {
     pub fn new(meter: &Meter, recordings: &[Recording]) -> Self {
         let counter = |name: &str| {
             let name = format!("otelcol_receiver_padata_{name}");
-            meter.counter(&name, "What was delivered.", &[("receiver", "padata")])
+            meter.counter(&name, "Items delivered.", &[("receiver", "padata")])
         };
         Self {
             batches: counter("delivered_batches"),

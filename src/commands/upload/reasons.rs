@@ -10,13 +10,13 @@ use profcol_component::{Status, StatusBoard};
 use super::progress::{Progress, say_line};
 
 /// A reason is told once in that long.
-const AGAIN: Duration = Duration::from_secs(60);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// More different reasons are not told in that time.
 const MAX_REASONS: usize = 16;
 /// How long a server may say nothing at first before that is told.
-const SILENCE: Duration = Duration::from_secs(3);
+const QUIET_PERIOD: Duration = Duration::from_secs(3);
 /// How often it is looked whether a reason still holds.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Options of a configuration that a reason advises to set, and what they are on the command line.
 const OPTIONS: &[(&str, &str)] = &[
@@ -49,16 +49,16 @@ impl Reasons {
 
     /// Tells of a server that says nothing, and again of reasons that last.
     pub async fn repeat(&self, board: &StatusBoard, progress: &Progress) -> Infallible {
-        tokio::time::sleep(SILENCE).await;
+        tokio::time::sleep(QUIET_PERIOD).await;
         if !progress.has_begun() && self.is_unsaid() {
             say_line(&format!(
                 "Uploading has not begun: {} has not answered for {} seconds; check the address, and firewalls on the way",
                 self.address,
-                SILENCE.as_secs()
+                QUIET_PERIOD.as_secs()
             ));
         }
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             for status in board.snapshot().values() {
                 if let Status::RecoverableError(reason) = status {
                     self.tell(reason);
@@ -73,7 +73,7 @@ impl Reasons {
 
     fn is_due(&self, reason: &str, now: Instant) -> bool {
         let mut told = self.told();
-        told.retain(|_, when| now.saturating_duration_since(*when) < AGAIN);
+        told.retain(|_, when| now.saturating_duration_since(*when) < REPEAT_INTERVAL);
         let is_due = !told.contains_key(reason) && told.len() < MAX_REASONS;
         if is_due {
             told.insert(reason.to_owned(), now);
@@ -124,6 +124,6 @@ mod tests {
         let began = Instant::now();
         let due = (0..1000).filter(|number| reasons.is_due(&number.to_string(), began));
         assert_eq!(due.count(), MAX_REASONS);
-        assert!(reasons.is_due("later", began + AGAIN));
+        assert!(reasons.is_due("later", began + REPEAT_INTERVAL));
     }
 }

@@ -121,7 +121,7 @@ fn range((first, last): Times) -> String {
 fn time(nanoseconds: i64) -> String {
     let time = jiff::Timestamp::from_nanosecond(nanoseconds.into());
     time.map_or_else(
-        |_| "a time beyond all calendars".to_owned(),
+        |_| "time out of range".to_owned(),
         |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
     )
 }

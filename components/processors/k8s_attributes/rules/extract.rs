@@ -6,7 +6,7 @@ use profcol_profile::{KeyValue, Value};
 
 use super::Rules;
 use crate::k8s_attributes::field::Field;
-use crate::k8s_attributes::keys::From;
+use crate::k8s_attributes::keys::KeySource;
 use crate::k8s_attributes::objects::{self, Meta};
 use crate::k8s_attributes::records::{Container, Controller, Kind, Other, Pod, Run};
 use crate::k8s_attributes::service;
@@ -143,7 +143,7 @@ impl Rules {
                 self.add(uid, Some(Arc::clone(&controller.uid)), &mut attributes);
             }
         }
-        self.add_keys(From::Pod, meta, &mut attributes, texts);
+        self.add_keys(KeySource::Pod, meta, &mut attributes, texts);
         for (field, label) in [
             (Field::ServiceName, service::name_by_labels(meta)),
             (Field::ServiceVersion, service::version_by_labels(meta)),
@@ -163,7 +163,13 @@ impl Rules {
         }
     }
 
-    fn add_keys(&self, from: From, meta: &Meta, attributes: &mut Vec<KeyValue>, texts: &mut Texts) {
+    fn add_keys(
+        &self,
+        from: KeySource,
+        meta: &Meta,
+        attributes: &mut Vec<KeyValue>,
+        texts: &mut Texts,
+    ) {
         for rule in self.keys.iter().filter(|rule| rule.from() == from) {
             rule.add(meta, attributes, texts);
         }
@@ -258,15 +264,15 @@ fn tag_or_latest<'a>(image: &Image<'a>) -> Option<&'a str> {
 
 impl Kind {
     /// What of it labels and annotations are asked as.
-    fn source(self) -> Option<From> {
+    fn source(self) -> Option<KeySource> {
         match self {
-            Self::Pod => Some(From::Pod),
-            Self::Namespace => Some(From::Namespace),
-            Self::Node => Some(From::Node),
-            Self::Deployment => Some(From::Deployment),
-            Self::StatefulSet => Some(From::StatefulSet),
-            Self::DaemonSet => Some(From::DaemonSet),
-            Self::Job => Some(From::Job),
+            Self::Pod => Some(KeySource::Pod),
+            Self::Namespace => Some(KeySource::Namespace),
+            Self::Node => Some(KeySource::Node),
+            Self::Deployment => Some(KeySource::Deployment),
+            Self::StatefulSet => Some(KeySource::StatefulSet),
+            Self::DaemonSet => Some(KeySource::DaemonSet),
+            Self::Job => Some(KeySource::Job),
             Self::ReplicaSet => None,
         }
     }

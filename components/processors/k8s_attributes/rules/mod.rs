@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::config::{ExtractConfig, Origin};
 use super::field::Field;
-use super::keys::{From, KeyRule, Of};
+use super::keys::{KeyRule, KeySource, Of};
 use super::records::Kind;
 
 /// Its uid stands for the cluster's.
@@ -50,7 +50,7 @@ impl Rules {
         self.fields.contains_key(&field)
     }
 
-    fn takes_from(&self, from: From) -> bool {
+    fn takes_from(&self, from: KeySource) -> bool {
         self.keys.iter().any(|key| key.from() == from)
     }
 
@@ -59,23 +59,25 @@ impl Rules {
         match kind {
             Kind::Pod => true,
             _ if self.has_only_pods => false,
-            Kind::Namespace => self.takes_from(From::Namespace) || self.wants(Field::ClusterUid),
-            Kind::Node => self.takes_from(From::Node) || self.wants(Field::NodeUid),
+            Kind::Namespace => {
+                self.takes_from(KeySource::Namespace) || self.wants(Field::ClusterUid)
+            }
+            Kind::Node => self.takes_from(KeySource::Node) || self.wants(Field::NodeUid),
             Kind::ReplicaSet => {
                 let by_name = self.wants(Field::DeploymentName) || self.wants(Field::ServiceName);
                 (by_name && !self.derives_deployment)
                     || self.wants(Field::DeploymentUid)
-                    || self.takes_from(From::Deployment)
+                    || self.takes_from(KeySource::Deployment)
             }
-            Kind::Deployment => self.takes_from(From::Deployment),
-            Kind::StatefulSet => self.takes_from(From::StatefulSet),
-            Kind::DaemonSet => self.takes_from(From::DaemonSet),
-            Kind::Job => self.takes_from(From::Job) || self.wants(Field::CronJobUid),
+            Kind::Deployment => self.takes_from(KeySource::Deployment),
+            Kind::StatefulSet => self.takes_from(KeySource::StatefulSet),
+            Kind::DaemonSet => self.takes_from(KeySource::DaemonSet),
+            Kind::Job => self.takes_from(KeySource::Job) || self.wants(Field::CronJobUid),
         }
     }
 
     /// Whether of all namespaces only the one is needed that stands for the cluster.
     pub fn needs_only_the_cluster(&self) -> bool {
-        !self.takes_from(From::Namespace)
+        !self.takes_from(KeySource::Namespace)
     }
 }

@@ -19,7 +19,7 @@ use crate::shared::lookup::{CGROUP, find};
 use crate::shared::testkit::{Keep, batch_of, resource_after};
 
 /// Far beyond what anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A processor that runs until it is dropped.
 struct Running {
@@ -63,7 +63,7 @@ impl Running {
 
     /// Waits until a resource with this attribute gets one called `key`, and says what it is.
     async fn learns(&self, attribute: (&str, &str), key: &str) -> String {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let found = self.filled(&[attribute]).await;
             if find(&found, key).is_some() {
@@ -79,7 +79,7 @@ impl Running {
 
     /// Waits until the status board says that.
     async fn reports(&self, text: &str) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let statuses = format!("{:?}", self.board.snapshot());
             if statuses.contains(text) {
@@ -274,7 +274,7 @@ async fn finds_pods_by_container_pod_and_address() {
         .await;
     assert_eq!(found, "none");
     let pair = [("k8s.namespace.name", "shop"), ("k8s.pod.name", "st-0")];
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while shown(&running.filled(&pair).await, "k8s.pod.uid").is_empty() {
         assert!(Instant::now() < end);
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -397,7 +397,7 @@ async fn asks_for_no_more_than_is_needed() {
     let check = async |options: &str, expected: &[&str]| {
         let server = Server::start(recorded::answer).await;
         let running = Running::start(&server.options(options)).await;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let mut lists: Vec<String> = Vec::new();
         while lists.len() < expected.len() {
             assert!(Instant::now() < end, "{lists:?}");
@@ -534,7 +534,7 @@ async fn passes_over_pods_that_are_excluded_or_want_it() {
     let running = Running::start(&server.options("exclude: {pods: [{name: '^da'}]}")).await;
     let web = container("web-5d4f8c7b9-abcde", "main");
     running.learns(("container.id", &web), "k8s.pod.name").await;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     let id = container("st-0", "main");
     while !shown(
         &running.filled(&[("container.id", &id)]).await,

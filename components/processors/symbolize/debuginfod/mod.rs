@@ -231,7 +231,7 @@ impl Debuginfod {
                 Reply::Absent => self.telemetry.count_fetch(Fetch::Absent),
                 Reply::Useless(reason) => {
                     self.telemetry.count_fetch(Fetch::Refused);
-                    tracing::warn!(%server, %build_id, reason, "What a debuginfod server has is of no use.");
+                    tracing::warn!(%server, %build_id, reason, "Rejected a file from a debuginfod server.");
                 }
                 Reply::Failed(reason) => {
                     self.telemetry.count_fetch(Fetch::Failed);
@@ -261,7 +261,7 @@ impl Debuginfod {
             .unwrap_or_else(|error| Reply::Failed(error.to_string()))
     }
 
-    async fn receive(&self, client: &HttpClient, wanted: &Wanted) -> Result<Reply, Failure> {
+    async fn receive(&self, client: &HttpClient, wanted: &Wanted) -> Result<Reply, FetchError> {
         let mut answer = client.get().await?;
         match answer.status {
             StatusCode::OK => {}
@@ -303,7 +303,7 @@ impl Debuginfod {
 
 /// Why a file could not be received.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum FetchError {
     #[error(transparent)]
     Http(#[from] HttpError),
     #[error("debuginfod::cache_directory: {0}")]

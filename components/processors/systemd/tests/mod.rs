@@ -8,11 +8,11 @@ use profcol_processes::timestamp;
 use profcol_profile::KeyValue;
 
 use self::server::{Manner, Server, note};
-use super::asker::now;
 use super::bus::object;
-use super::directory::Told;
+use super::directory::UnitInfo;
 use super::runs::{Member, Process, Run, Runs};
-use super::teller::add;
+use super::unit_enricher::add;
+use super::unit_fetcher::now;
 use super::*;
 use crate::shared::lookup::{CGROUP, PID, text_of};
 use crate::shared::testkit::{Keep, Running};
@@ -79,7 +79,7 @@ async fn machines_are_told_where_the_host_is_this_one() {
             ..SystemdConfig::default()
         };
         let mut processor = SystemdProcessor::new(&config, &context("systemd"));
-        processor.teller.host = OnceLock::from(host.clone());
+        processor.enricher.host = OnceLock::from(host.clone());
         let mut batch = batch(1);
         batch.profiles.update_resources(|resource| {
             let attributes = attributes.iter();
@@ -122,8 +122,8 @@ impl Hosted {
         let mut processor = SystemdProcessor::new(&config, &context("systemd"));
         let mut host = Host::default();
         host.name = "this".to_owned();
-        processor.teller.host = OnceLock::from(host);
-        processor.teller.runs = Runs(folder.path().to_owned());
+        processor.enricher.host = OnceLock::from(host);
+        processor.enricher.runs = Runs(folder.path().to_owned());
         Self {
             running: Running::start(Arc::new(processor), Arc::new(Keep::default())),
             folder,
@@ -131,7 +131,7 @@ impl Hosted {
     }
 
     /// The description and the run that a process of this host is given.
-    async fn told(&self, cgroup: &str, created: i64) -> (Option<String>, Option<String>) {
+    async fn unit_info(&self, cgroup: &str, created: i64) -> (Option<String>, Option<String>) {
         let created = timestamp(created).unwrap();
         let texts = [
             ("host.name", "this"),
@@ -165,7 +165,7 @@ impl Hosted {
     /// Asks again until there is a description: systemd is asked beside the batches.
     async fn until_described(&self, created: i64) -> (String, Option<String>) {
         for _ in 0..500 {
-            if let (Some(description), run) = self.told(&path(UNIT), created).await {
+            if let (Some(description), run) = self.unit_info(&path(UNIT), created).await {
                 return (description, run);
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -213,7 +213,7 @@ const ALONE: &str = "dbus: {enabled: false}";
 async fn runs_are_those_that_systemd_notes() {
     let hosted = Hosted::start(&format!("{{{ALONE}}}"));
     let folder = hosted.folder.path();
-    let told = async |unit: &str, created| hosted.told(&path(unit), created).await.1;
+    let told = async |unit: &str, created| hosted.unit_info(&path(unit), created).await.1;
     // Times of the notes and of the processes are given, none is the clock's: a batch whose process is equal to one of a
     // batch before has the same answer for a while, and how late a test runs decides over nothing.
     let first = now() - 60_000;
@@ -288,7 +288,7 @@ async fn systemd_describes_units_and_knows_runs_that_ended() {
         server.start(is_big, unit(FIRST, began, began + 5000));
         let hosted = Hosted::start(&server.options(""));
         assert_eq!(
-            hosted.told(&path(UNIT), began).await,
+            hosted.unit_info(&path(UNIT), began).await,
             (None, None),
             "it is not waited for"
         );
@@ -325,13 +325,13 @@ async fn a_batch_waits_only_where_it_is_told_to() {
     let began = now() - 1000;
     server.start(false, unit(FIRST, began, 0));
     let hosted = Hosted::start(&server.options("wait_for: 20s"));
-    let told = hosted.told(&path(UNIT), began + 1).await;
+    let told = hosted.unit_info(&path(UNIT), began + 1).await;
     let expected = (Some("Sells things".to_owned()), Some(FIRST.to_owned()));
     assert_eq!(told, expected);
     assert_eq!(server.asked.load(std::sync::atomic::Ordering::Relaxed), 1);
     // A process that was created since then is of a run that has to be asked for anew.
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert_eq!(hosted.told(&path(UNIT), now()).await, expected);
+    assert_eq!(hosted.unit_info(&path(UNIT), now()).await, expected);
     assert_eq!(server.asked.load(std::sync::atomic::Ordering::Relaxed), 2);
     hosted.stop().await;
 }
@@ -357,21 +357,21 @@ async fn nothing_holds_up_a_batch_and_all_is_well_once_the_bus_is() {
         server.start(false, manner.clone());
         let hosted = Hosted::start(&server.options(""));
         let created = now();
-        assert_eq!(hosted.told(&path(UNIT), created).await, (None, None));
+        assert_eq!(hosted.unit_info(&path(UNIT), created).await, (None, None));
         until(|| hosted.failed() > 0).await;
         server.stop().await;
         // Where there is no socket this counts as no failure.
         let failed = hosted.failed();
         assert_eq!(
-            hosted.told(&path("other.service"), created).await,
+            hosted.unit_info(&path("other.service"), created).await,
             (None, None)
         );
         server.start(false, unit(FIRST, created, 0));
         let mut number = 0;
         let described = async |number| {
             let unit = path(&format!("new-{number}.service"));
-            hosted.told(&unit, created).await;
-            hosted.told(&path(UNIT), created).await.0.is_some()
+            hosted.unit_info(&unit, created).await;
+            hosted.unit_info(&path(UNIT), created).await.0.is_some()
         };
         while !described(number).await {
             // It is asked again when there is something new to ask.
@@ -393,7 +393,7 @@ async fn units_that_systemd_does_not_know_are_not_asked_for_again() {
     let hosted = Hosted::start(&server.options("wait_for: 20s"));
     let created = now();
     for _ in 0..3 {
-        assert_eq!(hosted.told(&path(UNIT), created).await, (None, None));
+        assert_eq!(hosted.unit_info(&path(UNIT), created).await, (None, None));
     }
     assert_eq!(server.asked.load(std::sync::atomic::Ordering::Relaxed), 1);
     assert_eq!(hosted.failed(), 0);
@@ -415,7 +415,7 @@ async fn systemd_itself_answers_where_there_is_no_bus() {
 async fn a_host_without_systemd_is_none_the_worse() {
     let server = Server::new();
     let hosted = Hosted::start(&server.options(""));
-    assert_eq!(hosted.told(&path(UNIT), now()).await, (None, None));
+    assert_eq!(hosted.unit_info(&path(UNIT), now()).await, (None, None));
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(hosted.failed(), 0);
     hosted.stop().await;
@@ -457,7 +457,7 @@ async fn whoever_asks_once_is_told_what_comes_soon() {
 #[test]
 fn too_many_units_are_dropped_and_counted() {
     let processor = SystemdProcessor::new(&SystemdConfig::default(), &context("systemd"));
-    let directory = &processor.teller.directory;
+    let directory = &processor.enricher.directory;
     let member = |number: i64| Member {
         unit: format!("{number}.service"),
         process: None,
@@ -467,9 +467,9 @@ fn too_many_units_are_dropped_and_counted() {
     }
     assert_eq!(directory.take_wanted().len(), 1024);
     for number in 0..20_000 {
-        let told = Told {
+        let told = UnitInfo {
             at: number,
-            ..Told::default()
+            ..UnitInfo::default()
         };
         directory.learn(format!("{number}.service"), told);
     }
@@ -480,13 +480,13 @@ fn too_many_units_are_dropped_and_counted() {
 #[test]
 fn what_was_found_of_a_process_stays() {
     let processor = SystemdProcessor::new(&SystemdConfig::default(), &context("systemd"));
-    let directory = &processor.teller.directory;
+    let directory = &processor.enricher.directory;
     let run = |id: &str, since| Run {
         id: id.into(),
         since,
         until: since + 999,
     };
-    let told = |id, since| Told {
+    let told = |id, since| UnitInfo {
         description: None,
         run: Some(run(id, since)),
         at: since + 999,

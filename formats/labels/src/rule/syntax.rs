@@ -16,7 +16,7 @@ use regex_automata::meta::BuildError;
 pub struct Refused(String);
 
 /// Go counts no further.
-const MOST_REPEATS: u32 = 1000;
+const MAX_REPEATS: u32 = 1000;
 
 struct Translation<'a> {
     rest: Peekable<Chars<'a>>,
@@ -295,7 +295,7 @@ impl Translation<'_> {
         for number in numbers.filter(|number| !number.is_empty()) {
             if number
                 .parse::<u32>()
-                .is_ok_and(|number| number <= MOST_REPEATS)
+                .is_ok_and(|number| number <= MAX_REPEATS)
             {
                 continue;
             }

@@ -28,7 +28,7 @@ pub struct Series<'a> {
 pub enum BadSeries {
     #[error("malformed request: {0}")]
     Wire(#[from] WireError),
-    #[error("a label is no text")]
+    #[error("a label is not valid UTF-8")]
     NoText,
     #[error("a series has no label {NAME}")]
     NoName,
@@ -129,7 +129,7 @@ pub fn limits(series: &[Series<'_>], most: Limits) -> Limits {
     const MAX_RATIO: usize = 1032;
     /// Samples stand there for each sample type.
     const MODEL_RATIO: usize = 8;
-    const LEAST_MODEL: usize = 16 << 20;
+    const MIN_MODEL_BYTES: usize = 16 << 20;
     let decompressed = |file: &&[u8]| {
         let length = file.len();
         // Its last four bytes are the size, if this is honest.
@@ -148,7 +148,7 @@ pub fn limits(series: &[Series<'_>], most: Limits) -> Limits {
     let (largest, total) = sizes.fold((0, 0_usize), |(largest, total), size| {
         (size.max(largest), total.saturating_add(size))
     });
-    let model = total.saturating_mul(MODEL_RATIO).max(LEAST_MODEL);
+    let model = total.saturating_mul(MODEL_RATIO).max(MIN_MODEL_BYTES);
     Limits {
         file_bytes: largest,
         model_bytes: model.min(most.model_bytes),

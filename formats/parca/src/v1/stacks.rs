@@ -150,13 +150,13 @@ struct Locations {
     line_ends: Vec<usize>,
     lines: Lines,
     /// By the rows of locations: most frames are in many stacks.
-    known: Vec<Option<Known>>,
+    known: Vec<Option<EncodedFrame>>,
     known_lines: Vec<KnownLine>,
 }
 
 /// A frame, its texts as keys of the columns.
 #[derive(Clone, Copy)]
-struct Known {
+struct EncodedFrame {
     address: u64,
     kind: u32,
     memory: Mapping,
@@ -219,12 +219,12 @@ impl Locations {
         self.push(known);
     }
 
-    fn know(&mut self, frame: &Frame<'_>, lines: &[SourceLine<'_>]) -> Known {
+    fn know(&mut self, frame: &Frame<'_>, lines: &[SourceLine<'_>]) -> EncodedFrame {
         let first = self.known_lines.len();
         for line in lines {
             self.known_lines.push(self.lines.know(line));
         }
-        Known {
+        EncodedFrame {
             address: frame.address,
             kind: self.kinds.key(frame.kind),
             memory: frame.memory,
@@ -236,7 +236,7 @@ impl Locations {
         }
     }
 
-    fn push(&mut self, known: Known) {
+    fn push(&mut self, known: EncodedFrame) {
         self.addresses.push(known.address);
         self.kinds.push_key(Some(known.kind));
         self.starts.push(known.memory.memory_start);

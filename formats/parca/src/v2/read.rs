@@ -16,7 +16,7 @@ use crate::schema::{STACK_ID, Version};
 
 /// All stacks of a record together may have so many frames, each stack counted once. They are views of
 /// one list, so that a short record can have any number of long ones.
-const MOST_FRAMES: usize = 1 << 24;
+const MAX_FRAMES: usize = 1 << 24;
 
 /// The stacks of the rows of a record.
 pub struct InlineStacks {
@@ -75,7 +75,7 @@ impl InlineStacks {
             inline: self,
             stacks: HashMap::new(),
             locations: HashMap::new(),
-            left: MOST_FRAMES,
+            left: MAX_FRAMES,
         }
     }
 }
@@ -128,7 +128,7 @@ impl Interning<'_> {
     fn take(&mut self, frames: usize) -> Result<(), Refused> {
         let left = self.left.checked_sub(frames);
         self.left = left.ok_or_else(|| {
-            Refused::Shape(format!("the stacks have more than {MOST_FRAMES} frames"))
+            Refused::Shape(format!("the stacks have more than {MAX_FRAMES} frames"))
         })?;
         Ok(())
     }

@@ -247,7 +247,10 @@ fn refuses_what_pprof_refuses() {
         |file| file.location[0].line[1].function_id = 9,
         "location 0: function 9 is not in the file",
     );
-    check(|file| file.location[0].id = 0, "location 0: there is no id");
+    check(
+        |file| file.location[0].id = 0,
+        "location 0: the id is missing",
+    );
     check(
         |file| file.function[1].id = 1,
         "function 1: id 1 stands twice",

@@ -16,7 +16,7 @@ use super::program::{build, cpp, run};
 use crate::elf::{Elf, LE, SectionHeader};
 use crate::{Dwarf, Extraction, Plan, Source};
 
-const MOST: u64 = u64::MAX;
+const MAX_BYTES: u64 = u64::MAX;
 
 /// Of some length, and compressible.
 fn text(seed: u8, length: usize) -> Vec<u8> {
@@ -49,7 +49,7 @@ fn file() -> Vec<u8> {
 }
 
 fn compressed(file: &[u8], dwarf: Dwarf) -> Plan {
-    let plan = Plan::compressed(file, dwarf, MOST, &|| true);
+    let plan = Plan::compressed(file, dwarf, MAX_BYTES, &|| true);
     plan.unwrap().expect("there is no limit")
 }
 
@@ -66,7 +66,7 @@ fn extract(plan: Plan, file: &[u8]) -> Vec<u8> {
 fn content(file: &[u8], name: &str) -> Option<(Vec<u8>, bool)> {
     let elf = Elf::read(file).unwrap();
     let section = elf.find(name.as_bytes())?;
-    let found = elf.content(file, "a section", section, MOST).unwrap();
+    let found = elf.content(file, "a section", section, MAX_BYTES).unwrap();
     if section.sh_flags.get(LE) & u64::from(SHF_COMPRESSED) == 0 {
         return Some((found, false));
     }
@@ -167,7 +167,7 @@ fn what_would_be_too_large_is_given_up() {
     assert!(plan(size).is_some());
     assert!(plan(size - 1).is_none());
     assert!(plan(1).is_none());
-    let stopped = Plan::compressed(&file[..], Dwarf::All, MOST, &|| false).unwrap();
+    let stopped = Plan::compressed(&file[..], Dwarf::All, MAX_BYTES, &|| false).unwrap();
     assert!(stopped.is_none());
 }
 
@@ -226,7 +226,7 @@ fn a_file_that_changes_in_between_is_no_extract() {
             after,
             is_changed: Cell::new(false),
         };
-        let plan = Plan::compressed(&source, Dwarf::All, MOST, &|| true);
+        let plan = Plan::compressed(&source, Dwarf::All, MAX_BYTES, &|| true);
         let plan = plan.unwrap().unwrap();
         source.is_changed.set(true);
         let mut extraction = Extraction::of(plan, source);
@@ -320,7 +320,7 @@ fn the_library_of_parca_s_server_reads_it() {
         ] {
             let smaller = folder.path().join("smaller");
             let file = File::open(&program).unwrap();
-            let plan = Plan::compressed(&file, dwarf, MOST, &|| true)
+            let plan = Plan::compressed(&file, dwarf, MAX_BYTES, &|| true)
                 .unwrap()
                 .unwrap();
             let mut extraction = plan.extract(file).unwrap();

@@ -13,7 +13,7 @@ use crate::elf::{Header, LE, SectionHeader};
 
 const PATH: &str = "PROFCOL_TEST_LARGE_FILE";
 const LARGE: u64 = 2 << 30;
-const MOST: u64 = 16 << 20;
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Runs in a process of its own, so that no other test's memory is counted.
 #[test]
@@ -35,7 +35,7 @@ fn child() {
     assert_eq!(read, extraction.size());
     assert!(read > LARGE);
     let taken = peak() - before;
-    assert!(taken < MOST, "{taken} bytes more than before");
+    assert!(taken < MAX_BYTES, "{taken} bytes more than before");
 }
 
 fn peak() -> u64 {

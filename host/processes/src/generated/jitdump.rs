@@ -25,7 +25,7 @@ const LOAD: u32 = 0;
 const MOVE: u32 = 1;
 const LINES: u32 = 2;
 /// Bytes of the lines of one piece of code; those of a larger one are not read.
-const MOST_LINES: u32 = 4 << 20;
+const MAX_LINES: u32 = 4 << 20;
 const SAME_FILE: &[u8] = &[0xff];
 /// The fixed part of a record, and as much of a name as is kept.
 const CHUNK: usize = FIXED + 1024;
@@ -84,7 +84,7 @@ impl Jitdump {
     }
 
     fn read_lines(&self, size: u32, left: &mut usize) -> io::Result<Option<(u64, Lines)>> {
-        if size > MOST_LINES {
+        if size > MAX_LINES {
             return Ok(None);
         }
         let mut record = vec![0; size as usize];

@@ -29,11 +29,11 @@ pub use self::names::{GeneratedCode, JitNames};
 use self::perf_map::PerfMap;
 
 /// Processes whose names are kept; those that were not sampled for longest are forgotten first.
-const MOST_PROCESSES: usize = 128;
+const MAX_PROCESSES: usize = 128;
 
 /// A process that has no file yet is looked at again after this long, then after twice that.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Bytes that are read in one round, of all files together; the rest is left to the next round.
 const ROUND: usize = 32 << 20;
@@ -65,9 +65,9 @@ enum Unusable {
     Io(#[from] io::Error),
     #[error("it belongs to user {0}, neither the process's nor root")]
     Owner(u32),
-    #[error("it is no regular file")]
+    #[error("not a regular file")]
     NoFile,
-    #[error("it does not begin as it should")]
+    #[error("bad magic number")]
     Format,
 }
 
@@ -89,7 +89,7 @@ impl<K: Copy + Eq + Hash> JitProcesses<K> {
     /// A sample was in generated code of this process.
     pub fn meet(&mut self, process: K, pid: u32) {
         let now = Instant::now();
-        if self.known.len() >= MOST_PROCESSES && !self.known.contains_key(&process) {
+        if self.known.len() >= MAX_PROCESSES && !self.known.contains_key(&process) {
             self.forget_one();
         }
         let most_bytes = self.most_bytes / 2;
@@ -105,7 +105,7 @@ impl<K: Copy + Eq + Hash> JitProcesses<K> {
         if known.sources.is_empty() && now >= known.look {
             known.sources = find(pid);
             known.look = now + known.wait;
-            known.wait = (known.wait * 2).min(LONGEST_WAIT);
+            known.wait = (known.wait * 2).min(MAX_WAIT);
         }
     }
 
@@ -149,7 +149,7 @@ impl JitProcess {
                 Source::Jitdump(dump) => dump.read_on(names, left),
             };
             if let Err(error) = read {
-                tracing::debug!(pid, %error, "names of generated code cannot be read");
+                tracing::debug!(pid, %error, "failed to read JIT symbols");
             }
         }
     }
@@ -164,12 +164,12 @@ fn find(pid: u32) -> Vec<Source> {
     match open_perf_map(pid, &owner) {
         Ok(file) => sources.push(Source::PerfMap(PerfMap::new(file))),
         Err(Unusable::Io(error)) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => tracing::debug!(pid, %error, "a perf map is not used"),
+        Err(error) => tracing::debug!(pid, %error, "ignoring a perf map"),
     }
     match open_jitdump(pid, &owner) {
         Ok(Some(dump)) => sources.push(Source::Jitdump(dump)),
         Ok(None) => {}
-        Err(error) => tracing::debug!(pid, %error, "a jitdump is not used"),
+        Err(error) => tracing::debug!(pid, %error, "ignoring a jitdump"),
     }
     sources
 }

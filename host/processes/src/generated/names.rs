@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 /// Memory for the names of one process; what whoever holds them grants may be less.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 /// What an entry takes beside its name, about.
 const ENTRY: usize = 64;
 /// Longer names are cut: they are C++ or JavaScript that nobody reads to the end.
-const LONGEST: usize = 1024;
+const MAX_NAME_BYTES: usize = 1024;
 
 /// Inlined code goes to and fro between few files; with others in between one is kept twice.
 const RECENT_FILES: usize = 8;
@@ -99,7 +99,7 @@ impl Piece {
 
 /// As much of a name as is kept.
 fn cut(name: &str) -> &str {
-    let mut length = name.len().min(LONGEST);
+    let mut length = name.len().min(MAX_NAME_BYTES);
     while !name.is_char_boundary(length) {
         length -= 1;
     }
@@ -111,7 +111,7 @@ impl JitNames {
         Self {
             by_start: BTreeMap::new(),
             bytes: 0,
-            most_bytes: granted.min(MOST_BYTES),
+            most_bytes: granted.min(MAX_BYTES),
         }
     }
 

@@ -25,10 +25,10 @@ pub struct KernelSymbol<'a> {
 
 /// There are no lengths: further behind the last symbol before it an address belongs to something
 /// else.
-const LONGEST: u64 = 1 << 20;
+const MAX_LINE: u64 = 1 << 20;
 
 /// More names than any kernel has.
-const MOST: usize = 1 << 20;
+const MAX_SYMBOLS: usize = 1 << 20;
 
 impl KernelSymbols {
     pub fn read() -> io::Result<Self> {
@@ -48,7 +48,7 @@ impl KernelSymbols {
         let (mut text_start, mut text_end) = (None, None);
         while lines.read_line(&mut line)? > 0 {
             if let Some((start, name, module)) = parse_line(&line)
-                && found.len() < MOST
+                && found.len() < MAX_SYMBOLS
             {
                 match name {
                     "_text" => text_start = Some(start),
@@ -112,7 +112,7 @@ impl KernelSymbols {
         };
         let is_behind = match (module, self.text) {
             (None, Some((_, text_end))) => address >= text_end,
-            _ => address - start >= LONGEST,
+            _ => address - start >= MAX_LINE,
         };
         (!is_behind).then_some(KernelSymbol {
             name,

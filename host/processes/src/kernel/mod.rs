@@ -25,7 +25,7 @@ use self::kallsyms::KernelSymbols;
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// More BPF programs are not looked at in one go.
-const MOST_PROGRAMS: usize = 1 << 16;
+const MAX_PROGRAMS: usize = 1 << 16;
 
 /// The file of the kernel itself.
 const KERNEL: &str = "vmlinux";
@@ -35,9 +35,9 @@ const KERNEL: &str = "vmlinux";
 pub type NextProgram = fn(u32) -> Option<u32>;
 
 pub struct KernelNames {
-    known: Known,
+    known: LoadedSymbols,
     next_program: NextProgram,
-    reading: Option<JoinHandle<io::Result<Known>>>,
+    reading: Option<JoinHandle<io::Result<LoadedSymbols>>>,
     read_at: Instant,
     /// An address had no name.
     missed: AtomicBool,
@@ -56,7 +56,7 @@ pub struct KernelFrame<'a> {
 }
 
 #[derive(Default)]
-struct Known {
+struct LoadedSymbols {
     state: State,
     symbols: KernelSymbols,
     build_id: Option<String>,
@@ -77,16 +77,16 @@ struct State {
 
 impl KernelNames {
     pub fn read(next_program: NextProgram) -> io::Result<Self> {
-        let known = Known::read(State::now(0, next_program))?;
+        let known = LoadedSymbols::read(State::now(0, next_program))?;
         Ok(Self::new(known, next_program))
     }
 
     /// For who may not read them.
     pub fn none() -> Self {
-        Self::new(Known::default(), |_| None)
+        Self::new(LoadedSymbols::default(), |_| None)
     }
 
-    fn new(known: Known, next_program: NextProgram) -> Self {
+    fn new(known: LoadedSymbols, next_program: NextProgram) -> Self {
         Self {
             known,
             next_program,
@@ -127,14 +127,11 @@ impl KernelNames {
         if let Some(reading) = self.reading.take_if(|reading| reading.is_finished()) {
             match reading.join() {
                 Ok(Ok(known)) => {
-                    tracing::debug!(
-                        bytes = known.symbols.bytes(),
-                        "read the kernel's symbols again"
-                    );
+                    tracing::debug!(bytes = known.symbols.bytes(), "reloaded the kernel symbols");
                     self.known = known;
                 }
                 Ok(Err(error)) => {
-                    tracing::debug!(%error, "the kernel's symbols cannot be read again");
+                    tracing::debug!(%error, "failed to reload the kernel symbols");
                 }
                 Err(_) => tracing::error!("reading the kernel's symbols ended in a panic"),
             }
@@ -150,14 +147,14 @@ impl KernelNames {
         self.missed.store(false, Ordering::Relaxed);
         self.read_at = Instant::now();
         let thread = Thread::new().name("profcol-symbols".into());
-        match thread.spawn(move || Known::read(state)) {
+        match thread.spawn(move || LoadedSymbols::read(state)) {
             Ok(reading) => self.reading = Some(reading),
-            Err(error) => tracing::debug!(%error, "a thread cannot be started"),
+            Err(error) => tracing::debug!(%error, "failed to start a thread"),
         }
     }
 }
 
-impl Known {
+impl LoadedSymbols {
     fn read(state: State) -> io::Result<Self> {
         let notes = fs::read("/sys/kernel/notes").unwrap_or_default();
         let modules = fs::read_to_string("/proc/modules").unwrap_or_default();
@@ -227,7 +224,7 @@ fn build_id(notes: &[u8]) -> Option<String> {
 impl State {
     /// Numbers of BPF programs only go up, so it is enough to look behind the last one.
     fn now(mut last_program: u32, next_program: NextProgram) -> Self {
-        for _ in 0..MOST_PROGRAMS {
+        for _ in 0..MAX_PROGRAMS {
             match next_program(last_program) {
                 Some(next) if next > last_program => last_program = next,
                 _ => break,
@@ -259,11 +256,11 @@ mod tests {
             start: 0xffffffffc0000000,
             build_id: Some("ab".into()),
         };
-        let known = Known {
+        let known = LoadedSymbols {
             symbols: KernelSymbols::parse(text.as_bytes()).expect("reads from memory"),
             build_id: Some("cd".into()),
             modules: HashMap::from([("module".to_owned(), module)]),
-            ..Known::default()
+            ..LoadedSymbols::default()
         };
         let names = KernelNames::new(known, |_| None);
         let check = |address, function, file, build_id, offset| {

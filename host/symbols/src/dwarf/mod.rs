@@ -35,7 +35,7 @@ use crate::view::{Fuel, View};
 const INDEX_READS: u64 = 400_000_000;
 /// Reads that may be saved up for one address: a unit of half a gigabyte, as link-time optimisation
 /// makes them.
-const MOST_READS: u64 = 400_000_000;
+const MAX_READS: u64 = 400_000_000;
 /// And those that each address is good for: a usual unit, some milliseconds.
 const READS: u64 = 4_000_000;
 /// Frames at one address.
@@ -75,7 +75,7 @@ impl DebugInfo {
             index,
             units: Units::with_splits(SplitFiles::new(image, Rc::clone(companions))),
             common,
-            credit: MOST_READS,
+            credit: MAX_READS,
         };
         debug.forget_blocks();
         Ok(Some(debug))
@@ -83,7 +83,7 @@ impl DebugInfo {
 
     /// Adds the frames at an address, the innermost first; false where nothing is known of it.
     pub fn find(&mut self, address: u64, frames: &mut Vec<Frame>) -> bool {
-        self.credit = MOST_READS.min(self.credit + READS);
+        self.credit = MAX_READS.min(self.credit + READS);
         self.fuel.fill(self.credit);
         let is_found = self.look_up(address, frames);
         self.credit = self.fuel.left();

@@ -31,7 +31,7 @@ pub struct Files<'a> {
 
 /// An entry of a unit.
 #[derive(Clone, Copy)]
-struct Place {
+struct DieRef {
     is_common: bool,
     unit: u32,
     entry: usize,
@@ -41,7 +41,7 @@ impl Files<'_> {
     /// Of the function of this entry in that unit.
     pub fn name(&mut self, unit: u32, entry: usize) -> Name {
         let mut found = Name::default();
-        let mut at = Some(Place {
+        let mut at = Some(DieRef {
             is_common: false,
             unit,
             entry,
@@ -98,14 +98,14 @@ impl Files<'_> {
         found
     }
 
-    fn unit(&mut self, place: Place) -> Option<Rc<Unit>> {
+    fn unit(&mut self, place: DieRef) -> Option<Rc<Unit>> {
         match place.is_common {
             true => self.common.as_mut()?.unit(place.unit),
             false => self.units.get(self.dwarf, self.index, place.unit),
         }
     }
 
-    fn dwarf_of(&self, place: Place) -> &Dwarf<View> {
+    fn dwarf_of(&self, place: DieRef) -> &Dwarf<View> {
         match &self.common {
             Some(common) if place.is_common => &common.dwarf,
             _ => self.dwarf,
@@ -113,18 +113,18 @@ impl Files<'_> {
     }
 
     /// What a value of an entry there refers to.
-    fn referred(&self, from: Place, held: &Unit, value: AttributeValue<View>) -> Option<Place> {
+    fn referred(&self, from: DieRef, held: &Unit, value: AttributeValue<View>) -> Option<DieRef> {
         let common = self.common.as_deref();
         match value {
-            AttributeValue::UnitRef(UnitOffset(entry)) => Some(Place { entry, ..from }),
+            AttributeValue::UnitRef(UnitOffset(entry)) => Some(DieRef { entry, ..from }),
             AttributeValue::DebugInfoRef(offset) if held.is_split() => {
                 let (_, unit) = held.code(self.dwarf);
                 let UnitOffset(entry) = offset.to_unit_offset(&unit.header)?;
-                Some(Place { entry, ..from })
+                Some(DieRef { entry, ..from })
             }
             AttributeValue::DebugInfoRef(DebugInfoOffset(offset)) if !from.is_common => {
                 let (unit, entry) = self.index.unit_with(offset)?;
-                Some(Place {
+                Some(DieRef {
                     unit,
                     entry,
                     ..from
@@ -132,7 +132,7 @@ impl Files<'_> {
             }
             AttributeValue::DebugInfoRef(offset) | AttributeValue::DebugInfoRefSup(offset) => {
                 let (unit, entry) = common?.unit_with(offset)?;
-                Some(Place {
+                Some(DieRef {
                     is_common: true,
                     unit,
                     entry,

@@ -20,7 +20,7 @@ pub const INLINED_1_20: usize = 40;
 /// What is read at once.
 const PIECE: usize = 16 << 10;
 /// Data and relocations that are searched.
-const MOST: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 /// Places that look like it.
 const MAX_LIKE: usize = 8;
 
@@ -51,7 +51,7 @@ fn written(image: &Image, table: u64, names: u64) -> Option<Words> {
     let writable = sections.filter(|it| it.sh_flags.get(LE) & u64::from(SHF_WRITE) != 0);
     let mut likely: Vec<&SectionHeader> = writable.collect();
     likely.sort_by_key(|it| image.elf.name(it) != b".go.module");
-    let mut left = MOST;
+    let mut left = MAX_BYTES;
     for section in likely {
         let section = image.section(section).ok()?;
         let mut view = section.view();
@@ -101,7 +101,7 @@ fn relocated(image: &Image, table: u64, names: u64) -> Option<Words> {
 /// Calls `note` with the place and the value of each.
 fn each_relocation(image: &Image, mut note: impl FnMut(u64, u64)) -> Option<()> {
     type Relocation = Rela64<LittleEndian>;
-    let mut left = MOST;
+    let mut left = MAX_BYTES;
     let sections = image.elf.sections.iter();
     for section in sections.filter(|it| it.sh_type.get(LE) == SHT_RELA && has_data(it)) {
         let section = image.section(section).ok()?;

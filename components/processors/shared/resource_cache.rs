@@ -11,16 +11,16 @@ use tokio::time::{Duration, Instant};
 use super::generations::Generations;
 use super::locks::lock;
 
-/// After that a resource is looked at again, since what is behind it may have become another: a process may have ended,
+/// After that a resource is lookup at again, since what is behind it may have become another: a process may have ended,
 /// and its number may be another's.
-pub(crate) const FRESH: Duration = Duration::from_secs(1);
+pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// About how much memory is spent on them.
-const BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
-pub(crate) struct Outcomes(Mutex<Generations<SharedResource, Outcome>>);
+pub(crate) struct ResourceCache(Mutex<Generations<SharedResource, CachedResource>>);
 
 #[derive(Clone)]
-struct Outcome {
+struct CachedResource {
     /// `None` where it stays as it is.
     new: Option<SharedResource>,
     since: Instant,
@@ -28,46 +28,47 @@ struct Outcome {
 }
 
 /// The resources of a batch, in their order.
-pub(crate) struct Looked<'a> {
-    outcomes: &'a Outcomes,
+pub(crate) struct CacheLookup<'a> {
+    cache: &'a ResourceCache,
     version: u64,
     now: Instant,
-    resources: Vec<(SharedResource, Option<Outcome>)>,
+    resources: Vec<(SharedResource, Option<CachedResource>)>,
 }
 
 /// What was made of a resource, and whether the next batch is to have the same.
 pub(crate) struct Edited {
     pub is_changed: bool,
-    pub lasts: bool,
+    pub is_cacheable: bool,
 }
 
 impl Edited {
-    pub fn for_long(is_changed: bool) -> Self {
+    pub fn cacheable(is_changed: bool) -> Self {
         Self {
             is_changed,
-            lasts: true,
+            is_cacheable: true,
         }
     }
 }
 
-impl Outcomes {
+impl ResourceCache {
     pub fn new() -> Self {
-        Self(Mutex::new(Generations::new(BYTES)))
+        Self(Mutex::new(Generations::new(MAX_BYTES)))
     }
 
-    /// `version` is of what the processor knows: an outcome of another one does not count.
-    pub fn look(&self, profiles: &Profiles, version: u64) -> Looked<'_> {
+    /// `version` is of what the processor knows: an entry of another one does not count.
+    pub fn lookup(&self, profiles: &Profiles, version: u64) -> CacheLookup<'_> {
         let now = Instant::now();
         let mut known = lock(&self.0);
-        let is_valid = |it: &Outcome| it.version == version && now.duration_since(it.since) < FRESH;
+        let is_valid =
+            |it: &CachedResource| it.version == version && now.duration_since(it.since) < TTL;
         let resources = profiles.resources().into_iter().map(|resource| {
-            let outcome = known.get(&resource).filter(is_valid);
-            (resource, outcome)
+            let entry = known.get(&resource).filter(is_valid);
+            (resource, entry)
         });
         let resources = resources.collect();
         drop(known);
-        Looked {
-            outcomes: self,
+        CacheLookup {
+            cache: self,
             version,
             now,
             resources,
@@ -75,9 +76,9 @@ impl Outcomes {
     }
 }
 
-impl Looked<'_> {
+impl CacheLookup<'_> {
     /// Those of which nothing is remembered.
-    pub fn unknown(&self) -> impl Iterator<Item = &SharedResource> {
+    pub fn misses(&self) -> impl Iterator<Item = &SharedResource> {
         let unknown = self.resources.iter().filter(|(_, known)| known.is_none());
         unknown.map(|(resource, _)| resource)
     }
@@ -85,19 +86,22 @@ impl Looked<'_> {
     /// Puts what is remembered into the batch, and what `edit` makes of the others, in their order.
     pub fn apply(self, profiles: &mut Profiles, mut edit: impl FnMut(&mut Resource) -> Edited) {
         let new = self.resources.into_iter().map(|(resource, known)| {
-            if let Some(outcome) = known {
-                return outcome.new;
+            if let Some(entry) = known {
+                return entry.new;
             }
             let mut content = Resource::clone(&resource);
-            let Edited { is_changed, lasts } = edit(&mut content);
-            let outcome = Outcome {
+            let Edited {
+                is_changed,
+                is_cacheable,
+            } = edit(&mut content);
+            let entry = CachedResource {
                 new: is_changed.then(|| SharedResource::new(content)),
                 since: self.now,
                 version: self.version,
             };
-            let new = outcome.new.clone();
-            if lasts {
-                self.outcomes.remember(&resource, outcome);
+            let new = entry.new.clone();
+            if is_cacheable {
+                self.cache.remember(&resource, entry);
             }
             new
         });
@@ -105,11 +109,11 @@ impl Looked<'_> {
     }
 }
 
-impl Outcomes {
-    fn remember(&self, resource: &SharedResource, outcome: Outcome) {
-        let new = outcome.new.as_ref().map_or(0, SharedResource::heap_size);
-        let weight = size_of::<(SharedResource, Outcome)>() + resource.heap_size() + new;
-        lock(&self.0).insert(resource.unshared(), outcome, weight);
+impl ResourceCache {
+    fn remember(&self, resource: &SharedResource, entry: CachedResource) {
+        let new = entry.new.as_ref().map_or(0, SharedResource::heap_size);
+        let weight = size_of::<(SharedResource, CachedResource)>() + resource.heap_size() + new;
+        lock(&self.0).insert(resource.unshared(), entry, weight);
     }
 }
 
@@ -121,15 +125,15 @@ mod tests {
     use crate::shared::testkit::received;
 
     /// Adds a number that says how often that was done; says what left.
-    fn pass(outcomes: &Outcomes, version: u64, lasts: bool, times: &mut i64) -> String {
+    fn pass(cache: &ResourceCache, version: u64, is_cacheable: bool, times: &mut i64) -> String {
         let mut profiles = received(&[("process.pid=1", "", &[""])], 0);
-        let looked = outcomes.look(&profiles, version);
-        looked.apply(&mut profiles, |resource| {
+        let lookup = cache.lookup(&profiles, version);
+        lookup.apply(&mut profiles, |resource| {
             *times += 1;
             resource.attributes.push(KeyValue::new("time", *times));
             Edited {
                 is_changed: true,
-                lasts,
+                is_cacheable,
             }
         });
         let left = profiles.resources();
@@ -138,25 +142,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn are_used_again_until_something_may_be_new() {
-        let (outcomes, mut times) = (Outcomes::new(), 0);
-        let first = pass(&outcomes, 0, true, &mut times);
-        assert_eq!(pass(&outcomes, 0, true, &mut times), first);
-        tokio::time::advance(FRESH / 2).await;
-        assert_eq!(pass(&outcomes, 0, true, &mut times), first);
+    async fn reuses_entries_until_they_expire_or_the_version_changes() {
+        let (cache, mut times) = (ResourceCache::new(), 0);
+        let first = pass(&cache, 0, true, &mut times);
+        assert_eq!(pass(&cache, 0, true, &mut times), first);
+        tokio::time::advance(TTL / 2).await;
+        assert_eq!(pass(&cache, 0, true, &mut times), first);
         assert_eq!(times, 1, "the same a moment later");
-        pass(&outcomes, 1, true, &mut times);
+        pass(&cache, 1, true, &mut times);
         assert_eq!(times, 2, "more is known");
-        tokio::time::advance(FRESH).await;
-        pass(&outcomes, 1, true, &mut times);
+        tokio::time::advance(TTL).await;
+        pass(&cache, 1, true, &mut times);
         assert_eq!(times, 3, "what it is about may have become another");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_does_not_last_is_made_again() {
-        let (outcomes, mut times) = (Outcomes::new(), 0);
-        pass(&outcomes, 0, false, &mut times);
-        pass(&outcomes, 0, false, &mut times);
+    async fn does_not_cache_uncacheable_edits() {
+        let (cache, mut times) = (ResourceCache::new(), 0);
+        pass(&cache, 0, false, &mut times);
+        pass(&cache, 0, false, &mut times);
         assert_eq!(times, 2);
     }
 }

@@ -8,14 +8,14 @@ use profcol_component::IntCounter;
 use profcol_processes::{Host, Units};
 use profcol_profile::{Attributes, Value};
 
-use super::asker::now;
 use super::directory::Directory;
 use super::runs::{Member, Process, Runs};
-use crate::shared::beside::beside;
+use super::unit_fetcher::now;
 use crate::shared::local::{LocalProcess, is_of};
 use crate::shared::lookup::{CGROUP, add_missing, text_of};
+use crate::shared::run_blocking::run_blocking;
 
-pub(super) struct Teller {
+pub(super) struct UnitEnricher {
     assume_local: bool,
     /// Once it was read.
     pub host: OnceLock<Host>,
@@ -23,7 +23,7 @@ pub(super) struct Teller {
     pub directory: Arc<Directory>,
 }
 
-impl Teller {
+impl UnitEnricher {
     pub fn new(assume_local: bool, dropped: IntCounter) -> Self {
         Self {
             assume_local,
@@ -33,7 +33,7 @@ impl Teller {
         }
     }
 
-    pub fn learn_host(&self, read: impl FnOnce() -> Host) {
+    pub fn set_host(&self, read: impl FnOnce() -> Host) {
         self.host.get_or_init(read);
     }
 
@@ -70,7 +70,7 @@ impl Teller {
             return;
         }
         let (runs, directory) = (self.runs.clone(), Arc::clone(&self.directory));
-        beside(move || {
+        run_blocking(move || {
             for member in strangers {
                 if let Some(id) = runs.of(&member, now()) {
                     directory.add_run(member, id);

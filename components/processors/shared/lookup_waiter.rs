@@ -14,49 +14,49 @@ use super::generations::Generations;
 use super::locks::lock;
 
 /// What was asked for in vain is asked for again after this.
-const AGAIN: Duration = Duration::from_secs(60);
+const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// So many questions are remembered.
-const QUESTIONS: usize = 8192;
+const MAX_PENDING: usize = 8192;
 /// So many batches wait at a time; more go on as they are.
-const WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
-pub(crate) struct Patience {
+pub(crate) struct LookupWaiter {
     wait_for: Duration,
     asked: Mutex<Generations<String, Instant>>,
     /// Tells those who can answer that there is a question; whether there ever was one.
-    questions: watch::Sender<bool>,
-    places: Semaphore,
+    requests: watch::Sender<bool>,
+    permits: Semaphore,
     waited: IntCounter,
-    in_vain: IntCounter,
-    crowded: IntCounter,
+    timed_out: IntCounter,
+    not_waited: IntCounter,
 }
 
-impl Patience {
+impl LookupWaiter {
     pub fn new(wait_for: Duration, meter: &Meter, processor: &str) -> Self {
         let counter = |name, help| meter.counter(name, help, &[("processor", processor)]);
         Self {
             wait_for,
-            asked: Mutex::new(Generations::new(QUESTIONS)),
-            questions: watch::Sender::new(false),
-            places: Semaphore::new(WAITING),
+            asked: Mutex::new(Generations::new(MAX_PENDING)),
+            requests: watch::Sender::new(false),
+            permits: Semaphore::new(MAX_WAITING),
             waited: counter(
                 "profcol_metadata_waited",
-                "Batches that waited until something new was known of them.",
+                "Batches that waited for metadata and received it.",
             ),
-            in_vain: counter(
+            timed_out: counter(
                 "profcol_metadata_waited_in_vain",
-                "Batches that waited for what nobody told in time.",
+                "Batches whose wait for metadata timed out.",
             ),
-            crowded: counter(
+            not_waited: counter(
                 "profcol_metadata_not_waited",
-                "Batches that did not wait, since too many others did.",
+                "Batches that did not wait for metadata: too many waiting.",
             ),
         }
     }
 
     /// Who can answer learns by it that something is asked for.
-    pub fn questions(&self) -> watch::Receiver<bool> {
-        let mut questions = self.questions.subscribe();
+    pub fn requests(&self) -> watch::Receiver<bool> {
+        let mut questions = self.requests.subscribe();
         if *questions.borrow() {
             questions.mark_changed();
         }
@@ -65,7 +65,7 @@ impl Patience {
 
     /// Asks for what is unknown, and waits for it where that is wanted. `unknown` says what still is;
     /// `news` changes whenever something becomes known.
-    pub async fn ask<T>(&self, mut news: watch::Receiver<T>, unknown: impl Fn() -> Vec<String>) {
+    pub async fn wait<T>(&self, mut news: watch::Receiver<T>, unknown: impl Fn() -> Vec<String>) {
         let keys = unknown();
         let Some(until) = self.note(&keys) else {
             return;
@@ -73,8 +73,8 @@ impl Patience {
         if until <= Instant::now() {
             return;
         }
-        let Ok(_place) = self.places.try_acquire() else {
-            self.crowded.inc();
+        let Ok(_place) = self.permits.try_acquire() else {
+            self.not_waited.inc();
             return;
         };
         let answered = async {
@@ -88,7 +88,7 @@ impl Patience {
         };
         match timeout_at(until, answered).await {
             Ok(()) => self.waited.inc(),
-            Err(_) => self.in_vain.inc(),
+            Err(_) => self.timed_out.inc(),
         }
     }
 
@@ -98,7 +98,7 @@ impl Patience {
         let mut asked = lock(&self.asked);
         let mut is_new = false;
         let times = keys.iter().map(|key| {
-            let known = asked.get(key).filter(|time| *time + AGAIN > now);
+            let known = asked.get(key).filter(|time| *time + RETRY_AFTER > now);
             known.unwrap_or_else(|| {
                 asked.insert(key.clone(), now, 1);
                 is_new = true;
@@ -108,7 +108,7 @@ impl Patience {
         let last = times.max()?;
         drop(asked);
         if is_new {
-            self.questions.send_replace(true);
+            self.requests.send_replace(true);
         }
         Some(last + self.wait_for)
     }
@@ -123,20 +123,18 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn patience(wait_for: Duration) -> Patience {
-        Patience::new(wait_for, &Meter::default(), "test")
+    fn waiter(wait_for: Duration) -> LookupWaiter {
+        LookupWaiter::new(wait_for, &Meter::default(), "test")
     }
 
     #[tokio::test(start_paused = true)]
-    async fn waits_once_for_what_nobody_tells() {
-        let patience = patience(5 * SECOND);
+    async fn waits_once_for_a_key_that_stays_unknown() {
+        let waiter = waiter(5 * SECOND);
         let news = watch::Sender::new(());
-        let mut questions = patience.questions();
+        let mut questions = waiter.requests();
         let ask = async || {
             let start = Instant::now();
-            patience
-                .ask(news.subscribe(), || vec!["a".to_owned()])
-                .await;
+            waiter.wait(news.subscribe(), || vec!["a".to_owned()]).await;
             start.elapsed()
         };
         assert_eq!(ask().await, 5 * SECOND);
@@ -147,14 +145,14 @@ mod tests {
             !questions.has_changed().unwrap(),
             "it was asked for just before"
         );
-        tokio::time::advance(AGAIN).await;
+        tokio::time::advance(RETRY_AFTER).await;
         assert_eq!(ask().await, 5 * SECOND);
-        assert_eq!((patience.in_vain.get(), patience.waited.get()), (2, 0));
+        assert_eq!((waiter.timed_out.get(), waiter.waited.get()), (2, 0));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn goes_on_when_all_is_known() {
-        let patience = patience(5 * SECOND);
+    async fn continues_when_all_keys_are_known() {
+        let waiter = waiter(5 * SECOND);
         let news = watch::Sender::new(());
         let is_known = Arc::new(AtomicBool::new(false));
         let telling = async {
@@ -169,22 +167,28 @@ mod tests {
             false => vec!["a".to_owned()],
         };
         let start = Instant::now();
-        tokio::join!(patience.ask(news.subscribe(), unknown), telling);
-        assert_eq!((start.elapsed(), patience.waited.get()), (2 * SECOND, 1));
+        tokio::join!(waiter.wait(news.subscribe(), unknown), telling);
+        assert_eq!((start.elapsed(), waiter.waited.get()), (2 * SECOND, 1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_unless_it_is_wanted_nor_in_a_crowd() {
+    async fn does_not_wait_when_disabled_or_crowded() {
         let news = watch::Sender::new(());
         let start = Instant::now();
-        let eager = patience(Duration::ZERO);
-        eager.ask(news.subscribe(), || vec!["a".to_owned()]).await;
-        let crowded = patience(SECOND);
-        let places = crowded.places.acquire_many(WAITING as u32).await.unwrap();
-        crowded.ask(news.subscribe(), || vec!["a".to_owned()]).await;
-        drop(places);
+        let eager = waiter(Duration::ZERO);
+        eager.wait(news.subscribe(), || vec!["a".to_owned()]).await;
+        let crowded = waiter(SECOND);
+        let permits = crowded
+            .permits
+            .acquire_many(MAX_WAITING as u32)
+            .await
+            .unwrap();
+        crowded
+            .wait(news.subscribe(), || vec!["a".to_owned()])
+            .await;
+        drop(permits);
         assert_eq!(
-            (start.elapsed(), crowded.crowded.get()),
+            (start.elapsed(), crowded.not_waited.get()),
             (Duration::ZERO, 1)
         );
     }

@@ -10,13 +10,13 @@ type ScopeKey = (usize, Option<Arc<Scope>>, Arc<str>);
 
 /// Resources in the order in which they were met, each with its scopes in theirs.
 #[derive(Default)]
-pub(crate) struct Together {
+pub(crate) struct Grouper {
     pub resources: Vec<ResourceProfiles>,
     places: HashMap<ResourceKey, usize>,
     scopes: HashMap<ScopeKey, usize>,
 }
 
-impl Together {
+impl Grouper {
     pub fn add(
         &mut self,
         row: &ResourceProfiles,

@@ -8,7 +8,7 @@ use profcol_profile::{Dictionary, Profile, ResourceProfiles, ScopeProfiles};
 use crate::shared::rules::{Met, Open, Rules, Verdict};
 use crate::shared::sightings::sightings;
 
-pub(super) struct Sieve<'a> {
+pub(super) struct SampleFilter<'a> {
     rules: &'a Rules,
     dictionary: &'a Dictionary,
     /// Made when the first profile depends on its samples.
@@ -31,7 +31,7 @@ impl Dropped {
     }
 }
 
-impl<'a> Sieve<'a> {
+impl<'a> SampleFilter<'a> {
     pub fn new(rules: &'a Rules, dictionary: &'a Dictionary) -> Self {
         Self {
             rules,

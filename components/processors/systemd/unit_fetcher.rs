@@ -12,12 +12,12 @@ use tokio::time::{sleep, timeout};
 
 use super::bus::{Bus, BusError, Side};
 use super::config::DbusConfig;
-use super::directory::{Directory, Told};
+use super::directory::{Directory, UnitInfo};
 use super::runs::{Run, id};
 
 /// After a failure it is asked again at the earliest after this, and doubled with each further one.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
 /// Longer descriptions are cut there, in bytes.
 const DESCRIPTION: usize = 1024;
 /// By these systemd says that it cannot even load such a unit.
@@ -26,28 +26,28 @@ const NO_SUCH_UNIT: [&str; 2] = [
     "org.freedesktop.systemd1.NoSuchUnit",
 ];
 
-pub(super) struct Asker<'a> {
+pub(super) struct UnitFetcher<'a> {
     pub config: &'a DbusConfig,
     pub directory: &'a Directory,
     pub failed: &'a IntCounter,
 }
 
-impl Asker<'_> {
+impl UnitFetcher<'_> {
     /// Until `stop`. Nobody is asked before there is something to ask for.
     pub async fn run(&self, questions: watch::Receiver<bool>, stop: &Stop) {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.ask_again_and_again(questions) => {}
+            () = self.fetch_with_backoff(questions) => {}
         }
     }
 
-    async fn ask_again_and_again(&self, mut questions: watch::Receiver<bool>) {
-        let mut wait = FIRST_WAIT;
-        let mut said = String::new();
+    async fn fetch_with_backoff(&self, mut questions: watch::Receiver<bool>) {
+        let mut wait = INITIAL_BACKOFF;
+        let mut last_error = String::new();
         while questions.changed().await.is_ok() {
-            let error = match self.ask().await {
+            let error = match self.fetch().await {
                 Ok(()) => {
-                    (wait, said) = (FIRST_WAIT, String::new());
+                    (wait, last_error) = (INITIAL_BACKOFF, String::new());
                     continue;
                 }
                 Err(error) => error.to_string(),
@@ -55,24 +55,20 @@ impl Asker<'_> {
             // Whether there is such a socket is to be found out, hence no news.
             if Path::new(&self.config.socket).exists() {
                 self.failed.inc();
-                if said != error {
+                if last_error != error {
                     let socket = self.config.socket.as_str();
-                    tracing::warn!(
-                        socket,
-                        error,
-                        "cannot ask systemd for units; it is tried again"
-                    );
-                    said = error;
+                    tracing::warn!(socket, error, "failed to query systemd; retrying");
+                    last_error = error;
                 }
             }
             sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_BACKOFF);
         }
     }
 
     /// For all that is wanted, over a connection that lives no longer than this takes: a bus that goes away meanwhile
     /// takes nothing with it. What is not answered is wanted again with the next batch that has it.
-    pub async fn ask(&self) -> Result<(), BusError> {
+    pub async fn fetch(&self) -> Result<(), BusError> {
         let mut bus = None;
         for unit in self.directory.take_wanted() {
             let bus = match &mut bus {
@@ -82,10 +78,10 @@ impl Asker<'_> {
             let answer = self.within(bus.unit(&unit)).await;
             let at = now();
             let told = match answer {
-                Ok(message) => told(&message, at)?,
-                Err(BusError::Answer(error)) if NO_SUCH_UNIT.contains(&&*error) => Told {
+                Ok(message) => unit_info(&message, at)?,
+                Err(BusError::Answer(error)) if NO_SUCH_UNIT.contains(&&*error) => UnitInfo {
                     at,
-                    ..Told::default()
+                    ..UnitInfo::default()
                 },
                 Err(error) => return Err(error),
             };
@@ -127,7 +123,7 @@ pub(super) fn now() -> i64 {
     i64::try_from(since).unwrap_or(i64::MAX)
 }
 
-fn told(message: &Message, at: i64) -> Result<Told, Malformed> {
+fn unit_info(message: &Message, at: i64) -> Result<UnitInfo, Malformed> {
     let mut description = "";
     let (mut is_loaded, mut has_started) = (false, true);
     let (mut digits, mut began, mut ended) = (String::new(), 0, 0);
@@ -160,7 +156,7 @@ fn told(message: &Message, at: i64) -> Result<Told, Malformed> {
     // What cannot be loaded is described by its name.
     let is_described = is_loaded && !description.is_empty();
     let end = description.floor_char_boundary(DESCRIPTION);
-    Ok(Told {
+    Ok(UnitInfo {
         description: is_described.then(|| Arc::from(description.get(..end).unwrap_or_default())),
         run,
         at,

@@ -1,7 +1,7 @@
 //! Work that reads files, beside the threads that move batches.
 
 /// What it comes to; nothing where this process is about to end.
-pub(crate) async fn beside<T: Default + Send + 'static>(
+pub(crate) async fn run_blocking<T: Default + Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     match tokio::task::spawn_blocking(work).await {
