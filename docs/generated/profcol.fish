@@ -30,11 +30,11 @@ complete -c profcol -n "__fish_profcol_needs_command" -l feature-gates -d 'Accep
 complete -c profcol -n "__fish_profcol_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c profcol -n "__fish_profcol_needs_command" -s V -l version -d 'Print version'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it, or on a terminal that it is valid; opens nothing'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "validate" -d 'Check a configuration and report all errors; opens nothing'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and end'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "components" -d 'List the components that this binary has'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "featuregate" -d 'List feature gates, of which there are none: all that profcol can do is on'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "components" -d 'List the components in this binary'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "featuregate" -d 'List feature gates (profcol has none)'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "processes" -d 'List what is known of each process on this host, as the processors would say it; with `--config`, by the options of its processors `container` and `systemd`'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "relabel" -d 'Try relabel rules'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
@@ -62,15 +62,15 @@ complete -c profcol -n "__fish_profcol_using_subcommand print-config" -l feature
 complete -c profcol -n "__fish_profcol_using_subcommand print-config" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l to -d 'The server: `grpcs://HOST:PORT`, `grpc://HOST:PORT` for plaintext, or `HOST:PORT`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l header -d 'A header for each request; may be repeated' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l bearer-token-file -d 'A file with the token that the server wants' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l ca-file -d 'Who signs the server\'s certificate, where that is none of the system\'s authorities' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l give-up-after -d 'How long to try again when the server cannot be reached; `0s` never gives up' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l bearer-token-file -d 'File with the bearer token' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l ca-file -d 'CA certificate of the server, if it is not in the system\'s store' -r
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l give-up-after -d 'Retry for this long while the server is unreachable; `0s` retries forever' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l dry-run -d 'Say what is there and how much of it was uploaded before; send and delete nothing'
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l dry-run -d 'List the recordings and what was already uploaded; send and delete nothing'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l keep -d 'Keep the files and mark them as delivered, instead of deleting them'
-complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure -d 'Speak plaintext with a server that is named without a scheme'
+complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure -d 'Use plaintext if the server has no scheme'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -l insecure-skip-verify -d 'Do not check the server\'s certificate'
 complete -c profcol -n "__fish_profcol_using_subcommand upload" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand components" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled into ./profiles' -r
@@ -119,11 +119,11 @@ complete -c profcol -n "__fish_profcol_using_subcommand man" -l set -d 'Set one 
 complete -c profcol -n "__fish_profcol_using_subcommand man" -l feature-gates -d 'Accepted for command lines written for the OpenTelemetry Collector; profiles need no gate' -r
 complete -c profcol -n "__fish_profcol_using_subcommand man" -s h -l help -d 'Print help'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "run" -d 'Run the pipelines of a configuration (the default)'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "validate" -d 'Check a configuration and say everything that is wrong with it, or on a terminal that it is valid; opens nothing'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "validate" -d 'Check a configuration and report all errors; opens nothing'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "print-config" -d 'Print the configuration as it is understood: merged, expanded, with all defaults'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "upload" -d 'Upload recorded profiles to a Parca server, and end'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "components" -d 'List the components that this binary has'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "featuregate" -d 'List feature gates, of which there are none: all that profcol can do is on'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "components" -d 'List the components in this binary'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "featuregate" -d 'List feature gates (profcol has none)'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "processes" -d 'List what is known of each process on this host, as the processors would say it; with `--config`, by the options of its processors `container` and `systemd`'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "relabel" -d 'Try relabel rules'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run validate print-config upload components featuregate processes relabel schema version completions man help" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'

@@ -93,7 +93,7 @@ impl DroppedProcesses {
 
 #[cfg(test)]
 mod tests {
-    use profcol_component::{DroppedProcesses as Board, DropReporter};
+    use profcol_component::{DropFeedback, DropReporter};
     use profcol_ebpf_loader::{Frames, Sample};
 
     use super::*;
@@ -124,7 +124,7 @@ mod tests {
 
     fn followed() -> (DropReporter, DroppedProcesses) {
         let pipeline = "profiles".parse().expect("is the name of a pipeline");
-        let board = Board::default().within([pipeline]);
+        let board = DropFeedback::default().within([pipeline]);
         (board.reporter(), DroppedProcesses::new(board.subscribe()))
     }
 

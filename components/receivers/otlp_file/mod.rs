@@ -155,7 +155,7 @@ impl Receiver for OtlpFile {
         if stop.is_cancelled() {
             return Ok(());
         }
-        totals.into_result(&files)
+        totals.to_result(&files)
     }
 }
 
@@ -285,7 +285,7 @@ impl Totals {
         );
     }
 
-    fn into_result(&self, files: &Files) -> Result<(), RunError> {
+    fn to_result(&self, files: &Files) -> Result<(), RunError> {
         let failures = [
             ("unreadable files", files.unreadable_files() as u64),
             ("damaged records", self.damaged_records),

@@ -133,10 +133,10 @@ async fn a_stop_ends_the_wait_for_batches_in_flight() {
     let ledger = Ledger::new(0, BTreeSet::new(), false);
     delivery.deliver(&ledger, 0, profiles(1)).await;
     let began = Instant::now();
-    tokio::spawn(async move {
+    let stopping = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         stop.cancel();
-    });
-    delivery.settle(Duration::from_secs(5)).await;
+    };
+    tokio::join!(delivery.settle(Duration::from_secs(5)), stopping);
     assert_eq!(began.elapsed(), Duration::from_secs(15));
 }
