@@ -245,7 +245,7 @@ fn a_giant_that_is_run_through_is_built_to_its_end() {
     let mut lives = vec![Live::start_at(&giant, "giant", GIANT)];
     let mut profiler = Profiler::start_talkative("frequency: 499");
     profiler.wait_until_it_says(&format!(
-        "built the rest of an unwind table path={:?}",
+        "built the remaining pages of an unwind table path={:?}",
         giant
     ));
     check(&mut lives, profiler);

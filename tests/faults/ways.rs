@@ -231,7 +231,7 @@ fn grpc_goes_through_the_proxy_of_the_environment() {
     );
     let authorization = "Proxy-Authorization: Basic dXNlcjpzZWNyZXQ=";
     assert!(heads.contains(authorization), "{heads}");
-    let why = "it answered CONNECT with \"HTTP/1.1 503 Busy\"";
+    let why = "unexpected response to CONNECT: \"HTTP/1.1 503 Busy\"";
     assert!(said.contains(why), "{said}");
     assert!(!said.contains("secret"), "{said}");
 }

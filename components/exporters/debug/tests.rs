@@ -125,7 +125,7 @@ fn what_is_escaped_is_cut_at_the_limit_too() {
         out.write_str("ab")?;
         out.write_str(&"\x1b".repeat(100))
     });
-    assert!(text.starts_with("ab\\x1b\\x1\n... cut"), "{text}");
+    assert!(text.starts_with("ab\\x1b\\x1\n... truncated"), "{text}");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn says_what_is_wrong_with_the_options() {
     );
     check(
         "{use_internal_logger: false, output_paths: ['']}",
-        "output_paths: must not hold an empty path",
+        "output_paths: must not contain an empty path",
     );
     check(
         "sending_queue: {queue_size: 0}",

@@ -298,11 +298,11 @@ async fn a_destination_that_is_away_hangs_or_hangs_up_is_tried_again_later() {
 fn endpoints_that_cannot_be_are_refused() {
     for (options, expected) in [
         ("{}", "at least one endpoint must be specified"),
-        ("endpoint: localhost:4318", "is no URL"),
-        ("profiles_endpoint: ftp://x/y", "is no URL"),
+        ("endpoint: localhost:4318", "is not a URL"),
+        ("profiles_endpoint: ftp://x/y", "is not a URL"),
         (
             "endpoint: http://x\nresource_attr_encoding: dictionary",
-            "`encoding: json` only",
+            "only to `encoding: json`",
         ),
     ] {
         let error = load::<OtlpHttpConfig>(options).unwrap_err();

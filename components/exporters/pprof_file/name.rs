@@ -315,11 +315,11 @@ mod tests {
         check("", "`{sequence}` is missing");
         check("{type}-{time}.pb.gz", "`{sequence}` is missing");
         check("{pid}{sequence}", "`{pid}` is not a placeholder");
-        check("{sequence}{sequence}", "only once");
-        check("{sequence", "no counterpart");
-        check("sequence}", "no counterpart");
-        check("a/{sequence}", "no `/`");
-        check("../{sequence}", "no `/`");
+        check("{sequence}{sequence}", "placeholder twice");
+        check("{sequence", "unmatched brace");
+        check("sequence}", "unmatched brace");
+        check("a/{sequence}", "must not contain `/`");
+        check("../{sequence}", "must not contain `/`");
         check(".{sequence}", "no `.`");
         check("a\0{sequence}", "control");
         check(&format!("{}{{sequence}}", "x".repeat(65)), "too long");

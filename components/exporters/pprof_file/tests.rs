@@ -550,7 +550,7 @@ async fn a_directory_has_one_exporter_at_a_time() {
     let second = Started::at(directory.path(), "").await;
     let error = second.err().unwrap().to_string();
     assert!(
-        error.contains("in use by another pprof_file exporter"),
+        error.contains("locked by another pprof_file exporter"),
         "{error}"
     );
     first.stop().await.unwrap();
@@ -650,7 +650,7 @@ async fn a_directory_that_others_removed_or_moved_is_made_again() {
         assert_eq!(exporter.count("failed_writes"), 0);
         let second = Started::at(&path, "").await;
         let error = second.err().unwrap().to_string();
-        assert!(error.contains("in use by another"), "{error}");
+        assert!(error.contains("locked by another"), "{error}");
         exporter.stop().await.unwrap();
     };
     for interval in ["0s", "1h"] {
@@ -863,7 +863,7 @@ fn options_are_checked() {
     );
     check(
         "{directory: a, group_by: [b, b]}",
-        "group_by: a key stands twice",
+        "group_by: group_by contains a key twice",
     );
     check(
         "{directory: a, max_groups: 0}",

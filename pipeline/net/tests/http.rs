@@ -159,14 +159,14 @@ async fn refusals_are_answers() {
             "/",
             1001,
             413,
-            "body larger than 1000 bytes, the limit",
+            "body exceeds the limit of 1000 bytes",
         ),
         (
             &gzip,
             "/",
             100_000,
             413,
-            "request body: decompresses to more than 1000 bytes, the limit",
+            "request body: decompressed size exceeds the limit of 1000 bytes",
         ),
         (&zstd, "/", 10, 415, "unsupported Content-Encoding: zstd"),
     ] {

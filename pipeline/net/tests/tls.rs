@@ -223,10 +223,10 @@ async fn unusable_files_are_named_with_what_to_do() {
     for (cert, key, expected) in [
         ("/nonexistent/c.pem", key.as_str(), "tls: failed to read certificate `/nonexistent/c.pem`: No such file or directory (os error 2); check `cert_file` and that this process may read it".to_owned()),
         (&cert, "/nonexistent/k", "tls: failed to read private key `/nonexistent/k`: No such file or directory (os error 2); check `key_file` and that this process may read it".to_owned()),
-        (&empty, &key, format!("tls: `{empty}` holds no certificate in PEM form")),
-        (&cert, &empty, format!("tls: `{empty}` holds no private key in PEM form")),
-        (&cert, &locked, format!("tls: `{locked}` holds no private key in PEM form; it is encrypted, which is not supported: decrypt it with `openssl pkey`")),
-        (&cert, &other_key, format!("tls: the certificate in `{cert}` does not belong to the key in `{other_key}`; give the two files of one pair")),
+        (&empty, &key, format!("tls: `{empty}` contains no PEM-encoded certificate")),
+        (&cert, &empty, format!("tls: `{empty}` contains no PEM-encoded private key")),
+        (&cert, &locked, format!("tls: `{locked}` contains no PEM-encoded private key; it is encrypted, which is not supported: decrypt it with `openssl pkey`")),
+        (&cert, &other_key, format!("tls: the certificate in `{cert}` does not match the key in `{other_key}`")),
         ("", &key, "tls: TLS configuration must include both certificate and key: set `cert_file` or `cert_pem` too".to_owned()),
         ("", "", "tls: TLS configuration must include both certificate and key for server connections".to_owned()),
     ] {

@@ -407,7 +407,7 @@ const RULES: &[Row] = &[
     ),
     (
         |e| e.sample().values = vec![1, 2],
-        "S: 2 values but 1 timestamps, must be as many",
+        "S: 2 values but 1 timestamps, must be equal",
         Some((Reason::SampleShape, 2)),
     ),
     (
@@ -420,12 +420,12 @@ const RULES: &[Row] = &[
     ),
     (
         |e| e.sample().timestamps_unix_nano.push(111),
-        "S.timestamps_unix_nano: 111 lies outside of its profile (100 to 110)",
+        "S.timestamps_unix_nano: 111 is outside the time range of its profile (100 to 110)",
         Some((Reason::Timestamp, 2)),
     ),
     (
         |e| e.sample().timestamps_unix_nano[0] = 99,
-        "S.timestamps_unix_nano: 99 lies outside of its profile (100 to 110)",
+        "S.timestamps_unix_nano: 99 is outside the time range of its profile (100 to 110)",
         Some((Reason::Timestamp, 2)),
     ),
 ];

@@ -229,11 +229,11 @@ fn refuses_what_pprof_refuses() {
     );
     check(
         |file| file.sample[0].value.push(1),
-        "sample 0: the number of values is 3, that of sample types 2",
+        "sample 0: there are 3 values for 2 sample types",
     );
     check(
         |file| file.sample_type.clear(),
-        "sample 0: the number of values is 2, that of sample types 0",
+        "sample 0: there are 2 values for 0 sample types",
     );
     check(
         |file| file.sample[0].label[0].key = 99,
@@ -251,13 +251,10 @@ fn refuses_what_pprof_refuses() {
         |file| file.location[0].id = 0,
         "location 0: the id is missing",
     );
-    check(
-        |file| file.function[1].id = 1,
-        "function 1: id 1 stands twice",
-    );
+    check(|file| file.function[1].id = 1, "function 1: duplicate id 1");
     check(
         |file| file.mapping.push(file.mapping[0].clone()),
-        "mapping 1: id 3 stands twice",
+        "mapping 1: duplicate id 3",
     );
     check(
         |file| file.doc_url = 12,

@@ -154,7 +154,7 @@ fn says_why_a_file_is_refused() {
     refused(&changed(58, &[40]), "unsupported", "section headers");
     refused(&changed(32, far), "broken", "the program headers at 0xffff");
     refused(&changed(40, far), "broken", "the section headers at 0xffff");
-    refused(&changed(40, &[0; 8]), "no_names", "neither");
+    refused(&changed(40, &[0; 8]), "no_names", "no DWARF");
     refused(&changed(62, &[200]), "unsupported", "no names");
     refused(&changed(60, &[255, 255]), "broken", "ends outside");
     refused(&usual()[..700], "broken", "the section headers at");

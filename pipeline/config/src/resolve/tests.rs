@@ -490,13 +490,13 @@ fn bombs_are_refused() {
         env: env.into_iter().collect(),
         files: HashMap::new(),
     };
-    let too_much_text = "expanding makes more than 64 MiB of text";
+    let too_much_text = "expanded configuration exceeds 64 MiB";
     for (value, expected) in [
         ("${A0}", too_much_text),
         ("${GROW}", too_much_text),
         (
             "${L0}",
-            "the configuration is made from more than 16384 texts (each expanded `${…}` is one)",
+            "the configuration has more than 16384 sources (each expanded `${…}` counts as one)",
         ),
         ("${SELF}", "too many recursive expansions"),
     ] {

@@ -269,7 +269,7 @@ fn knows_what_kinds_of_value_do_not_fit() {
         ),
         (
             "headers: [{name: a}]",
-            "headers::0: misses the required key \"value\"",
+            "headers::0: missing required key \"value\"",
         ),
         (
             "headers: {a: [b]}",

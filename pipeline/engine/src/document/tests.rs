@@ -252,7 +252,7 @@ fn connectors_and_other_signals_are_refused() {
     refused(
         "receivers: {source: }\nexporters: {sink: }\nservice: {pipelines: {logs/a: {receivers: [source], exporters: [sink]}}}",
         &[
-            "service::pipelines: in \"logs/a\" id: unsupported pipeline signal: \"logs\": profcol supports only profiles @3:23 [remove this pipeline and what only it uses, and leave logs to a Collector beside profcol]",
+            "service::pipelines: in \"logs/a\" id: unsupported pipeline signal: \"logs\": profcol supports only profiles @3:23 [remove this pipeline and its components, and use a Collector for logs]",
         ],
     );
 }

@@ -162,7 +162,7 @@ async fn a_try_that_takes_too_long_is_repeated() {
     assert!(
         refusal
             .to_string()
-            .contains("no answer within the timeout of 5s"),
+            .contains("no response within the timeout of 5s"),
         "{refusal}"
     );
     assert_eq!(rig.finish().await.0.offered(), 2);

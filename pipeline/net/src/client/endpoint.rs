@@ -159,7 +159,7 @@ mod tests {
             ("unix://", Err("unix socket path cannot be empty")),
             (
                 "dns://8.8.8.8/h:1",
-                Err("asking the DNS server \"8.8.8.8\" is not supported; write dns:///host:port"),
+                Err("custom DNS server \"8.8.8.8\" is not supported; write dns:///host:port"),
             ),
             (
                 "xds:///h:1",

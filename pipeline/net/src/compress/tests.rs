@@ -55,7 +55,7 @@ fn a_bomb_is_refused_at_the_limit_and_the_message_names_it() {
         );
         assert_eq!(
             error.to_string(),
-            "decompresses to more than 1000000 bytes, the limit"
+            "decompressed size exceeds the limit of 1000000 bytes"
         );
         assert!(
             decompress(encoding, &bytes, 10_000_000).is_ok(),

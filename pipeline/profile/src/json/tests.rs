@@ -107,12 +107,12 @@ fn refuses_values_of_the_wrong_form() {
     check(
         r#"{"intValue":1.5}"#,
         ".intValue",
-        "invalid value: floating point `1.5`, expected a whole number of 64 bits",
+        "invalid value: floating point `1.5`, expected a 64-bit integer",
     );
     check(
         r#"{"intValue":"9223372036854775808"}"#,
         ".intValue",
-        "invalid value: integer `9223372036854775808`, expected a whole number of 64 bits",
+        "invalid value: integer `9223372036854775808`, expected a 64-bit integer",
     );
     check(r#"{"intValue":1e300}"#, ".intValue", "invalid value");
     check(

@@ -115,7 +115,7 @@ fn recognizes_samples_of_older_layouts() {
         assert!(
             message.starts_with(
                 "resource_profiles[0].scope_profiles[0].profiles[0].samples[0]: \
-                 OTLP profiles payload looks like proto <= 1.9"
+                 OTLP profiles payload looks like opentelemetry-proto <= 1.9"
             ),
             "{message}"
         );
@@ -144,7 +144,7 @@ fn refuses_values_nested_without_end() {
     };
     receive(&with_depth(60)).unwrap();
     let message = receive(&with_depth(2_000)).unwrap_err();
-    assert!(message.contains("nested more than 64 levels deep"));
+    assert!(message.contains("nested deeper than 64 levels"));
 }
 
 #[test]
