@@ -320,7 +320,7 @@ mod tests {
         check("sequence}", "unmatched brace");
         check("a/{sequence}", "must not contain `/`");
         check("../{sequence}", "must not contain `/`");
-        check(".{sequence}", "no `.`");
+        check(".{sequence}", "start with `.`");
         check("a\0{sequence}", "control");
         check(&format!("{}{{sequence}}", "x".repeat(65)), "too long");
     }

@@ -102,7 +102,7 @@ async fn a_server_that_speaks_no_http2_is_told_of_until_it_does() {
     let [Err(mute), Ok(()), Err(ended)] = &outcomes[..] else {
         panic!("{outcomes:?}");
     };
-    let hint = "the server has answered nothing in HTTP/2";
+    let hint = "the server did not respond over HTTP/2";
     assert!(mute.contains(hint), "{mute}");
     assert!(
         ended.contains("transport: ") && !ended.contains(hint),

@@ -106,7 +106,7 @@ async fn a_trusted_server_is_talked_to_and_others_are_explained() {
         (
             &self_signed,
             &trust,
-            "the server shows a certificate that is an authority's",
+            "the server uses a CA certificate as its own",
         ),
         (&plain, &trust, "set `tls::insecure: true`"),
         (&good, &insecure, "transport"),

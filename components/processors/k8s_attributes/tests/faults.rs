@@ -88,7 +88,7 @@ async fn what_the_server_has_forgotten_is_listed_anew() {
     let at_once = || {
         Answer::Json(
             410,
-            r#"{"kind": "Status", "status": "ApiError", "message": "too old", "code": 410}"#.into(),
+            r#"{"kind": "Status", "status": "Failure", "message": "too old", "code": 410}"#.into(),
         )
     };
     tokio::join!(check(in_stream), check(at_once));
@@ -99,7 +99,7 @@ async fn a_busy_server_is_left_alone_for_as_long_as_it_asks() {
     let server = Server::start(|asked| match asked.kind() {
         "pods" => Answer::Json(
             429,
-            r#"{"kind": "Status", "status": "ApiError", "message": "too many", "reason": "TooManyRequests", "details": {"retryAfterSeconds": 30}, "code": 429}"#.into(),
+            r#"{"kind": "Status", "status": "Failure", "message": "too many", "reason": "TooManyRequests", "details": {"retryAfterSeconds": 30}, "code": 429}"#.into(),
         ),
         _ => recorded::answer(asked),
     })
