@@ -669,7 +669,7 @@ service:
         let config = file("run.yaml", config);
         let (running, said) = ready(&mut profcol(&["--config", path(&config.path)]));
         check_privileges(running.0.id(), expected);
-        assert!(said.contains("Gave up the capabilities"), "{said}");
+        assert!(said.contains("Dropped unused capabilities"), "{said}");
         said
     };
     let any = "127.0.0.1:0";

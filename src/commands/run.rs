@@ -130,7 +130,7 @@ fn verdict(report: &StopReport) -> Result<(), Failure> {
         receivers = balance.receivers(),
         processors = balance.processors(),
         exporters = balance.exporters(),
-        "Samples processed."
+        "Sample balance at shutdown."
     );
     let cut_off = balance.cut_off();
     if cut_off > 0 {

@@ -12,14 +12,14 @@ use crate::backend::{Destination, Mode};
 use crate::host::can_profile;
 use crate::peers::profcol;
 
-/// What became of all samples, as the last lines say: `balance["ebpf_cpu"]["taken"]`.
+/// Sample balance at shutdown, as the last lines say: `balance["ebpf_cpu"]["taken"]`.
 struct Balance(HashMap<String, HashMap<String, u64>>);
 
 impl Balance {
     fn read(said: &str) -> Self {
         let line = said
             .lines()
-            .find(|line| line.contains("What became of all samples"));
+            .find(|line| line.contains("Sample balance at shutdown"));
         let line = line.unwrap_or_else(|| panic!("there is no balance: {said}"));
         let fields = line.split('"').skip(1).step_by(2);
         let components = fields.flat_map(|field| field.split("; "));

@@ -61,7 +61,7 @@ fn finds_its_way_after_events_were_lost() {
     };
     let mut subjects = vec![Live::start_at(&before, "before", chain("first"))];
     let profiler = Profiler::start_by_events(99);
-    let is_lost = || profiler.output().contains("Events of mappings were lost");
+    let is_lost = || profiler.output().contains("Mapping events were lost");
     for _ in 0..5 {
         profiler.signal("STOP");
         let script = "i=0; while [ $i -lt 2000 ]; do /bin/true; i=$((i + 1)); done";

@@ -107,7 +107,10 @@ fn what_a_processor_drops_is_no_longer_sampled_until_it_is_something_else() {
         "frequency: 199",
         "filter: {exclude: [{resource_attributes: [{key: process.executable.name, regex: '^(other|(ba|da|)sh)$'}]}]}",
     );
-    profiler.wait_until_it_says(&format!("all pipelines drop it. pid={}", changing.pid()));
+    profiler.wait_until_it_says(&format!(
+        "all pipelines drop its samples. pid={}",
+        changing.pid()
+    ));
     fs::write(&go, "").unwrap();
     let profile = profiler.until(TIMEOUT, |profile| {
         of(profile, &programs.wanted).len() >= MIN_SAMPLES
@@ -156,7 +159,7 @@ fn what_loses_the_draw_is_no_longer_sampled() {
 /// The processes that it no longer samples, as it says.
 fn unwanted(said: &str) -> BTreeSet<u32> {
     let lines = said.lines();
-    let pids = lines.filter_map(|line| line.split_once("all pipelines drop it. pid="));
+    let pids = lines.filter_map(|line| line.split_once("all pipelines drop its samples. pid="));
     pids.filter_map(|(_, pid)| pid.trim().parse().ok())
         .collect()
 }

@@ -128,7 +128,7 @@ fn what_pprof_files_could_not_take_is_held_refused_beyond_that_and_written_later
 
     fs::remove_file(disk.path().join("ballast")).expect("it is ours");
     rig.process.wait_for_output("to be able to write", |said| {
-        said.contains("Files are written again")
+        said.contains("Writing files succeeds again")
     });
     client.send(&profiles(5)).unwrap();
     drop(client);

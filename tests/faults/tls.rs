@@ -198,7 +198,9 @@ fn renewed_certificates_are_shown_without_a_restart() {
         assert_taken(&rig, &trusting(&new, None));
     }
     rig.process.wait_for_output("to tell", |said| {
-        let line = said.lines().find(|line| line.contains("keeping the old"));
+        let line = said
+            .lines()
+            .find(|line| line.contains("keeping the previous"));
         line.is_some_and(|line| line.contains("server.pem"))
     });
     rig.stop();

@@ -308,7 +308,7 @@ fn a_server_gets_the_first_schema_that_it_knows() {
     server.knows(&[WRITE]);
     next(&server, WRITE, 3);
     process.wait_for_output("to tell of what is not known", |said| {
-        let not_known = said.matches("does not take profiles in this schema");
+        let not_known = said.matches("does not support this schema");
         not_known.count() == 3
     });
 }
@@ -339,7 +339,9 @@ fn an_old_server_gets_lines_without_columns() {
     client.send(&profiles).unwrap();
     wait_until("it to arrive", || server.total() == sum);
     // Only then has it come back that the server took it.
-    process.wait_for_output("to say so", |said| said.contains("no columns of lines"));
+    process.wait_for_output("to say so", |said| {
+        said.contains("does not support line columns")
+    });
     client.send(&profiles).unwrap();
     wait_until("the next to arrive", || server.total() == 2 * sum);
     // The second batch is not tried with columns.

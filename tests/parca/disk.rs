@@ -208,9 +208,9 @@ fn bad_files_are_told_with_their_place_and_the_rest_goes_on() {
         (
             "1-1.padata",
             b"#!/bin/sh\nexit 0\n".to_vec(),
-            "this is no file of profiles",
+            "not a profile file",
         ),
-        ("2-1.padata", Vec::new(), "this is no file of profiles"),
+        ("2-1.padata", Vec::new(), "not a profile file"),
         ("3-1.padata", good[..5].to_vec(), "the file ends at byte 5"),
         (
             "4-1.padata",

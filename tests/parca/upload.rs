@@ -229,11 +229,11 @@ fn says_once_what_keeps_it_from_uploading() {
         ),
         (
             format!("grpcs://{web_server}"),
-            "if the server speaks no TLS, use grpc:// or --insecure",
+            "if the server does not use TLS, use grpc:// or --insecure",
         ),
         (
             format!("grpc://{web_server}"),
-            "the server has answered nothing in HTTP/2: check that the port is that of gRPC",
+            "the server did not respond over HTTP/2: check that the port serves gRPC",
         ),
         (format!("grpc://{no_name}:7070"), "failed to look up xxxx"),
         (format!("grpc://{}", closed.address), "no such token"),

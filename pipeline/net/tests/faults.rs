@@ -146,7 +146,7 @@ async fn messages_that_end_too_soon_or_say_nonsense_are_refused() {
             "stream ended in the middle of a message",
         ),
         (&[0, 0], "stream ended in the middle of a message"),
-        (&[], "the request holds no message"),
+        (&[], "the request contains no message"),
         (&[7, 0, 0, 0, 0], "received unexpected payload format 7"),
         (
             &[1, 0, 0, 0, 1, 0],

@@ -94,9 +94,9 @@ fn use_up(mut profiles: Profiles) {
     .unwrap_or_else(|problem| {
         // Keys and names whose text, not whose row, is equal or empty are let in.
         let text = [
-            "stands twice in one list",
+            "in a list of attributes",
             "has the same key",
-            "neither a name",
+            "must have a name",
         ];
         let text = text.iter().any(|text| problem.to_string().contains(text));
         assert!(text, "{problem}");
