@@ -97,7 +97,7 @@ fn relabel_test_says_what_it_lacks() {
     check(
         &["--config", config, "--pid", "4294967295"],
         1,
-        "there is no process 4294967295",
+        "process 4294967295 not found",
     );
     check(
         &["--labels", "a=b"],

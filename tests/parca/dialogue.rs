@@ -408,7 +408,7 @@ fn a_batch_is_sent_again_for_as_long_as_the_answer_may_change() {
     server.next([Answer::AskWithGarbage, Answer::AskWithGarbage]);
     client.send(&profiles).unwrap();
     process.wait_for_output("to say so", |said| {
-        said.contains("in a way that is not known")
+        said.contains("failed to decode the server's stack request")
     });
 }
 

@@ -130,7 +130,7 @@ fn a_folder_that_vanishes_is_made_again() {
     client.send(&profiles(10)).unwrap();
     fs::remove_dir_all(&folder).unwrap();
     client.send(&profiles(20)).unwrap();
-    recorder.wait_for_output("to tell of it", |said| said.contains("was taken away"));
+    recorder.wait_for_output("to tell of it", |said| said.contains("was removed"));
     let second = second_recorder(&folder);
     assert!(second.stderr.contains(IN_USE), "{second:?}");
     drop(recorder);
