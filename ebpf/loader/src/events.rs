@@ -44,7 +44,7 @@ pub enum EventsError {
     #[error("failed to open a perf event on CPU {cpu}: {error}")]
     Cpu { cpu: u32, error: io::Error },
     #[error(
-        "CPU {cpu} does not count its cycles, as in most virtual machines ({error}); \
+        "CPU {cpu} does not count cycles, as in most virtual machines ({error}); \
          set `event` to `cpu_clock`, or to `auto` to use cycles where available"
     )]
     NoCycles { cpu: u32, error: io::Error },
