@@ -90,34 +90,38 @@ const TESTS: [&str; 4] = ["test", "--test", "kernels", "--"];
 const QUICK_TESTS: [&str; 3] = ["--exact", "samples_on_linux_5_10", "samples_on_linux_6_12"];
 
 pub fn quick(workspace: &Workspace, report: &mut Report) -> Result<()> {
-    let folder = workspace.target.join("kernels");
-    if !X86_64.get(&folder, report) {
-        return Ok(());
+    match tests(workspace, report) {
+        Some(mut tests) => process::run(tests.args(QUICK_TESTS).arg("--nocapture")),
+        None => Ok(()),
     }
-    process::run(
-        workspace
-            .cargo(&TESTS)
-            .args(QUICK_TESTS)
-            .arg("--nocapture")
-            .env("PROFCOL_KERNELS", &folder),
-    )
 }
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
-    let folder = workspace.target.join("kernels");
-    if !X86_64.get(&folder, report) {
+    let Some(mut tests) = tests(workspace, report) else {
         return Ok(());
-    }
-    let mut tests = workspace.cargo(&TESTS);
-    tests
-        .args(["--nocapture", "--test-threads=1"])
-        .env("PROFCOL_KERNELS", &folder);
-    if AARCH64.get(&folder, report)
+    };
+    tests.args(["--nocapture", "--test-threads=1"]);
+    if AARCH64.get(&folder(workspace), report)
         && let Some(profcol) = cross::build(workspace, report)?
     {
         tests.env("PROFCOL_AARCH64", profcol);
     }
     process::run(&mut tests)
+}
+
+/// The tests with the kernels of x86-64. None where those are missing, with a line in the report.
+fn tests(workspace: &Workspace, report: &mut Report) -> Option<Command> {
+    let folder = folder(workspace);
+    let is_there = X86_64.get(&folder, report);
+    is_there.then(|| {
+        let mut tests = workspace.cargo(&TESTS);
+        tests.env("PROFCOL_KERNELS", &folder);
+        tests
+    })
+}
+
+fn folder(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("kernels")
 }
 
 impl Machines {

@@ -54,10 +54,8 @@ fn check_name(name: &str) -> Result<()> {
 
 fn filled_in(template: &str, name: &str) -> String {
     template
-        .replace("Type", &type_name(name))
-        .replace("NAME", name)
-        // The constant of the trait.
-        .replace(&format!("const {name}:"), "const NAME:")
+        .replace("ExporterName", &type_name(name))
+        .replace("exporter_name", name)
 }
 
 /// `my_exporter` is `MyExporter`.

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use profcol_component::{
@@ -18,7 +17,7 @@ use profcol_component::{
     Stop,
 };
 use profcol_net::grpc::Status;
-use profcol_net::{HttpRequest, HttpServer, HttpService};
+use profcol_net::{HttpRequest, HttpServer, HttpService, response};
 
 pub use self::config::HealthCheckConfig;
 use self::health::Health;
@@ -86,12 +85,8 @@ impl Extension for HealthCheck {
             config: self.config.clone(),
             health: Arc::clone(&self.health),
         };
-        let deadline = async {
-            stop.cancelled().await;
-            stop.finish_within(GRACE)
-        };
         tokio::select! {
-            () = server.serve(answers, deadline) => {}
+            () = server.serve(answers, stop.deadline(GRACE)) => {}
             () = self.health.follow() => {}
         }
         Ok(())
@@ -115,7 +110,11 @@ impl HttpService for Answers {
         if self.has_name(head.uri.path()) {
             return Ok(());
         }
-        Err(answer(StatusCode::NOT_FOUND, TEXT, "404 page not found\n"))
+        Err(response(
+            StatusCode::NOT_FOUND,
+            TEXT,
+            "404 page not found\n",
+        ))
     }
 
     async fn call(&self, _: HttpRequest) -> Response<Bytes> {
@@ -131,20 +130,13 @@ impl HttpService for Answers {
             } else {
                 &texts.unhealthy
             };
-            return answer(status, TEXT, text.clone());
+            return response(status, TEXT, text.clone());
         }
         let json = serde_json::to_vec(&report).expect("text can be written as JSON");
-        answer(status, JSON, json)
+        response(status, JSON, json)
     }
 
     fn refusal(&self, _: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
-        answer(http, TEXT, format!("{}\n", status.message))
+        response(http, TEXT, format!("{}\n", status.message))
     }
-}
-
-fn answer(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> Response<Bytes> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
 }

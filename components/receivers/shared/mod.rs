@@ -53,8 +53,7 @@ pub fn not_started(path: &str, error: ServerError) -> StartError {
 
 /// Resolves after a stop was asked for, to the moment by which running requests must be done.
 pub async fn deadline(stop: &Stop) -> Instant {
-    stop.cancelled().await;
-    stop.finish_within(GRACE)
+    stop.deadline(GRACE).await
 }
 
 /// The Collector's mapping: what may be sent again is `UNAVAILABLE`, what must not is `INTERNAL`.

@@ -43,6 +43,12 @@ impl Stop {
         self.token.cancelled().await;
     }
 
+    /// Resolves once it was asked to stop, to the moment by which to finish; see [`finish_within`](Self::finish_within).
+    pub async fn deadline(&self, wanted: Duration) -> Instant {
+        self.cancelled().await;
+        self.finish_within(wanted)
+    }
+
     /// Once it was asked to stop, the moment by which to finish: after `wanted`, or sooner so as to meet the deadline.
     pub fn finish_within(&self, wanted: Duration) -> Instant {
         let now = Instant::now();

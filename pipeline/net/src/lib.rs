@@ -42,5 +42,5 @@ pub use server::{
     AuthSettings, BindError, BoundAddr, Connection, Cors, EnforcementPolicy, GrpcConversation,
     GrpcRequest, GrpcServer, GrpcServerKeepalive, GrpcServerSettings, GrpcService, HttpRequest,
     HttpServer, HttpServerKeepalive, HttpServerSettings, HttpService, ServerError,
-    ServerParameters, ServerStats, Transport, unknown_method,
+    ServerParameters, ServerStats, Transport, response, unknown_method,
 };

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 /// Logs how many samples each batch has.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
-pub struct TypeConfig {
+pub struct ExporterNameConfig {
     /// The text of the log line.
     pub message: String,
 }
 
-impl Default for TypeConfig {
+impl Default for ExporterNameConfig {
     fn default() -> Self {
         Self {
             message: "Batch".to_owned(),
@@ -27,7 +27,7 @@ impl Default for TypeConfig {
     }
 }
 
-impl Config for TypeConfig {
+impl Config for ExporterNameConfig {
     fn validate(&self, problems: &mut Problems) {
         if self.message.is_empty() {
             problems.add("message", "must not be empty");
@@ -35,19 +35,19 @@ impl Config for TypeConfig {
     }
 }
 
-pub struct Type {
+pub struct ExporterName {
     id: ComponentId,
     message: String,
 }
 
-impl Factory for Type {
-    const NAME: &'static str = "NAME";
+impl Factory for ExporterName {
+    const NAME: &'static str = "exporter_name";
     const STABILITY: Stability = Stability::Development;
-    type Config = TypeConfig;
+    type Config = ExporterNameConfig;
     type Component = dyn Exporter;
 
-    fn build(config: &TypeConfig, context: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {
-        Ok(Box::new(Type {
+    fn build(config: &ExporterNameConfig, context: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {
+        Ok(Box::new(ExporterName {
             id: context.id.clone(),
             message: config.message.clone(),
         }))
@@ -55,7 +55,7 @@ impl Factory for Type {
 }
 
 #[async_trait]
-impl Exporter for Type {
+impl Exporter for ExporterName {
     /// `inline` exports in the call of whoever pushes. Whatever waits for a network or a disk has a queue instead:
     /// `DeliverySettings` gives it the options `sending_queue` and `retry_on_failure`.
     fn delivery(&self) -> Delivery {

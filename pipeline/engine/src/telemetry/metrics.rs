@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::ALLOW;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use profcol_component::{Meter, Stop};
 use profcol_net::grpc::Status;
 use profcol_net::{
-    BoundAddr, HttpRequest, HttpServer, HttpServerSettings, HttpService, ServerError,
+    BoundAddr, HttpRequest, HttpServer, HttpServerSettings, HttpService, ServerError, response,
 };
 use tokio::task::JoinSet;
 
@@ -75,11 +75,7 @@ impl MetricsServer {
             }
             let (metrics, stop) = (Arc::clone(&metrics), started.stop.clone());
             started.servers.spawn(async move {
-                let deadline = async {
-                    stop.cancelled().await;
-                    stop.finish_within(GRACE)
-                };
-                server.serve(Scrapes(metrics), deadline).await;
+                server.serve(Scrapes(metrics), stop.deadline(GRACE)).await;
             });
         }
         Ok(started)
@@ -173,14 +169,14 @@ struct Scrapes(Arc<Metrics>);
 impl HttpService for Scrapes {
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
         if head.uri.path() != "/metrics" {
-            return Err(answer(
+            return Err(response(
                 StatusCode::NOT_FOUND,
                 TEXT,
                 "metrics are at /metrics\n",
             ));
         }
         if ![Method::GET, Method::HEAD].contains(&head.method) {
-            let mut refusal = answer(
+            let mut refusal = response(
                 StatusCode::METHOD_NOT_ALLOWED,
                 TEXT,
                 "only GET is supported\n",
@@ -196,8 +192,8 @@ impl HttpService for Scrapes {
         let Scrapes(metrics) = self;
         metrics.process.refresh();
         match metrics.meter.render() {
-            Ok(text) => answer(StatusCode::OK, PROMETHEUS_TEXT, text),
-            Err(error) => answer(
+            Ok(text) => response(StatusCode::OK, PROMETHEUS_TEXT, text),
+            Err(error) => response(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 TEXT,
                 format!("{error}\n"),
@@ -206,15 +202,8 @@ impl HttpService for Scrapes {
     }
 
     fn refusal(&self, _: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
-        answer(http, TEXT, format!("{}\n", status.message))
+        response(http, TEXT, format!("{}\n", status.message))
     }
-}
-
-fn answer(status: StatusCode, kind: HeaderValue, body: impl Into<Bytes>) -> Response<Bytes> {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
 }
 
 #[cfg(test)]

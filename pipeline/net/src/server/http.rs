@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -69,6 +69,18 @@ pub trait HttpService: Send + Sync + 'static {
 
     /// Words a refusal that the server makes by itself, in the form that the client understands.
     fn refusal(&self, headers: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes>;
+}
+
+/// A response with a body of that content type.
+pub fn response(
+    status: StatusCode,
+    content_type: HeaderValue,
+    body: impl Into<Bytes>,
+) -> Response<Bytes> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    response
 }
 
 /// A bound HTTP server.

@@ -25,7 +25,7 @@ mod settings;
 pub use accept::{Connection, ServerStats};
 pub(crate) use grpc::GRPC_ENCODING;
 pub use grpc::{GrpcConversation, GrpcRequest, GrpcServer, GrpcService, unknown_method};
-pub use http::{HttpRequest, HttpServer, HttpService};
+pub use http::{HttpRequest, HttpServer, HttpService, response};
 pub(crate) use listen::split_host_port;
 pub use listen::{BindError, BoundAddr, Transport};
 pub use settings::{
