@@ -17,7 +17,7 @@ const COMPRESSED: &str = "padata.zst";
 /// A file that is not yet what it is going to be called.
 pub const UNFINISHED: &str = "padata.unfinished";
 
-/// Locked by whoever records into the folder.
+/// Locked by the process that records into the directory.
 const LOCK: &str = ".recorder.lock";
 
 /// A header is all that is read here.

@@ -79,7 +79,7 @@ impl DroppedProcesses {
         processes
     }
 
-    /// Those that are to be sampled again.
+    /// Processes to sample again.
     pub fn expired(&mut self, now: u64) -> Vec<ProcessKey> {
         let expired = self.suspended.extract_if(.., |(until, _)| *until <= now);
         expired.map(|(_, process)| process).collect()
