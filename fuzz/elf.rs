@@ -1,43 +1,63 @@
-//! Executable files. Whatever a table says, each of its pages and rows is where it should be.
+//! The headers of ELF files of each class and byte order, and what stands in their notes and sections. Nothing is
+//! longer than the file, or than it was said to be.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profcol_ebpf_unwind::{Executable, Index, Table, htlhash};
+use object::elf::{FileHeader32, FileHeader64};
+use object::read::elf::FileHeader;
+use object::{BigEndian, Endianness};
+use profcol_elf::{DebugLink, Elf, Pclntab, build_id};
+
+const LIMIT: u64 = 1 << 20;
 
 fuzz_target!(|data: &[u8]| {
-    htlhash(data).expect("memory can be read");
-    let Ok(executable) = Executable::read(data) else {
+    build_id(data);
+    DebugLink::parse(data);
+    Pclntab::parse(data);
+    headers::<FileHeader32<Endianness>>(data);
+    headers::<FileHeader64<BigEndian>>(data);
+    headers::<FileHeader64<Endianness>>(data);
+    let Ok(elf) = Elf::read(data) else {
         return;
     };
-    if let Ok(index) = Index::open(&executable, data) {
-        let count = (data.len() as u64 >> 12) + 1;
-        if let Ok(table) = index.pages(data, 0, count) {
-            assert_eq!((table.first_page, table.pages.len() as u64), (0, count));
-        }
-        for page in 0..count {
-            if let Ok(table) = index.pages(data, page, 1) {
-                assert_eq!((table.first_page, table.pages.len()), (page, 1));
-            }
+    for section in &elf.sections {
+        let Ok(Some(compressed)) = elf.compressed(data, section, LIMIT) else {
+            continue;
+        };
+        if compressed.size <= LIMIT
+            && let Ok(content) = compressed.read(data)
+        {
+            assert!(content.len() as u64 <= compressed.size);
         }
     }
-    let Ok(table) = Table::build(&executable, data) else {
-        return;
-    };
-    let mut rows = 0;
-    for page in &table.pages {
-        let first = page.rows as usize;
-        let of_page = &table.rows[first..first + page.count as usize];
-        assert!(of_page.is_sorted_by(|a, b| a.offset() < b.offset()));
-        assert!(
-            of_page
-                .iter()
-                .all(|row| (row.rule() as usize) < table.rules.len())
-        );
-        rows += of_page.len();
-    }
-    assert_eq!(rows, table.rows.len());
-    for at in [0, data.len() as u64 / 2, data.len() as u64, u64::MAX] {
-        table.lookup(at);
+    if let Some(link) = elf.find(b".gnu_debuglink")
+        && let Ok(link) = elf.content(data, "a link", link, LIMIT)
+        && let Some(link) = DebugLink::parse(&link)
+    {
+        assert!(!link.name.is_empty() && !link.name.contains('/'));
     }
 });
+
+fn headers<H: FileHeader>(data: &[u8]) {
+    let Ok(elf) = Elf::<H>::read_lenient(data) else {
+        return;
+    };
+    let length = data.len() as u64;
+    assert_eq!(elf.length, length);
+    assert!(size_of_val(&elf.programs[..]) <= data.len());
+    assert!(size_of_val(&elf.sections[..]) <= data.len());
+    assert!(
+        elf.loaded(0)
+            .all(|it| it.file_size > 0 && it.file_end() <= length && it.address <= it.end())
+    );
+    for section in &elf.sections {
+        assert!(!elf.name(section).contains(&0));
+        let extent = elf.extent("a section", section);
+        if let Ok(content) = elf.content(data, "a section", section, LIMIT) {
+            assert_eq!(content.len() as u64, extent.size);
+        }
+    }
+    let ids = elf.build_ids(data);
+    assert!(ids.gnu.is_none_or(|id| (1..=256).contains(&id.len())));
+}

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::rc::Rc;
 
 use libfuzzer_sys::fuzz_target;
-use profcol_debuginfo::{CommonLink, Source};
+use profcol_debuginfo::CommonLink;
+use profcol_elf::Source;
 use profcol_symbols::{Companions, Style, Symbols, demangle};
 
 /// Addresses that are asked for, spread over what small programs have.

@@ -1,5 +1,7 @@
 //! The command line.
 
+mod convert;
+mod record;
 #[cfg(feature = "parca")]
 mod upload;
 
@@ -8,6 +10,8 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use profcol_printable::{is_printable, lines};
 
+pub use self::convert::{Compare, Convert, Diff};
+pub use self::record::Record;
 #[cfg(feature = "parca")]
 pub use self::upload::{Server, Upload};
 use crate::stderr::tell;
@@ -27,7 +31,7 @@ pub struct Cli {
 #[derive(Args, Clone, Debug, Default)]
 pub struct Configuration {
     /// A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left
-    /// to right. Without any, this host is profiled into ./profiles
+    /// to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/
     #[arg(long = "config", value_name = "URI", global = true)]
     pub uris: Vec<String>,
     /// Set one value on top of all files, such as `exporters.debug.verbosity=detailed`
@@ -42,6 +46,12 @@ pub struct Configuration {
 pub enum Command {
     /// Run the pipelines of a configuration (the default)
     Run,
+    /// Profile this host, some processes or a command for a while, and write one file
+    Record(Record),
+    /// Write a profile in another format
+    Convert(Convert),
+    /// Compare two profiles by function
+    Diff(Diff),
     /// Check a configuration and report all errors; opens nothing
     Validate,
     /// Print the configuration as it is understood: merged, expanded, with all defaults
@@ -63,7 +73,7 @@ pub enum Command {
     /// List feature gates (profcol has none)
     Featuregate { id: Option<String> },
     /// List what is known of each process on this host, as the processors would say it; with
-    /// `--config`, by the options of its processors `container` and `systemd`
+    /// `--config`, by the options of its processor `container`
     Processes {
         /// Only this one
         #[arg(long)]
@@ -145,6 +155,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 const EXIT_CODES: &str = "\
 Exit codes:
   0   ended as asked
+      (`record -- COMMAND`: the command's own exit code)
   1   a component failed, could not start, or data could not be delivered before the deadline
       (`upload`: something was left)
   2   the command line is wrong

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command, Relabel};
+use crate::commands::Failure;
 
 fn main() -> ExitCode {
     profcol_admission::keep_large_memory_apart();
@@ -23,6 +24,9 @@ fn main() -> ExitCode {
     let configuration = &cli.configuration;
     let result = match cli.command.unwrap_or(Command::Run) {
         Command::Run => commands::run(configuration),
+        Command::Record(record) => return end(commands::record(&record, configuration)),
+        Command::Convert(convert) => commands::convert(&convert),
+        Command::Diff(diff) => commands::diff(&diff),
         Command::Validate => commands::validate(configuration),
         Command::PrintConfig {
             mode,
@@ -40,8 +44,12 @@ fn main() -> ExitCode {
         Command::Completions { shell } => commands::completions(shell),
         Command::Man => commands::man(),
     };
+    end(result.map(|()| ExitCode::SUCCESS))
+}
+
+fn end(result: Result<ExitCode, Failure>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             stderr::tell(&format!("Error: {}\n", failure.report()));
             failure.exit_code()

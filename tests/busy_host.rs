@@ -137,6 +137,7 @@ fn a_busy_host_has_names_and_its_whole_profile() {
         Command::new(PROFCOL)
             .args(["--set", "service.telemetry.logs.level=info"])
             .current_dir(folder.path())
+            .env("OUTPUT", "profiles")
             .stdout(File::create(&said).unwrap())
             .stderr(File::create(&errors).unwrap()),
     );

@@ -572,7 +572,11 @@ fn a_terminal_that_goes_takes_it_along_unless_nohup_was_there() {
         return;
     }
     for (wrapper, logs) in [
-        ("", "Received a signal. Stopping. signal=\"SIGHUP\""),
+        // Also where the tests themselves were started by `nohup`.
+        (
+            "env --default-signal=HUP ",
+            "Received a signal. Stopping. signal=\"SIGHUP\"",
+        ),
         ("nohup ", "SIGHUP: this version does not reload"),
     ] {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -598,7 +602,7 @@ fn a_terminal_that_goes_takes_it_along_unless_nohup_was_there() {
         let pid: u32 = pid.trim().parse().expect("a number");
         drop(terminal);
         wait_for(logs, || logged(logs));
-        if !wrapper.is_empty() {
+        if wrapper == "nohup " {
             kill("-TERM", pid);
         }
         wait_for("it to end", || logged("Shutdown complete."));
@@ -758,4 +762,88 @@ service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{profiles: {{rec
     for part in [address.as_str(), "receiver otlp", "protocols::grpc"] {
         assert!(stderr.contains(part), "{part} is not in {stderr}");
     }
+}
+
+const BEFORE: &str = "main;a 50\nmain;b 50\n";
+const AFTER: &str = "main;a 50\nmain;b 110\nmain;c\x1b[2J 40\n";
+
+#[test]
+fn profiles_are_converted_and_compared() {
+    let before = file("before.folded", BEFORE);
+    let after = file("after.folded", AFTER);
+    let [html, pprof, again] =
+        ["a.html", "a.pb.gz", "again.folded"].map(|name| before.folder.path().join(name));
+    let (before, after) = (path(&before.path), path(&after.path));
+    for target in [&html, &pprof] {
+        check(&["convert", before, path(target)], 0, "", "Wrote ");
+    }
+    check(&["convert", path(&pprof), path(&again)], 0, "", "Wrote ");
+    assert_eq!(std::fs::read_to_string(&again).unwrap(), BEFORE);
+    let page = std::fs::read_to_string(&html).unwrap();
+    assert!(
+        page.contains("<script type=\"application/json\" id=\"profile\">{\"type\":\"samples\"")
+    );
+
+    let changed = " 50.00%   55.00%   +5.00%  b\n";
+    check(&["diff", before, after], 0, changed, "");
+    check(
+        &["diff", before, after],
+        0,
+        "  0.00%   20.00%  +20.00%  c\\x1b[2J\n",
+        "",
+    );
+    check(
+        &["diff", before, after, "--compare", "value"],
+        0,
+        "50 count 110 count  +120.0%  b\n",
+        "",
+    );
+    check(
+        &["diff", before, after, "--fail-over", "25%"],
+        0,
+        changed,
+        "",
+    );
+    check(
+        &["diff", before, after, "--fail-over", "10"],
+        1,
+        changed,
+        "Error: 1 functions grew by more than 10% of the profile",
+    );
+    check(
+        &["diff", before, after, "-o", path(&html)],
+        0,
+        changed,
+        "Wrote ",
+    );
+    assert!(
+        std::fs::read_to_string(&html)
+            .unwrap()
+            .contains("\"base_total\":100")
+    );
+
+    check(
+        &["convert", "nowhere", path(&html)],
+        1,
+        "",
+        "Error: nowhere: No such file or directory",
+    );
+    check(
+        &["convert", before, "a.xyz"],
+        2,
+        "",
+        "\"a.xyz\" does not say its format by its ending",
+    );
+    check(
+        &["diff", before, after, "-o", "a.svg"],
+        2,
+        "",
+        "its name has to end in .html",
+    );
+    check(
+        &["diff", before, after, "--fail-over", "101%"],
+        2,
+        "",
+        "has to be a share such as 5%",
+    );
 }

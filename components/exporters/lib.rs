@@ -2,6 +2,7 @@
 
 mod debug;
 mod file;
+mod live_view;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;
@@ -10,6 +11,7 @@ mod padata;
 #[cfg(feature = "parca")]
 mod parca;
 mod pprof_file;
+mod profile_file;
 mod shared;
 mod top;
 
@@ -18,6 +20,7 @@ use profcol_component::{Entry, Exporter, entry};
 pub const ALL: &[Entry<dyn Exporter>] = &[
     entry::<debug::Debug>(),
     entry::<file::File>(),
+    entry::<live_view::LiveView>(),
     entry::<nop::Nop>(),
     entry::<otlp_grpc::OtlpGrpc>(),
     entry::<otlp_http::OtlpHttp>(),
@@ -26,5 +29,6 @@ pub const ALL: &[Entry<dyn Exporter>] = &[
     #[cfg(feature = "parca")]
     entry::<parca::Parca>(),
     entry::<pprof_file::PprofFile>(),
+    entry::<profile_file::ProfileFile>(),
     entry::<top::Top>(),
 ];

@@ -6,7 +6,7 @@ use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
 use profcol_ebpf_common::rule::{Cfa, EncodedRule, PUSHED, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::{Page, Row};
 use profcol_ebpf_common::walk::Registers;
-use profcol_ebpf_unwind::{Executable, Index, Table};
+use profcol_ebpf_unwind::{ElfCode, Index, Table};
 
 use crate::bytes::Bytes;
 use crate::kernel_image::{KernelImage, LAYOUT, MM, Shape, identity};
@@ -129,10 +129,10 @@ impl Process {
         let content = content.to_vec();
         let table = match kind {
             0 => None,
-            1..3 => Executable::read(&content)
+            1..3 => ElfCode::read(&content)
                 .and_then(|elf| Table::build(&elf, &content))
                 .ok(),
-            3 => Executable::read(&content)
+            3 => ElfCode::read(&content)
                 .and_then(|elf| Index::open(&elf, &content))
                 .and_then(|index| index.pages(&content, bytes.below(16) as u64, 1))
                 .ok(),

@@ -5,6 +5,7 @@ use profcol_component::{Meter, StatusBoard};
 use profcol_config::{Input, Note, SystemProviders, resolve};
 use profcol_engine::{Document, Graph};
 use profcol_printable::indented;
+use serde_json::Value;
 
 use super::{Failure, fetch::fetch};
 use crate::cli::Configuration;
@@ -36,6 +37,11 @@ pub fn load(configuration: &Configuration) -> Result<Loaded, Failure> {
         document,
         notes: resolved.notes,
     })
+}
+
+/// A configuration that a command makes for itself, as a `--config`: a `$` in it is no reference to anything.
+pub fn own(configuration: &Value) -> String {
+    format!("yaml:{}", configuration.to_string().replace('$', "$$"))
 }
 
 /// Connects the components; opens nothing.

@@ -1,9 +1,11 @@
 //! What each command does.
 
+mod convert;
 mod fetch;
 mod load;
 mod names;
 mod print;
+mod record;
 mod run;
 #[cfg(feature = "parca")]
 mod upload;
@@ -13,9 +15,11 @@ use std::process::ExitCode;
 
 use profcol_printable::{indented, lines};
 
+pub use self::convert::{convert, diff};
 pub use self::names::{processes, relabel_test};
 use self::print::print_text;
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};
+pub use self::record::record;
 pub use self::run::run;
 #[cfg(feature = "parca")]
 pub use self::upload::upload;

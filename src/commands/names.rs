@@ -7,7 +7,7 @@ use profcol_printable::line;
 use profcol_processors::container::{self, ContainerConfig};
 use profcol_processors::process::{self, ProcessConfig};
 use profcol_processors::relabel::{RelabelConfig, RelabelProcessor};
-use profcol_processors::systemd::{self, SystemdConfig};
+use profcol_processors::systemd;
 use profcol_profile::{Attributes, KeyValue};
 use serde_json::{Map, Value, json};
 
@@ -21,18 +21,20 @@ pub fn processes(
     pid: Option<u32>,
     format: Format,
 ) -> Result<(), Failure> {
-    let asked = match configuration.uris.is_empty() {
-        true => Asked::usual(),
-        false => Asked::as_configured(&load::load(configuration)?.document),
+    let containers = match configuration.uris.is_empty() {
+        true => usual(),
+        false => as_configured(&load::load(configuration)?.document),
     };
     let pids = match pid {
         Some(pid) => vec![pid],
         None => profcol_processes::pids(),
     };
-    let described = asked.describe(&pids)?.into_iter().map(|(pid, attributes)| {
-        let shown = attributes.iter().map(|it| (it.key.to_string(), shown(it)));
-        (pid.to_string(), Value::Object(shown.collect()))
-    });
+    let described = describe(&containers, &pids)?
+        .into_iter()
+        .map(|(pid, attributes)| {
+            let shown = attributes.iter().map(|it| (it.key.to_string(), shown(it)));
+            (pid.to_string(), Value::Object(shown.collect()))
+        });
     let described: Map<String, Value> = described.collect();
     if let (Some(pid), true) = (pid, described.is_empty()) {
         return Err(no_process(pid));
@@ -45,7 +47,7 @@ pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result
     let document = load::load(configuration)?.document;
     let attributes = match (test.pid, &test.labels) {
         (Some(pid), _) => {
-            let found = Asked::as_configured(&document).describe(&[pid])?.pop();
+            let found = describe(&as_configured(&document), &[pid])?.pop();
             found.ok_or_else(|| no_process(pid))?.1
         }
         (None, labels) => labels
@@ -131,62 +133,43 @@ fn difference(before: &Owned, after: &Owned) -> String {
     }
 }
 
-/// Who is asked for processes.
-struct Asked {
-    containers: ContainerConfig,
-    systemd: SystemdConfig,
-}
-
-impl Asked {
-    /// All labels are shown: nobody else sees them.
-    fn usual() -> Self {
-        Self {
-            containers: ContainerConfig {
-                labels: vec![".*".to_owned()],
-                ..ContainerConfig::default()
-            },
-            systemd: SystemdConfig::default(),
-        }
-    }
-
-    /// Whom the first processor of each kind asks; without one, whom it would ask.
-    fn as_configured(document: &Document) -> Self {
-        let usual = Self::usual();
-        Self {
-            containers: first(document).unwrap_or(usual.containers),
-            systemd: first(document).unwrap_or(usual.systemd),
-        }
-    }
-
-    /// Those of them that can be seen here.
-    fn describe(&self, pids: &[u32]) -> Result<Vec<(u32, Attributes)>, Failure> {
-        let config = ProcessConfig {
-            command_args: true,
-            ..ProcessConfig::default()
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::Runtime(format!("failed to start: {error}")))?;
-        let found = pids
-            .iter()
-            .filter_map(|&pid| Some((pid, process::describe(&config, pid)?)));
-        let (pids, mut processes): (Vec<u32>, Vec<Attributes>) = found.unzip();
-        runtime.block_on(async {
-            container::describe(&self.containers, &mut processes).await;
-            systemd::describe(&self.systemd, &mut processes).await;
-        });
-        Ok(pids.into_iter().zip(processes).collect())
+/// How containers are asked for without a configuration. All labels are shown: nobody else sees them.
+fn usual() -> ContainerConfig {
+    ContainerConfig {
+        labels: vec![".*".to_owned()],
+        ..ContainerConfig::default()
     }
 }
 
-/// The configuration of the first processor that has such.
-fn first<C: Clone + 'static>(document: &Document) -> Option<C> {
+/// How the first processor of containers asks; without one, how it would.
+fn as_configured(document: &Document) -> ContainerConfig {
     let mut processors = document.processors.iter();
-    processors.find_map(|declared| {
+    let found = processors.find_map(|declared| {
         let config: &dyn AnyConfig = &*declared.config;
         config.as_any().downcast_ref().cloned()
-    })
+    });
+    found.unwrap_or_else(usual)
+}
+
+/// Those of the processes that can be seen here.
+fn describe(containers: &ContainerConfig, pids: &[u32]) -> Result<Vec<(u32, Attributes)>, Failure> {
+    let config = ProcessConfig {
+        command_args: true,
+        ..ProcessConfig::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::Runtime(format!("failed to start: {error}")))?;
+    let found = pids
+        .iter()
+        .filter_map(|&pid| Some((pid, process::describe(&config, pid)?)));
+    let (pids, mut processes): (Vec<u32>, Vec<Attributes>) = found.unzip();
+    runtime.block_on(async {
+        container::describe(containers, &mut processes).await;
+        systemd::describe(&mut processes).await;
+    });
+    Ok(pids.into_iter().zip(processes).collect())
 }
 
 fn shown(attribute: &KeyValue) -> Value {

@@ -1,5 +1,7 @@
 //! `profcol run`: from a configuration to a running service and back.
 
+use std::pin::Pin;
+
 use profcol_component::{Meter, StatusBoard};
 use profcol_config::NoteLevel;
 use profcol_engine::telemetry;
@@ -15,11 +17,23 @@ use crate::stderr::tell;
 /// What runs where no configuration is given.
 const BUILT_IN: &str = include_str!("../../config-examples/laptop.yaml");
 
+/// On top of it, with `OUTPUT`.
+const PPROF_FILES: &str = "\
+exporters:
+  pprof_file:
+    directory: ${env:OUTPUT}
+    interval: 30s
+service:
+  pipelines:
+    profiles:
+      exporters: [live_view, pprof_file, top]
+";
+
 pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     let is_built_in = configuration.uris.is_empty();
     let loaded = match is_built_in {
         true => load::load(&Configuration {
-            uris: vec![format!("yaml:{BUILT_IN}")],
+            uris: built_in(),
             ..configuration.clone()
         })?,
         false => load::load(configuration)?,
@@ -40,26 +54,48 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
         tracing::warn!("{note}");
     }
     privileges::keep(loaded.document.capabilities());
-    let on_stop: fn() = if is_built_in { tell_of_writing } else { || {} };
+    let mut session = Session::default();
+    if is_built_in {
+        session.on_stop = match output() {
+            Some(_) => tell_of_writing,
+            None => || tell("stopping...\n"),
+        };
+    }
     let (meter, board) = (Meter::default(), StatusBoard::default());
-    let report = in_runtime(serve(&loaded.document, &meter, &board, on_stop))?;
+    let report = in_runtime(serve(&loaded.document, &meter, &board, session))?;
     verdict(&report)
 }
 
+/// The folder for pprof files, where the user wants any.
+fn output() -> Option<String> {
+    std::env::var("OUTPUT").ok().filter(|it| !it.is_empty())
+}
+
+fn built_in() -> Vec<String> {
+    let mut uris = vec![format!("yaml:{BUILT_IN}")];
+    if output().is_some() {
+        uris.push(format!("yaml:{PPROF_FILES}"));
+    }
+    uris
+}
+
 fn introduce() {
-    // As the configuration has it.
-    let directory = std::env::var("OUTPUT").unwrap_or_else(|_| "profiles".to_owned());
-    let directory = line(&directory);
+    let files = output().map_or_else(String::new, |directory| {
+        let directory = line(&directory);
+        format!(
+            "It writes a profile to {directory} every thirty seconds; open them all with: go tool pprof -http=: {directory}/*.pb.gz\n"
+        )
+    });
     tell(&format!(
         "profcol samples every process of this host 99 times a second, and prints the hottest functions every ten seconds.
-It writes a profile to {directory} every thirty seconds; open them all with: go tool pprof -http=: {directory}/*.pb.gz
-Stop it with Ctrl-C. For pipelines of your own: profcol --config FILE; all components: profcol components
+Flame graphs of the last hour, live:  http://127.0.0.1:7071/
+{files}Stop it with Ctrl-C. One file instead: profcol record; pipelines of your own: profcol --config FILE
 ",
     ));
 }
 
 /// At once, since what was profiled last is still to be written.
-fn tell_of_writing() {
+pub fn tell_of_writing() {
     tell("writing...\n");
 }
 
@@ -75,13 +111,32 @@ pub fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T
     result
 }
 
-/// Runs until a signal comes, a component fails, or all receivers have read what they had to read;
-/// `on_stop` is called as soon as a signal asks to stop.
+/// What a command does while the pipelines run.
+pub struct Session {
+    /// Called when everything has started.
+    pub on_start: Box<dyn FnOnce()>,
+    /// The pipelines are stopped when it ends.
+    pub until: Pin<Box<dyn Future<Output = ()>>>,
+    /// Called as soon as the pipelines are to be stopped.
+    pub on_stop: fn(),
+}
+
+impl Default for Session {
+    fn default() -> Self {
+        Self {
+            on_start: Box::new(|| {}),
+            until: Box::pin(std::future::pending()),
+            on_stop: || {},
+        }
+    }
+}
+
+/// Runs until a signal comes, the session ends, a component fails, or all receivers have read what they had to read.
 pub async fn serve(
     document: &Document,
     meter: &Meter,
     board: &StatusBoard,
-    on_stop: fn(),
+    session: Session,
 ) -> Result<StopReport, Failure> {
     let mut signals = Signals::new()
         .map_err(|error| Failure::Runtime(format!("failed to install signal handlers: {error}")))?;
@@ -92,11 +147,16 @@ pub async fn serve(
         .await
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");
+    (session.on_start)();
 
     let failure = tokio::select! {
         name = signals.stop() => {
-            on_stop();
+            (session.on_stop)();
             tracing::info!(signal = name, "Received a signal. Stopping.");
+            None
+        }
+        () = session.until => {
+            (session.on_stop)();
             None
         }
         failure = service.ended() => {

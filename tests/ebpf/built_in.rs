@@ -1,6 +1,8 @@
 //! What `profcol` does when it is told nothing: the first thing that a new user sees.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -20,11 +22,14 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     };
     let _busy = Running::start(&busy, &["60"]);
     let folder = tempfile::tempdir().unwrap();
+    let page = free_address();
     let said = folder.path().join("said");
     let errors = folder.path().join("errors");
     let started = Command::new(PROFCOL)
         .args(["--set", "exporters.top.interval=2s"])
         .args(["--set", "receivers.ebpf_cpu.interval=1s"])
+        .args(["--set", &format!("exporters.live_view.endpoint={page}")])
+        .env("OUTPUT", "profiles")
         .current_dir(folder.path())
         .stdout(File::create(&said).unwrap())
         .stderr(File::create(&errors).unwrap())
@@ -41,10 +46,20 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
     while !is_told(&text(&said)) && Instant::now() < patience {
         thread::sleep(Duration::from_millis(200));
     }
+    let stacks = get(
+        &page,
+        "/api/v1/download?format=folded&query=process_executable_name%3D%22busy%22",
+    );
+    let status = get(&page, "/api/v1/status");
     profcol.interrupt();
+    assert!(stacks.contains(";main;work_until;work "), "{stacks}");
+    assert!(
+        status.contains("\"name\":\"cpu\",\"unit\":\"nanoseconds\""),
+        "{status}"
+    );
     let (said, errors) = (text(&said), text(&errors));
     assert!(is_told(&said), "{said}\n{errors}");
-    assert_eq!(errors.lines().count(), 4, "{errors}");
+    assert_eq!(errors.lines().count(), 5, "{errors}");
     assert_eq!(errors.lines().last(), Some("writing..."));
     let profiles = fs::read_dir(folder.path().join("profiles")).unwrap();
     let profiles: Vec<_> = profiles.map(|file| file.unwrap().path()).collect();
@@ -55,4 +70,23 @@ fn without_a_configuration_the_host_is_profiled_with_names() {
             .all(|path| path.to_string_lossy().ends_with(".pb.gz")),
         "{profiles:?}"
     );
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// What the page is answered.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    answer
 }

@@ -4,11 +4,12 @@ use anyhow::{Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{bpf, layers as direction, process, siblings};
+use crate::{bpf, layers as direction, process, siblings, unused as dependencies};
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     fmt(workspace)?;
     layers(workspace)?;
+    unused(workspace)?;
     clippy(workspace)?;
     forwarder(workspace)?;
     bpf::check(workspace, report)
@@ -43,14 +44,27 @@ pub fn layers(workspace: &Workspace) -> Result<()> {
     println!("$ dependency direction, and no component that names a sibling");
     let mut problems = direction::violations(&direction::edges(workspace));
     problems.extend(siblings::violations(&workspace.root.join("components"))?);
-    for problem in &problems {
+    refuse(
+        &problems,
+        "violation(s) of the layout (docs/architecture.md says why it is so)",
+    )
+}
+
+pub fn unused(workspace: &Workspace) -> Result<()> {
+    println!("$ dependencies that nothing uses");
+    let problems = dependencies::violations(workspace)?;
+    refuse(
+        &problems,
+        "unused dependencies; what is needed for its features alone is listed in xtask/src/unused.rs",
+    )
+}
+
+fn refuse(problems: &[String], what: &str) -> Result<()> {
+    for problem in problems {
         println!("  {problem}");
     }
     if !problems.is_empty() {
-        bail!(
-            "{} violation(s) of the layout (docs/architecture.md says why it is so)",
-            problems.len()
-        );
+        bail!("{} {what}", problems.len());
     }
     Ok(())
 }

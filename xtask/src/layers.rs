@@ -1,11 +1,12 @@
 //! The dependency direction between the crates of the workspace:
 //!
 //! ```text
-//! profile ◄─ labels, pprof ◄─ parca ◄─ components/* ◄─ profcol (the binary)
+//! profile ◄─ labels, pprof, flamegraph ◄─ parca, files ◄─ components/* ◄─ profcol (the binary)
 //! profile, config, admission ◄─ component ◄─ engine, components/*
 //! config, admission ◄─ net ◄─ engine, components/*
 //! printable ◄─ config, engine, exporters
-//! debuginfo ◄─ exporters, symbols ◄─ processors   dbus ◄─ processors
+//! elf ◄─ debuginfo ◄─ exporters, symbols ◄─ processors
+//! elf ◄─ processes ◄─ processors, receivers   elf, ebpf-common ◄─ ebpf-unwind ◄─ ebpf-loader ◄─ receivers
 //! ```
 //!
 //! The engine names no component crate and no component crate names the engine or another kind: they meet in the binary
@@ -25,21 +26,29 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["profcol-admission", "profcol-profile", "profcol-config"],
     ),
     ("profcol-net", &["profcol-admission", "profcol-config"]),
-    ("profcol-dbus", &[]),
-    ("profcol-debuginfo", &[]),
-    ("profcol-symbols", &["profcol-debuginfo"]),
+    ("profcol-elf", &[]),
+    ("profcol-debuginfo", &["profcol-elf"]),
+    ("profcol-symbols", &["profcol-debuginfo", "profcol-elf"]),
     ("profcol-labels", &["profcol-profile"]),
+    ("profcol-flamegraph", &["profcol-profile"]),
+    (
+        "profcol-files",
+        &["profcol-flamegraph", "profcol-pprof", "profcol-profile"],
+    ),
     ("profcol-pprof", &["profcol-profile"]),
     (
         "profcol-parca",
         &["profcol-labels", "profcol-pprof", "profcol-profile"],
     ),
-    ("profcol-processes", &[]),
+    ("profcol-processes", &["profcol-elf"]),
     ("profcol-ebpf-common", &[]),
-    ("profcol-ebpf-unwind", &["profcol-ebpf-common"]),
+    (
+        "profcol-ebpf-unwind",
+        &["profcol-ebpf-common", "profcol-elf"],
+    ),
     (
         "profcol-ebpf-loader",
-        &["profcol-ebpf-common", "profcol-ebpf-unwind"],
+        &["profcol-ebpf-common", "profcol-ebpf-unwind", "profcol-elf"],
     ),
     ("profcol-engine", BELOW_ENGINE),
     ("profcol-receivers", BELOW_RECEIVERS),
@@ -68,8 +77,8 @@ const BELOW_PROCESSORS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
-    "profcol-dbus",
     "profcol-debuginfo",
+    "profcol-elf",
     "profcol-labels",
     "profcol-net",
     "profcol-processes",
@@ -81,6 +90,9 @@ const BELOW_EXPORTERS: &[&str] = &[
     "profcol-profile",
     "profcol-config",
     "profcol-component",
+    "profcol-files",
+    "profcol-flamegraph",
+    "profcol-labels",
     "profcol-net",
     "profcol-parca",
     "profcol-pprof",

@@ -27,6 +27,7 @@ mod report;
 mod siblings;
 mod systemd;
 mod test;
+mod unused;
 mod workspace;
 
 use std::process::ExitCode;
@@ -41,12 +42,13 @@ usage: cargo xtask <command>
 
   test       [--quick]   run every test, also those against real peers, which it builds first (kept in target/peers);
              with --quick, in about three minutes, those that prove the most: unit tests, components, command line
-  check      fmt, clippy, layers, a build without default features, and bpf --check: what must pass beside the tests
+  check      fmt, layers, unused, clippy, a build without default features, and bpf --check: what must pass beside the tests
   nightly    what takes too long for each change: deny, features, cross, all kernels, kubernetes-test, the longest
              tests and long fuzzing (some two hours; --list prints it)
   fmt        formatting
   clippy     clippy, warnings denied
   layers     dependency direction between crates, and no component that names a sibling
+  unused     dependencies that nothing uses
   deny       licences, sources and bans of the dependencies (cargo-deny)
   features   each crate alone without default features, and with each of its features alone
   cross      a build for aarch64-unknown-linux-gnu
@@ -95,6 +97,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("fmt", []) => check::fmt(&workspace)?,
         ("clippy", []) => check::clippy(&workspace)?,
         ("layers", []) => check::layers(&workspace)?,
+        ("unused", []) => check::unused(&workspace)?,
         ("deny", []) => deny::run(&workspace)?,
         ("features", []) => features::run(&workspace)?,
         ("cross", []) => {

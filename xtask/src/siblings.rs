@@ -92,7 +92,8 @@ fn folders(path: &Path) -> Result<Vec<PathBuf>> {
         .collect())
 }
 
-fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
+/// Every Rust file below a folder.
+pub fn sources(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in entries(folder)? {
         if entry.is_dir() {

@@ -86,7 +86,7 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let plan = peers::Plan::new(workspace, report);
     let ready = thread::scope(|scope| -> Result<bool> {
         let peers = scope.spawn(|| plan.build());
-        process::run(&mut workspace.cargo(&["test", "--workspace"]))?;
+        process::run(&mut workspace.cargo(&["test", "--workspace", "--no-fail-fast"]))?;
         peers
             .join()
             .map_err(|_| anyhow!("the thread that builds the peers panicked"))?

@@ -23,11 +23,21 @@ pub struct Package {
     pub name: String,
     pub features: BTreeMap<String, Vec<String>>,
     pub dependencies: Vec<Dependency>,
+    pub targets: Vec<Target>,
+}
+
+/// A library, program, test, bench or example.
+#[derive(Deserialize)]
+pub struct Target {
+    #[serde(rename = "src_path")]
+    pub path: PathBuf,
 }
 
 #[derive(Deserialize)]
 pub struct Dependency {
     pub name: String,
+    /// The name that the crate has in the sources, where that is another one.
+    pub rename: Option<String>,
     /// Set for dependencies inside the workspace, which have no version.
     pub path: Option<PathBuf>,
 }

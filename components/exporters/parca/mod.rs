@@ -1,7 +1,7 @@
 //! Sends profiles to a Parca server.
 //!
 //! ```text
-//! batch ─► Messages (encoded, checked, measured) ─► turn ─► call ─► answer
+//! batch ─► Messages (encoded, measured) ─► turn ─► call ─► answer
 //!             │ too long                              │        └ the method is not known: the next schema
 //!             └ the engine sends pieces               └ alone, where a connection ended under it
 //! ```
@@ -29,13 +29,12 @@ use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{Compression, GrpcClient, GrpcClientSettings, retry};
 use profcol_parca::LabelRules;
-use profcol_parca::ipc::NotEncoded;
 use profcol_profile::Profiles;
 
 pub use self::config::ParcaConfig;
 use self::debuginfo::Debuginfo;
-use self::messages::{EncodeError, EncodeOptions, Lines, Messages, Schema};
-use self::poison_detector::{PoisonDetector, is_broken_connection, is_server_response};
+use self::messages::{EncodeOptions, Lines, Messages, Schema};
+use self::poison_detector::PoisonDetector;
 use self::schema_negotiation::SchemaNegotiation;
 use self::token::Token;
 use self::write_stream::{SendError, send};
@@ -54,11 +53,6 @@ pub struct Parca {
     /// The server has taken lines without columns, and not those with them.
     omits_columns: AtomicBool,
     status: ComponentStatus,
-    telemetry: Telemetry,
-}
-
-struct Telemetry {
-    fatal_samples: IntCounter,
     given_up_samples: IntCounter,
 }
 
@@ -119,7 +113,7 @@ impl Parca {
             poison_detector: PoisonDetector::default(),
             omits_columns: AtomicBool::new(false),
             status: context.status.clone(),
-            telemetry: Telemetry::new(context),
+            given_up_samples: given_up_samples(context),
             config: config.clone(),
         })
     }
@@ -260,37 +254,17 @@ impl Parca {
         self.limit
             .check(bytes)
             .map_err(|refusal| SendError::TooLarge { refusal, bytes })?;
-        let first = messages.first();
-        let permit = self.poison_detector.permit(first).await;
-        let sent = send(client, &messages, self.config.delivery.limit()).await;
-        match &sent {
-            Ok(()) => self.poison_detector.answered(&permit, first),
-            Err(SendError::Refused { status, .. }) if is_server_response(status) => {
-                self.poison_detector.answered(&permit, first);
-            }
-            Err(SendError::Refused { status, .. }) if is_broken_connection(status) => {
-                if self.poison_detector.connection_broke(&permit, first) {
-                    let status = status.clone();
-                    return Err(SendError::Poisoned { status });
-                }
-            }
-            Err(_) => {}
-        }
-        sent
+        let sending = send(client, &messages, self.config.delivery.limit());
+        self.poison_detector.send(messages.first(), sending).await
     }
 
     fn refused(&self, profiles: &Profiles, failure: SendError) -> Refusal {
-        let samples = profiles.sample_count() as u64;
         match failure {
             SendError::TooLarge { refusal, bytes } => in_pieces(refusal, bytes, profiles),
-            SendError::EncodeError(error) => {
-                if matches!(error, EncodeError::Record(NotEncoded::Fatal(_))) {
-                    self.telemetry.fatal_samples.inc_by(samples);
-                }
-                Refusal::permanent(error.to_string())
-            }
+            SendError::EncodeError(error) => Refusal::permanent(error.to_string()),
             SendError::Poisoned { status } => {
-                self.telemetry.given_up_samples.inc_by(samples);
+                let samples = profiles.sample_count() as u64;
+                self.given_up_samples.inc_by(samples);
                 Refusal::permanent(format!(
                     "each time this batch was sent alone the connection ended, and the server may \
                      have died of it: {status}"
@@ -352,23 +326,11 @@ fn in_pieces(refusal: Refusal, message_bytes: usize, profiles: &Profiles) -> Ref
     }
 }
 
-impl Telemetry {
-    fn new(context: &BuildContext) -> Self {
-        let id = context.id.to_string();
-        let labels = [("exporter", id.as_str())];
-        let counter = |name: &str, help: &str| {
-            let name = format!("otelcol_exporter_parca_{name}");
-            context.meter.counter(&name, help, &labels)
-        };
-        Self {
-            fatal_samples: counter(
-                "fatal_profile_samples",
-                "Samples not sent because their record would crash the server.",
-            ),
-            given_up_samples: counter(
-                "given_up_profile_samples",
-                "Samples dropped because their batch repeatedly broke the connection.",
-            ),
-        }
-    }
+fn given_up_samples(context: &BuildContext) -> IntCounter {
+    let id = context.id.to_string();
+    context.meter.counter(
+        "otelcol_exporter_parca_given_up_profile_samples",
+        "Samples dropped because their batch repeatedly broke the connection.",
+        &[("exporter", id.as_str())],
+    )
 }

@@ -1,131 +1,118 @@
-//! Detects batches that crash the server.
+//! Gives up batches that the server dies of.
 //!
-//! Some records crash Parca's server, and retries of such a batch would crash it repeatedly.
-//! Batches in flight when a connection breaks are retried without concurrent calls. If that breaks
-//! the connection again, although the server answers other calls in between, the batch is dropped.
-//! If the server answers nothing, it is down, and no batch is to blame.
+//! Some records crash Parca's server, and retries of such a batch would crash it repeatedly. A batch under which a
+//! connection was lost is sent again alone. If connections are lost under it then, too, although the server answers
+//! other calls in between, the batch is given up. If the server answers nothing, it is down, and no batch is to blame.
 
-use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use profcol_net::grpc::{Code, Status};
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use profcol_net::grpc::Code;
+use tokio::sync::RwLock;
 
-/// Broken connections after which an exclusively sent batch is dropped.
-const MAX_BROKEN_CONNECTIONS: u32 = 3;
+use super::write_stream::SendError;
+
+/// So many connections may be lost under a batch that is sent alone.
+const MAX_LOST: u32 = 3;
 
 /// More than the number of concurrent exports.
 const MAX_SUSPECTS: usize = 256;
 
 #[derive(Default)]
 pub struct PoisonDetector {
-    /// Held while sending.
-    others: RwLock<()>,
-    /// Calls that the server has answered.
-    answers: AtomicU64,
-    known: Mutex<VecDeque<SuspectBatch>>,
+    /// Held while sending, exclusively by a suspect.
+    turn: RwLock<()>,
+    suspects: Mutex<Vec<Suspect>>,
 }
 
-struct SuspectBatch {
+/// A batch under which a connection was lost.
+struct Suspect {
     fingerprint: u64,
-    /// Connections that broke while it was sent exclusively.
-    ends: u32,
-    /// Number of answered calls when the last connection broke.
-    answers: u64,
-}
-
-/// Permission to send a batch, shared or exclusive.
-pub enum SendPermit<'a> {
-    Shared { _others: RwLockReadGuard<'a, ()> },
-    Exclusive { _others: RwLockWriteGuard<'a, ()> },
-}
-
-impl SendPermit<'_> {
-    fn is_exclusive(&self) -> bool {
-        matches!(self, Self::Exclusive { .. })
-    }
+    /// Connections that were lost while it was sent alone.
+    lost: u32,
+    /// The server has answered a call since the last one was.
+    is_server_alive: bool,
 }
 
 impl PoisonDetector {
-    /// Waits until the batch with this first message may be sent.
-    pub async fn permit(&self, message: &[u8]) -> SendPermit<'_> {
-        let is_suspect = {
-            let known = self.known();
-            !known.is_empty() && position(&known, fingerprint(message)).is_some()
-        };
-        if is_suspect {
-            let _others = self.others.write().await;
-            return SendPermit::Exclusive { _others };
-        }
-        let _others = self.others.read().await;
-        SendPermit::Shared { _others }
-    }
-
-    /// Records that the connection broke. Returns whether to drop the batch.
-    pub fn connection_broke(&self, permit: &SendPermit<'_>, message: &[u8]) -> bool {
+    /// Sends the batch with this first message, alone if it is suspected.
+    pub async fn send(
+        &self,
+        message: &[u8],
+        sending: impl Future<Output = Result<(), SendError>>,
+    ) -> Result<(), SendError> {
         let fingerprint = fingerprint(message);
-        let answers = self.answers.load(Ordering::Relaxed);
-        let mut known = self.known();
-        let Some(place) = position(&known, fingerprint) else {
-            if known.len() == MAX_SUSPECTS {
-                known.pop_front();
+        let is_suspect = (self.suspects().iter()).any(|it| it.fingerprint == fingerprint);
+        let sent = if is_suspect {
+            let _alone = self.turn.write().await;
+            sending.await
+        } else {
+            let _beside_others = self.turn.read().await;
+            sending.await
+        };
+        match &sent {
+            Ok(()) => self.answered(fingerprint, is_suspect),
+            Err(SendError::Refused { status, .. }) if status.is_connection_lost => {
+                if self.connection_lost(fingerprint, is_suspect) {
+                    let status = status.clone();
+                    return Err(SendError::Poisoned { status });
+                }
             }
-            known.push_back(SuspectBatch {
+            Err(SendError::Refused { status, .. }) if is_of_server(status.code) => {
+                self.answered(fingerprint, is_suspect);
+            }
+            Err(_) => {}
+        }
+        sent
+    }
+
+    fn answered(&self, fingerprint: u64, is_alone: bool) {
+        let mut suspects = self.suspects();
+        if is_alone {
+            suspects.retain(|suspect| suspect.fingerprint != fingerprint);
+        }
+        for suspect in &mut *suspects {
+            suspect.is_server_alive = true;
+        }
+    }
+
+    /// Whether the batch is to be given up.
+    fn connection_lost(&self, fingerprint: u64, is_alone: bool) -> bool {
+        let mut suspects = self.suspects();
+        let place = suspects.iter().position(|it| it.fingerprint == fingerprint);
+        let mut suspect = match place {
+            Some(place) => suspects.remove(place),
+            None => Suspect {
                 fingerprint,
-                ends: 0,
-                answers,
-            });
-            return false;
+                lost: 0,
+                is_server_alive: false,
+            },
         };
-        let Some(suspect) = known.get_mut(place) else {
-            return false;
-        };
-        if permit.is_exclusive() && suspect.answers < answers {
-            suspect.ends += 1;
-            suspect.answers = answers;
+        if is_alone && suspect.is_server_alive {
+            suspect.lost += 1;
+            suspect.is_server_alive = false;
         }
-        let is_guilty = suspect.ends >= MAX_BROKEN_CONNECTIONS;
-        if is_guilty {
-            known.remove(place);
+        let is_poison = suspect.lost >= MAX_LOST;
+        if !is_poison {
+            if suspects.len() == MAX_SUSPECTS {
+                suspects.remove(0);
+            }
+            suspects.push(suspect);
         }
-        is_guilty
+        is_poison
     }
 
-    /// Records a response of the server.
-    pub fn answered(&self, permit: &SendPermit<'_>, message: &[u8]) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
-        if permit.is_exclusive() {
-            let mut known = self.known();
-            let place = position(&known, fingerprint(message));
-            place.map(|place| known.remove(place));
-        }
-    }
-
-    fn known(&self) -> MutexGuard<'_, VecDeque<SuspectBatch>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn suspects(&self) -> MutexGuard<'_, Vec<Suspect>> {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the connection broke after the server may have received the call.
-pub fn is_broken_connection(status: &Status) -> bool {
-    const WORDS: [&str; 2] = ["transport: ", "server closed the stream"];
-    status.code == Code::Unavailable && WORDS.iter().any(|words| status.message.starts_with(words))
-}
-
-/// Whether the status was returned by the server.
-pub fn is_server_response(status: &Status) -> bool {
+/// Whether it is the server that says so, and not somebody on the way to it, or nobody.
+fn is_of_server(code: Code) -> bool {
     !matches!(
-        status.code,
+        code,
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled
     )
-}
-
-fn position(known: &VecDeque<SuspectBatch>, fingerprint: u64) -> Option<usize> {
-    known
-        .iter()
-        .position(|suspect| suspect.fingerprint == fingerprint)
 }
 
 fn fingerprint(message: &[u8]) -> u64 {
@@ -136,56 +123,85 @@ fn fingerprint(message: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use profcol_net::grpc::Status;
+
     use super::*;
 
-    /// Sends a batch under which the connection ends, after others were answered or not.
-    async fn end(poison_detector: &PoisonDetector, is_answering: bool) -> (bool, bool) {
-        if is_answering {
-            let permit = poison_detector.permit(b"other").await;
-            poison_detector.answered(&permit, b"other");
-        }
-        let permit = poison_detector.permit(b"batch").await;
-        let is_given_up = poison_detector.connection_broke(&permit, b"batch");
-        (permit.is_exclusive(), is_given_up)
+    async fn answer(detector: &PoisonDetector, message: &[u8]) {
+        detector.send(message, async { Ok(()) }).await.unwrap();
+    }
+
+    /// Sends a batch under which the connection is lost: whether it is alone, and whether it is given up.
+    async fn lose(detector: &PoisonDetector, message: &[u8]) -> (bool, bool) {
+        let mut is_alone = false;
+        let sent = detector.send(message, async {
+            is_alone = detector.turn.try_read().is_err();
+            let mut status = Status::new(Code::Unavailable, "transport: broken pipe");
+            status.is_connection_lost = true;
+            Err(SendError::Refused { status, bytes: 1 })
+        });
+        let sent = sent.await;
+        (is_alone, matches!(sent, Err(SendError::Poisoned { .. })))
     }
 
     #[tokio::test]
     async fn gives_up_what_the_server_answers_others_beside() {
-        let poison_detector = PoisonDetector::default();
-        assert_eq!(end(&poison_detector, true).await, (false, false));
-        assert_eq!(end(&poison_detector, true).await, (true, false));
-        assert_eq!(end(&poison_detector, true).await, (true, false));
-        assert_eq!(end(&poison_detector, true).await, (true, true));
-        // It is forgotten.
-        assert_eq!(end(&poison_detector, true).await, (false, false));
+        let detector = PoisonDetector::default();
+        for expected in [
+            (false, false),
+            (true, false),
+            (true, false),
+            (true, true),
+            // It is forgotten.
+            (false, false),
+        ] {
+            answer(&detector, b"other").await;
+            assert_eq!(lose(&detector, b"batch").await, expected);
+        }
     }
 
     #[tokio::test]
     async fn blames_nothing_while_the_server_is_away() {
-        let poison_detector = PoisonDetector::default();
+        let detector = PoisonDetector::default();
         for round in 0..10 {
-            assert_eq!(end(&poison_detector, false).await, (round > 0, false));
+            assert_eq!(lose(&detector, b"batch").await, (round > 0, false));
         }
-        let permit = poison_detector.permit(b"batch").await;
-        poison_detector.answered(&permit, b"batch");
-        drop(permit);
-        assert!(!poison_detector.permit(b"batch").await.is_exclusive());
+        answer(&detector, b"batch").await;
+        assert_eq!(lose(&detector, b"batch").await, (false, false));
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_an_answer_and_an_absent_server_gives_none() {
+        for (code, is_answer) in [
+            (Code::InvalidArgument, true),
+            (Code::Unavailable, false),
+            (Code::DeadlineExceeded, false),
+        ] {
+            let detector = PoisonDetector::default();
+            for round in 0..4 {
+                let given_up = is_answer && round == 3;
+                assert_eq!(
+                    lose(&detector, b"batch").await,
+                    (round > 0, given_up),
+                    "{code}"
+                );
+                let status = Status::new(code, "no");
+                let refused = Err(SendError::Refused { status, bytes: 1 });
+                let sent = detector.send(b"other", async { refused }).await;
+                assert!(matches!(sent, Err(SendError::Refused { .. })));
+            }
+        }
     }
 
     #[tokio::test]
     async fn remembers_only_so_many() {
-        let poison_detector = PoisonDetector::default();
+        let detector = PoisonDetector::default();
         for number in 0..=MAX_SUSPECTS {
-            let message = number.to_be_bytes();
-            let permit = poison_detector.permit(&message).await;
-            assert!(!poison_detector.connection_broke(&permit, &message));
+            let lost = lose(&detector, &number.to_be_bytes()).await;
+            assert_eq!(lost, (false, false));
         }
-        assert_eq!(poison_detector.known().len(), MAX_SUSPECTS);
-        assert!(
-            !poison_detector
-                .permit(&0_usize.to_be_bytes())
-                .await
-                .is_exclusive()
-        );
+        assert_eq!(detector.suspects().len(), MAX_SUSPECTS);
+        let first = lose(&detector, &0_usize.to_be_bytes()).await;
+        assert_eq!(first, (false, false), "it was forgotten");
     }
 }

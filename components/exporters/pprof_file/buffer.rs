@@ -1,17 +1,15 @@
 //! Profiles that wait to be written, added up per file.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
-use profcol_pprof::{
-    Builder, LabelSelection, Options, ProfileSet, Refused, UnnamedLocation, gzip, sets,
-};
-use profcol_profile::{Dictionary, LocationIdx, Model, ResourceProfiles, Value};
+use profcol_component::DeferredSymbols;
+use profcol_pprof::{LabelSelection, ProfileSet, Refused, gzip, sets};
+use profcol_profile::{Dictionary, Model, ResourceProfiles, Value};
 use tokio::time::Instant;
 
 use super::name::Parts;
+use crate::shared::pprof_builder::PprofBuilder;
 
 /// What goes into which file.
 #[derive(Clone, Debug)]
@@ -47,9 +45,7 @@ enum Group {
 }
 
 struct OpenFile {
-    builder: Builder,
-    /// Locations whose names are asked for when the file is made.
-    pending_symbols: HashMap<UnnamedLocation, DeferredSymbol>,
+    builder: PprofBuilder,
     began: Timestamp,
     samples: u64,
     size: usize,
@@ -80,8 +76,6 @@ struct Plan<'a> {
 
 /// What an open file takes beside what it holds.
 const BYTES_PER_FILE: usize = 1024 + size_of::<OpenFile>();
-/// What a location without a name takes, with its place in a hash table.
-const BYTES_PER_PENDING_SYMBOL: usize = size_of::<(UnnamedLocation, DeferredSymbol)>() * 2;
 /// Sample types may be anything, so somebody could ask for as many files as a batch has profiles.
 const MAX_FILES: usize = 4096;
 
@@ -153,19 +147,9 @@ impl ProfileBuffer {
             *bytes += key_size;
             OpenFile::new(grouping.labels.clone())
         });
-        let OpenFile {
-            builder,
-            pending_symbols,
-            ..
-        } = file;
-        let mut note = |location: LocationIdx, id| {
-            if let Some(name) = deferred_symbols.find(dictionary, location) {
-                pending_symbols.insert(id, name);
-            }
-        };
-        builder.add_and_tell(set, &mut note)?;
+        file.builder.add(set, dictionary, deferred_symbols)?;
         file.samples += set.sample_count() as u64;
-        let size = file.builder.heap_size() + file.pending_symbols.len() * BYTES_PER_PENDING_SYMBOL;
+        let size = file.builder.heap_size();
         *bytes = (*bytes + size).saturating_sub(file.size);
         file.size = size;
         self.since.get_or_insert_with(Instant::now);
@@ -190,7 +174,7 @@ impl ProfileBuffer {
                 time: open.began,
             },
             samples: open.samples,
-            bytes: gzip(&open.finish()),
+            bytes: gzip(&open.builder.finish()),
         })
     }
 }
@@ -198,29 +182,11 @@ impl ProfileBuffer {
 impl OpenFile {
     fn new(labels: LabelSelection) -> Self {
         Self {
-            builder: Builder::new(Options {
-                labels,
-                period_values: true,
-            }),
-            pending_symbols: HashMap::new(),
+            builder: PprofBuilder::new(labels),
             began: Timestamp::now(),
             samples: 0,
             size: 0,
         }
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        let mut named: HashMap<UnnamedLocation, Arc<[SymbolFrame]>> = HashMap::new();
-        for (id, name) in self.pending_symbols {
-            if let SymbolLookup::Resolved(frames) = name.lookup() {
-                named.insert(id, frames);
-            }
-        }
-        if !named.is_empty() {
-            self.builder
-                .set_lines(|id| Some(named.get(&id)?.iter().map(SymbolFrame::line)));
-        }
-        self.builder.finish()
     }
 }
 

@@ -5,3 +5,5 @@ pub(crate) mod backend;
 pub(crate) mod otlp;
 #[cfg(feature = "parca")]
 pub(crate) mod parca;
+pub(crate) mod pprof_builder;
+pub(crate) mod pprof_labels;

@@ -8,9 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolLookup};
-use profcol_profile::{
-    Attributes, Dictionary, LocationIdx, Model, Profile, SampleRef, StackIdx, Value,
-};
+use profcol_flamegraph::{Measured, measured};
+use profcol_profile::{Attributes, Dictionary, LocationIdx, Model, StackIdx, Value};
 
 /// How many functions are told apart in one interval; the others are counted together.
 const MAX_FUNCTIONS: usize = 50_000;
@@ -119,8 +118,9 @@ impl Tally {
         for row in &model.resources {
             let none = Vec::new();
             let attributes = row.resource.as_ref().map_or(&none, |it| &it.attributes);
-            for profile in row.scopes.iter().flat_map(|scope| &scope.profiles) {
-                let Some(place) = self.place(profile, dictionary) else {
+            let scopes = row.scopes.iter();
+            for measured in scopes.flat_map(|scope| measured(scope, dictionary)) {
+                let Some(place) = self.place(&measured) else {
                     continue;
                 };
                 known.resize_with(known.len().max(place + 1), FrameCache::new);
@@ -128,9 +128,9 @@ impl Tally {
                 else {
                     continue;
                 };
-                tally.add(profile, attributes, tables, known);
-                let start = profile.time_unix_nano;
-                let end = start.saturating_add(profile.duration_nano);
+                tally.add(&measured, attributes, tables, known);
+                let start = measured.profile.time_unix_nano;
+                let end = start.saturating_add(measured.profile.duration_nano);
                 let (first, last) = self.span.unwrap_or((start, end));
                 self.span = Some((first.min(start), last.max(end)));
             }
@@ -148,9 +148,8 @@ impl Tally {
         self.types.iter().map(|it| it.samples).sum()
     }
 
-    fn place(&mut self, profile: &Profile, tables: &Dictionary) -> Option<usize> {
-        let (kind, unit) = measure(profile, tables);
-        let (kind, unit) = (truncated(kind), truncated(unit));
+    fn place(&mut self, measured: &Measured<'_>) -> Option<usize> {
+        let (kind, unit) = (truncated(measured.name), truncated(measured.unit));
         let known = self
             .types
             .iter()
@@ -172,20 +171,19 @@ impl Tally {
 impl SampleTypeTally {
     fn add(
         &mut self,
-        profile: &Profile,
+        measured: &Measured<'_>,
         attributes: &Attributes,
         tables: Tables<'_>,
         known: &mut FrameCache,
     ) {
         let mut stacks: HashMap<StackIdx, u64> = HashMap::new();
         let mut whole = 0u64;
-        let period_factor = period_factor(profile, tables.dictionary);
-        for sample in profile.samples.iter() {
-            let (count, value) = sample_weight(&sample);
-            let value = value.saturating_mul(period_factor);
-            self.samples += count;
-            whole = whole.saturating_add(value);
-            *stacks.entry(sample.stack).or_default() += value;
+        for sample in measured.profile.samples.iter() {
+            let weight = measured.weigh(&sample);
+            self.samples += weight.samples;
+            whole = whole.saturating_add(weight.value);
+            let sum = stacks.entry(sample.stack).or_default();
+            *sum = sum.saturating_add(weight.value);
         }
         self.total = self.total.saturating_add(whole);
         if is_own_process(attributes) {
@@ -386,35 +384,6 @@ fn is_own_process(attributes: &Attributes) -> bool {
     let pid = find(attributes, "process.pid").and_then(Value::as_int);
     let name = find(attributes, "process.executable.name").and_then(Value::as_str);
     pid == Some(std::process::id().into()) && name.is_some() && name == EXECUTABLE_NAME.as_deref()
-}
-
-/// What is measured, and in which unit. Samples of a clock are shown as the time they stand for.
-fn measure<'a>(profile: &Profile, tables: &'a Dictionary) -> (&'a str, &'a str) {
-    let text = |index| tables.strings.get(index);
-    let of = match (profile.sample_type, profile.period_type) {
-        (_, Some(period)) if period_factor(profile, tables) > 1 => period,
-        (Some(sample), _) => sample,
-        (None, _) => return ("", ""),
-    };
-    (text(of.kind), text(of.unit))
-}
-
-/// How much of the period's unit a counted sample stands for.
-fn period_factor(profile: &Profile, tables: &Dictionary) -> u64 {
-    let is_count = profile
-        .sample_type
-        .is_some_and(|it| tables.strings.get(it.unit) == "count");
-    match u64::try_from(profile.period) {
-        Ok(period) if is_count && period > 0 && profile.period_type.is_some() => period,
-        _ => 1,
-    }
-}
-
-/// How many samples it stands for, and its value.
-fn sample_weight(sample: &SampleRef<'_>) -> (u64, u64) {
-    let least = u64::from(!sample.values.is_empty());
-    let count = (sample.timestamps.len() as u64).max(least);
-    (count, u64::try_from(sample.observed()).unwrap_or(0))
 }
 
 fn find<'a>(attributes: &'a Attributes, key: &str) -> Option<&'a Value> {

@@ -8,12 +8,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcCall, GrpcClient, GrpcStream, Message};
 use profcol_profile::Attributes;
-use profcol_profile::proto::tag;
+use prost::Message as _;
 
-use super::described::Wanted;
+use super::described::{Described, Wanted};
 use super::directory::{Key, MAX_CONTAINERS};
-use super::messages::{containerd_container, containerd_event, field, names, with_text};
-use super::runtime::{Change, LIMIT, Name, decode_error, events, grpc_client, within};
+use super::messages::containerd::{
+    Container, ContainerEvent, Envelope, GetContainerRequest, GetContainerResponse,
+    ListNamespacesResponse, SubscribeRequest,
+};
+use super::runtime::{Change, LIMIT, Name, decode, events, grpc_client, within};
 
 const NAMESPACES: &str = "/containerd.services.namespaces.v1.Namespaces/List";
 const LIST: &str = "/containerd.services.containers.v1.Containers/ListStream";
@@ -39,7 +42,10 @@ impl Containerd {
     }
 
     pub async fn events(&self) -> Result<GrpcStream, String> {
-        events(&self.client, EVENTS, with_text(FILTER).into()).await
+        let request = SubscribeRequest {
+            filters: vec![FILTER.to_owned()],
+        };
+        events(&self.client, EVENTS, request.encode_to_vec().into()).await
     }
 
     pub async fn list(&self, wanted: &Wanted) -> Result<HashMap<Key, Arc<Attributes>>, String> {
@@ -47,8 +53,9 @@ impl Containerd {
         let reply = self.call(NAMESPACES, &message, HeaderMap::new()).await;
         let reply = reply.map_err(|status| status.to_string())?;
         let mut containers = HashMap::new();
-        let namespaces = names(&reply).map_err(decode_error)?;
-        let namespaces = namespaces.iter().filter(|name| *name != DOCKERS);
+        let ListNamespacesResponse { namespaces } = decode(&reply)?;
+        let namespaces = namespaces.iter().map(|namespace| namespace.name.as_str());
+        let namespaces = namespaces.filter(|name| *name != DOCKERS);
         for namespace in namespaces.take(MAX_NAMESPACES) {
             self.list_namespace(namespace, wanted, &mut containers)
                 .await?;
@@ -69,11 +76,10 @@ impl Containerd {
         })
         .await?;
         while let Some(message) = within(stream.receive()).await? {
-            let container = field(&message, tag::len(1)).map_err(decode_error)?;
-            let container = containerd_container(container, namespace).map_err(decode_error)?;
+            let container = container(&message)?;
             containers.insert(
-                Name::new(namespace, container.id).key(),
-                container.attributes(wanted),
+                Name::new(namespace, &container.id).key(),
+                described(&container, namespace).attributes(wanted),
             );
             // One more than is kept, so that it is counted.
             if containers.len() > MAX_CONTAINERS {
@@ -89,15 +95,18 @@ impl Containerd {
         name: &Name,
         wanted: &Wanted,
     ) -> Result<Option<Arc<Attributes>>, String> {
-        let message = Message::from(Bytes::from(with_text(&name.id)));
+        let request = GetContainerRequest {
+            id: name.id.clone(),
+        };
+        let message = Message::from(Bytes::from(request.encode_to_vec()));
         let reply = match self.call(GET, &message, headers(&name.namespace)).await {
             Ok(reply) => reply,
             Err(status) if status.code == Code::NotFound => return Ok(None),
             Err(status) => return Err(status.to_string()),
         };
-        let container = field(&reply, tag::len(1)).map_err(decode_error)?;
-        let container = containerd_container(container, &name.namespace).map_err(decode_error)?;
-        Ok(Some(container.attributes(wanted)))
+        let container = container(&reply)?;
+        let described = described(&container, &name.namespace);
+        Ok(Some(described.attributes(wanted)))
     }
 
     async fn call(
@@ -117,14 +126,38 @@ impl Containerd {
 }
 
 pub(super) fn change(message: &[u8]) -> Result<Option<Change>, String> {
-    let (topic, namespace, id) = containerd_event(message).map_err(decode_error)?;
-    let name = Name::new(namespace, id);
-    Ok(match topic {
-        _ if id.is_empty() || namespace == DOCKERS => None,
+    let envelope: Envelope = decode(message)?;
+    let event: ContainerEvent = decode(&envelope.event.unwrap_or_default().value)?;
+    let name = Name {
+        namespace: envelope.namespace,
+        id: event.id,
+    };
+    Ok(match envelope.topic.as_str() {
+        _ if name.id.is_empty() || name.namespace == DOCKERS => None,
         "/containers/create" | "/containers/update" => Some(Change::Look(name)),
         "/containers/delete" => Some(Change::End(name)),
         _ => None,
     })
+}
+
+fn container(message: &[u8]) -> Result<Container, String> {
+    let GetContainerResponse { container } = decode(message)?;
+    Ok(container.unwrap_or_default())
+}
+
+fn described<'a>(container: &'a Container, namespace: &'a str) -> Described<'a> {
+    let label = |key| container.labels.get(key).map(String::as_str);
+    // nerdctl's; elsewhere the id is the name.
+    let name = label("nerdctl/name").or_else(|| label("io.kubernetes.container.name"));
+    Described {
+        id: &container.id,
+        name: name.unwrap_or(&container.id),
+        image: &container.image,
+        image_id: "",
+        runtime: "containerd",
+        namespace,
+        labels: Described::pairs(&container.labels),
+    }
 }
 
 /// A namespace that is no header's value has none, and is answered by an error.

@@ -7,12 +7,15 @@ use bytes::Bytes;
 use http::HeaderMap;
 use profcol_net::{GrpcCall, GrpcClient, GrpcStream, Message};
 use profcol_profile::Attributes;
-use profcol_profile::proto::{Writer, tag};
+use prost::Message as _;
 
 use super::described::{Described, Wanted};
 use super::directory::Key;
-use super::messages::{cri_containers, cri_event, field, with_text};
-use super::runtime::{Change, LIMIT, Name, decode_error, events, grpc_client};
+use super::messages::cri::{
+    Container, ContainerEventResponse, ContainerEventType, ContainerFilter, ListContainersRequest,
+    ListContainersResponse, VersionResponse,
+};
+use super::runtime::{Change, LIMIT, Name, decode, events, grpc_client};
 
 const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 const LIST: &str = "/runtime.v1.RuntimeService/ListContainers";
@@ -42,7 +45,7 @@ impl Cri {
     }
 
     pub async fn list(&self, wanted: &Wanted) -> Result<HashMap<Key, Arc<Attributes>>, String> {
-        self.containers(Bytes::new(), wanted).await
+        self.containers(None, wanted).await
     }
 
     /// None where there is no such container any more.
@@ -51,31 +54,27 @@ impl Cri {
         id: &str,
         wanted: &Wanted,
     ) -> Result<Option<Arc<Attributes>>, String> {
-        let mut request = Writer::default();
-        request.bytes(tag::len(1), &with_text(id));
-        let request = request.into_vec().into();
-        Ok(self.containers(request, wanted).await?.remove(id))
+        let filter = ContainerFilter { id: id.to_owned() };
+        Ok(self.containers(Some(filter), wanted).await?.remove(id))
     }
 
     async fn containers(
         &self,
-        request: Bytes,
+        filter: Option<ContainerFilter>,
         wanted: &Wanted,
     ) -> Result<HashMap<Key, Arc<Attributes>>, String> {
         let version = self.call(VERSION, Bytes::new()).await?;
-        let runtime = field(&version, tag::len(2)).map_err(decode_error)?;
-        let known = RUNTIMES.iter().find(|(name, _)| name.as_bytes() == runtime);
+        let VersionResponse { runtime_name } = decode(&version)?;
+        let known = RUNTIMES.iter().find(|(name, _)| *name == runtime_name);
         let runtime = known.map_or("", |(_, name)| name);
-        let reply = self.call(LIST, request).await?;
-        let containers = cri_containers(&reply).map_err(decode_error)?.into_iter();
-        let described = containers.map(|container| {
-            let container = Described {
-                runtime,
-                ..container
-            };
-            (container.id.to_owned(), container.attributes(wanted))
+        let request = ListContainersRequest { filter };
+        let reply = self.call(LIST, request.encode_to_vec().into()).await?;
+        let ListContainersResponse { containers } = decode(&reply)?;
+        let attributes = containers.into_iter().map(|container| {
+            let attributes = described(&container, runtime).attributes(wanted);
+            (container.id, attributes)
         });
-        Ok(described.collect())
+        Ok(attributes.collect())
     }
 
     async fn call(&self, path: &'static str, message: Bytes) -> Result<Bytes, String> {
@@ -91,11 +90,27 @@ impl Cri {
 }
 
 pub(super) fn change(message: &[u8]) -> Result<Option<Change>, String> {
-    let (id, is_deleted) = cri_event(message).map_err(decode_error)?;
-    let name = Name::new("", id);
-    Ok(match is_deleted {
-        _ if id.is_empty() => None,
-        true => Some(Change::End(name)),
-        false => Some(Change::Look(name)),
+    let event: ContainerEventResponse = decode(message)?;
+    let name = Name::new("", &event.container_id);
+    Ok(match event.container_event_type() {
+        _ if name.id.is_empty() => None,
+        ContainerEventType::Deleted => Some(Change::End(name)),
+        _ => Some(Change::Look(name)),
     })
+}
+
+fn described<'a>(container: &'a Container, runtime: &'static str) -> Described<'a> {
+    Described {
+        id: &container.id,
+        name: container.metadata.as_ref().map_or("", |it| &it.name),
+        image: container.image.as_ref().map_or("", |it| &it.image),
+        // The reference may be a digest; the id is newer.
+        image_id: match container.image_id.is_empty() {
+            true => &container.image_ref,
+            false => &container.image_id,
+        },
+        runtime,
+        namespace: "",
+        labels: Described::pairs(&container.labels),
+    }
 }

@@ -1,5 +1,6 @@
 //! What a runtime says of a container, as attributes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use profcol_profile::{Attributes, KeyValue, Value};
@@ -47,7 +48,12 @@ impl Wanted {
     }
 }
 
-impl Described<'_> {
+impl<'a> Described<'a> {
+    pub fn pairs(labels: &'a BTreeMap<String, String>) -> Vec<(&'a str, &'a str)> {
+        let pairs = labels.iter();
+        pairs.map(|(key, value)| (&**key, &**value)).collect()
+    }
+
     pub fn attributes(&self, wanted: &Wanted) -> Arc<Attributes> {
         let mut attributes = Attributes::new();
         let mut add = |key: &str, value: &str| {

@@ -10,7 +10,7 @@ use profcol_net::grpc::{Code, Status};
 use profcol_net::tls::ClientTls;
 use profcol_net::{Compression, GrpcClient, GrpcClientSettings, GrpcStream};
 use profcol_profile::Attributes;
-use profcol_profile::proto::WireError;
+use prost::Message;
 use tokio::time::timeout;
 
 use super::config::SocketsConfig;
@@ -196,8 +196,8 @@ pub(super) async fn events(
     .await
 }
 
-pub(super) fn decode_error(error: WireError) -> String {
-    format!("its answer cannot be read: {error}")
+pub(super) fn decode<M: Message + Default>(answer: &[u8]) -> Result<M, String> {
+    M::decode(answer).map_err(|error| format!("its answer cannot be read: {error}"))
 }
 
 pub(super) async fn within<T, E: std::fmt::Display>(

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use profcol_component::testkit::context;
 use profcol_component::{Answer, Batch, BuildId, Consumer, Executable, Processor, Stop};
 use profcol_config::{Problems, Sources, yaml};
-use profcol_debuginfo::elf::{Elf, LE};
+use profcol_elf::{Elf, LE};
 use profcol_profile::{
     AttributeRef, Interner, Location, LocationIdx, LocationRef, Mapping, MappingRef, Model,
     Profile, Profiles, ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx,

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use profcol_processes::{Executable, FileId, Host, Wanted, runtime, timestamp};
+use profcol_processes::{BuildInfo, FileId, Host, Wanted, open_executable, runtime, timestamp};
 use profcol_profile::{KeyValue, Value, attributes_size};
 
 use super::service::{self, VARIABLES};
@@ -42,7 +42,7 @@ pub(super) struct Library {
     wanted: Wanted,
     variables: Vec<String>,
     processes: Mutex<Generations<u32, (Instant, Arc<CachedProcess>)>>,
-    executables: Mutex<Generations<FileId, Arc<Executable>>>,
+    executables: Mutex<Generations<FileId, Arc<BuildInfo>>>,
 }
 
 // === impl CachedProcess ===
@@ -118,8 +118,8 @@ impl Library {
         let file = described
             .path
             .as_ref()
-            .and_then(|_| Executable::open(described.pid));
-        let executable = file.and_then(|(id, file)| self.executable(id, file));
+            .and_then(|_| open_executable(described.pid));
+        let executable = file.and_then(|(id, file)| self.build_info(id, file));
         CachedProcess {
             attributes: self.attributes(described, executable.as_deref()),
             executable: described.path.as_ref().map(|_| described.name().to_owned()),
@@ -134,16 +134,16 @@ impl Library {
         described.created(self.host()?)
     }
 
-    fn executable(&self, id: FileId, file: File) -> Option<Arc<Executable>> {
+    fn build_info(&self, id: FileId, file: File) -> Option<Arc<BuildInfo>> {
         if let Some(known) = lock(&self.executables).get(&id) {
             return Some(known);
         }
-        let executable = Arc::new(Executable::read(file)?);
+        let executable = Arc::new(BuildInfo::read(&file)?);
         lock(&self.executables).insert(id, Arc::clone(&executable), 1);
         Some(executable)
     }
 
-    fn attributes(&self, described: &Described, executable: Option<&Executable>) -> Attributes {
+    fn attributes(&self, described: &Described, executable: Option<&BuildInfo>) -> Attributes {
         let text = |text: Option<&str>| text.map(Value::from);
         let integer = |number: u32| Value::from(i64::from(number));
         let owner = described.user.map(|user| match self.host() {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use profcol_debuginfo::{CommonLink, Source, build_id};
+use profcol_debuginfo::{CommonLink, build_id};
+use profcol_elf::Source;
 use profcol_symbols::{Companions, OnHost};
 
 use super::asked::Module;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use profcol_debuginfo::Source;
+use profcol_elf::Source;
 
 use rustix::time::{ClockId, clock_gettime};
 

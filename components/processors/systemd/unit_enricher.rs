@@ -1,35 +1,39 @@
-//! What is known of the units that processes belong to: by the paths of their cgroups, by systemd's files and by what
-//! systemd was asked for.
+//! What is known of the units that processes belong to: by the paths of their cgroups, and by systemd's files.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use profcol_component::IntCounter;
 use profcol_processes::{Host, Units};
 use profcol_profile::{Attributes, Value};
 
-use super::directory::Directory;
-use super::runs::{Member, Process, Runs};
-use super::unit_fetcher::now;
+use super::runs::{Member, Runs, now};
+use crate::shared::generations::Generations;
 use crate::shared::local::{LocalProcess, is_of};
+use crate::shared::locks::lock;
 use crate::shared::lookup::{CGROUP, add_missing, text_of};
 use crate::shared::run_blocking::run_blocking;
+
+/// So many processes are known.
+pub(super) const MEMBERS: usize = 16_384;
+
+/// The ids of the runs that processes are of. Once found they hold, also when that run has ended.
+type KnownRuns = Mutex<Generations<Member, Arc<str>>>;
 
 pub(super) struct UnitEnricher {
     assume_local: bool,
     /// Once it was read.
     pub host: OnceLock<Host>,
     pub runs: Runs,
-    pub directory: Arc<Directory>,
+    known: Arc<KnownRuns>,
 }
 
 impl UnitEnricher {
-    pub fn new(assume_local: bool, dropped: IntCounter) -> Self {
+    pub fn new(assume_local: bool) -> Self {
         Self {
             assume_local,
             host: OnceLock::new(),
             runs: Runs::default(),
-            directory: Arc::new(Directory::new(dropped)),
+            known: Arc::new(Mutex::new(Generations::new(MEMBERS))),
         }
     }
 
@@ -43,66 +47,49 @@ impl UnitEnricher {
         self.host.get().filter(is_here)
     }
 
-    /// Of which unit of this host's systemd it is. Above those of another one, in a container, stands the container.
+    /// Of which unit of this host's systemd it is, where it is known when it was created. Above the units of another systemd,
+    /// in a container, stands the container.
     pub fn member(&self, attributes: &Attributes) -> Option<Member> {
         let cgroup = text_of(attributes, CGROUP)?;
         let units = Units::of(&cgroup);
         let unit = units.unit.filter(|_| units.is_outermost)?;
         let host = self.host_of(attributes)?;
-        let process = LocalProcess::of(attributes, host, self.assume_local);
-        let process = process.and_then(|LocalProcess { pid, created }| {
-            let created = created?;
-            Some(Process { pid, created })
-        });
+        let process = LocalProcess::of(attributes, host, self.assume_local)?;
         Some(Member {
             unit: unit.to_owned(),
-            process,
+            pid: process.pid,
+            created: process.created?,
         })
     }
 
     /// Reads the runs that are not known yet.
     pub async fn read_runs(&self, members: &[Option<Member>]) {
-        let members = members.iter().flatten();
-        let is_stranger =
-            |member: &&Member| member.process.is_some() && !self.directory.has_run(member);
-        let strangers: HashSet<Member> = members.filter(is_stranger).cloned().collect();
-        if strangers.is_empty() {
+        let unknown: HashSet<Member> = {
+            let mut known = lock(&self.known);
+            let members = members.iter().flatten();
+            let unknown = members.filter(|&member| known.get(member).is_none());
+            unknown.cloned().collect()
+        };
+        if unknown.is_empty() {
             return;
         }
-        let (runs, directory) = (self.runs.clone(), Arc::clone(&self.directory));
+        let (runs, known) = (self.runs.clone(), Arc::clone(&self.known));
         run_blocking(move || {
-            for member in strangers {
+            for member in unknown {
                 if let Some(id) = runs.of(&member, now()) {
-                    directory.add_run(member, id);
+                    lock(&known).insert(member, id, 1);
                 }
             }
         })
         .await;
     }
 
-    /// What systemd is to be asked because of these.
-    pub fn questions(&self, members: &[Option<Member>]) -> Vec<String> {
-        let members = members.iter().flatten();
-        let questions = members.filter_map(|member| self.directory.question(member));
-        let questions: HashSet<String> = questions.collect();
-        questions.into_iter().collect()
-    }
-
     /// Adds what is missing; says whether there was something to add.
     pub fn fill(&self, attributes: &mut Attributes, member: Option<&Member>) -> bool {
         let is_changed = add(attributes, self.host_of(attributes));
-        let Some(member) = member else {
-            return is_changed;
-        };
-        let found = self.directory.find(member);
-        let found = [
-            (
-                "systemd.unit_description",
-                found.description.map(Value::Str),
-            ),
-            ("systemd.invocation_id", found.run.map(Value::Str)),
-        ];
-        add_missing(attributes, found) | is_changed
+        let run = member.and_then(|member| lock(&self.known).get(member));
+        let run = [("systemd.invocation_id", run.map(Value::Str))];
+        add_missing(attributes, run) | is_changed
     }
 }
 

@@ -19,7 +19,7 @@ pub fn open_handler(executables: &Executables) -> Option<OnOpened> {
 }
 
 fn executable(opened: Opened<'_>) -> Option<Executable> {
-    let known = opened.executable;
+    let known = opened.sampled;
     let hash = known.file_id.clone()?;
     let build_id = match &known.gnu_build_id {
         Some(id) => BuildId::Gnu(id.clone()),

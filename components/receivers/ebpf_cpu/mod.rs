@@ -26,8 +26,8 @@ use profcol_component::{
     Stability, StartError, Stop,
 };
 use profcol_ebpf_loader::{
-    Executables as KnownExecutables, Loaded, Process, ProcessKey, Profiler, Record, count_buffer,
-    file_number, next_bpf_program, since_boot, trim_heap,
+    Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, count_buffer, file_number,
+    next_bpf_program, since_boot, trim_heap,
 };
 use profcol_processes::{JitProcesses, KernelNames};
 
@@ -289,7 +289,7 @@ impl Running {
             next,
             ..
         } = self;
-        let executables = profiler.executables().clone();
+        let executables = profiler.sampled_files().clone();
         let mut drop_feedback = Vec::new();
         profiler.drain(|record| match record {
             Record::Sample {
@@ -356,7 +356,7 @@ impl Running {
         let model = render::render(
             &seen,
             &NameSources {
-                executables: self.profiler.executables(),
+                executables: self.profiler.sampled_files(),
                 kernel: &self.kernel,
                 processes: &self.processes,
                 attributes: &config.attributes,
@@ -381,7 +381,7 @@ fn decide(
     filter: &mut Filter,
     process: &Process,
     processes: &Processes,
-    executables: &KnownExecutables,
+    executables: &SampledFiles,
 ) -> bool {
     let known = processes.get(&process.process);
     let executable = executables.get(process.executable);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profcol_ebpf_loader::{
-    Clock, EndReason, Executable, Executables, Frame, ProcessKey, file_number,
+    Clock, EndReason, Frame, ProcessKey, SampledFile, SampledFiles, file_number,
 };
 use profcol_processes::{GeneratedCode, JitNames, JitProcesses, KernelNames};
 use profcol_profile::{
@@ -21,7 +21,7 @@ const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
 
 /// Where names come from.
 pub struct NameSources<'a> {
-    pub executables: &'a Executables,
+    pub executables: &'a SampledFiles,
     pub kernel: &'a KernelNames,
     pub processes: &'a Processes,
     pub attributes: &'a Attributes,
@@ -108,7 +108,7 @@ pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency:
 struct Rendering<'a> {
     names: &'a NameSources<'a>,
     rows: Interner,
-    files: HashMap<u32, Option<Arc<Executable>>>,
+    files: HashMap<u32, Option<Arc<SampledFile>>>,
     frames: HashMap<u64, LocationIdx>,
     kernel_frames: HashMap<u64, LocationIdx>,
     /// By number and reason of end, which is a frame too.
@@ -329,7 +329,7 @@ impl<'a> Rendering<'a> {
     }
 
     /// The segment of the file and the address in it, both as the file has them before it is loaded.
-    fn place(&mut self, executable: &Executable, offset: u64) -> (MappingIdx, u64) {
+    fn place(&mut self, executable: &SampledFile, offset: u64) -> (MappingIdx, u64) {
         let filename = self.rows.string(&executable.path);
         let mut ids: Vec<AttributeIdx> = Vec::new();
         for (key, id) in [
@@ -393,7 +393,7 @@ impl<'a> Rendering<'a> {
         (mapping, frame.offset())
     }
 
-    fn executable(&mut self, number: u32) -> Option<Arc<Executable>> {
+    fn executable(&mut self, number: u32) -> Option<Arc<SampledFile>> {
         let known = self.files.entry(number);
         known
             .or_insert_with(|| self.names.executables.get(number))

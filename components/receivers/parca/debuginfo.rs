@@ -9,9 +9,9 @@ use http::HeaderMap;
 use profcol_net::grpc::{Code, Status};
 use profcol_net::{GrpcCall, GrpcClient, GrpcConversation, GrpcStream, Message};
 use profcol_parca::debuginfo::{
-    INITIATE_UPLOAD, MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, UPLOAD,
+    INITIATE_UPLOAD, MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, ShouldInitiateUploadResponse,
+    UPLOAD, encode,
 };
-use profcol_profile::proto::{Writer, tag};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -124,12 +124,11 @@ impl CallTimeout {
     }
 }
 
-/// `ShouldInitiateUploadResponse { bool should_initiate_upload = 1; string reason = 2 }`
 fn not_wanted() -> Bytes {
-    const REASON: u32 = tag::len(2);
-    let mut answer = Writer::with_capacity(128);
-    answer.bytes(REASON, no_upstream().message.as_bytes());
-    answer.into_vec().into()
+    encode(&ShouldInitiateUploadResponse {
+        should_initiate_upload: false,
+        reason: no_upstream().message,
+    })
 }
 
 fn no_upstream() -> Status {

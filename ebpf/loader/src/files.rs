@@ -11,7 +11,7 @@ use profcol_ebpf_common::file::{FileEntry, FileId, TableRef};
 use profcol_ebpf_common::record;
 use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
 
-use crate::executables::{Executable, Executables};
+use crate::sampled_files::{SampledFile, SampledFiles};
 use crate::sys;
 
 /// Longer than programs remember a number, and a record is not seen.
@@ -39,7 +39,7 @@ impl AnnouncedFile {
 
 pub struct Files {
     state: Mutex<FilesState>,
-    executables: Executables,
+    sampled_files: SampledFiles,
     /// Files that are known at most.
     limit: usize,
 }
@@ -67,7 +67,7 @@ impl Files {
     pub fn new(
         entries: HashMap<MapData, FileId, FileEntry>,
         free_numbers: Queue<MapData, u32>,
-        executables: Executables,
+        sampled_files: SampledFiles,
         limit: usize,
     ) -> Self {
         Self {
@@ -78,13 +78,13 @@ impl Files {
                 quarantined: VecDeque::new(),
                 retries: BTreeSet::new(),
             }),
-            executables,
+            sampled_files,
             limit,
         }
     }
 
-    pub fn executables(&self) -> &Executables {
-        &self.executables
+    pub fn sampled_files(&self) -> &SampledFiles {
+        &self.sampled_files
     }
 
     /// Whether the file is to be opened: of two announcements at once, the first is.
@@ -109,11 +109,11 @@ impl Files {
         drop(state);
         if is_new {
             // Its frames have a name even if it is never opened.
-            let executable = Executable {
+            let sampled = SampledFile {
                 path: path.to_string_lossy().into_owned(),
-                ..Executable::default()
+                ..SampledFile::default()
             };
-            self.executables.insert(file.number, executable);
+            self.sampled_files.insert(file.number, sampled);
         }
         take
     }
@@ -232,7 +232,7 @@ impl Files {
             && since.elapsed() >= NUMBER_REUSE_DELAY
         {
             state.quarantined.pop_front();
-            self.executables.remove(number);
+            self.sampled_files.remove(number);
             if let Err(error) = state.free_numbers.push(number, 0) {
                 tracing::debug!(number, %error, "failed to free a file number");
             }

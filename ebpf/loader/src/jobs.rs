@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use profcol_ebpf_unwind as unwind;
+use profcol_elf::Source;
 
 use crate::files::AnnouncedFile;
 
@@ -16,8 +17,8 @@ const MAX_PAGES: usize = 4096;
 pub struct Job {
     pub announced: AnnouncedFile,
     pub path: String,
-    pub source: Box<dyn unwind::Source + Send>,
-    pub elf: unwind::Executable,
+    pub source: Box<dyn Source + Send>,
+    pub elf: unwind::ElfCode,
 }
 
 /// What to do next.

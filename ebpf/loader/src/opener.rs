@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::{self, TableRef};
 use profcol_ebpf_unwind as unwind;
+use profcol_elf::{ElfError, Source};
 
-use crate::executables::Executable;
 use crate::files::{AnnouncedFile, Files};
 use crate::functions::Functions;
 use crate::identify::{FileIdentifier, IdentifyError};
 use crate::jobs::{Job, JobQueue};
 use crate::path_resolver::PathResolver;
+use crate::sampled_files::SampledFile;
 use crate::tables::Stats;
 
 /// How long to wait for a file where none is to be tried again.
@@ -43,7 +44,7 @@ pub type OnOpened = Box<dyn FnMut(Opened<'_>) + Send>;
 /// A file that a sample met.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened<'a> {
-    pub executable: &'a Executable,
+    pub sampled: &'a SampledFile,
     /// A process that has it.
     pub pid: u32,
     pub file: &'a File,
@@ -125,53 +126,53 @@ impl Opener {
     /// Notes what the names of its frames need, and leaves the table to the builder.
     fn register(&mut self, announced: AnnouncedFile, path: String, found: OpenedImage) {
         let file = announced.file;
-        let source: &dyn unwind::Source = match &found {
+        let source: &dyn Source = match &found {
             OpenedImage::File(opened) => opened,
             OpenedImage::Memory(bytes) => bytes,
         };
-        let mut executable = Executable {
+        let mut sampled = SampledFile {
             path,
-            ..Executable::default()
+            ..SampledFile::default()
         };
-        let elf = match unwind::Executable::read(source) {
+        let elf = match unwind::ElfCode::read(source) {
             Ok(elf) => elf,
-            Err(unwind::Refused::NotElf) => {
+            Err(unwind::Refused::Elf(ElfError::NotElf)) => {
                 Stats::count(&self.stats.not_elf);
-                let table = if is_memory(&executable.path) {
+                let table = if is_memory(&sampled.path) {
                     TableRef::GENERATED
                 } else {
-                    executable.file_id = file_id(source);
+                    sampled.file_id = file_id(source);
                     self.empty_table
                 };
-                self.files.executables().insert(file.number, executable);
+                self.files.sampled_files().insert(file.number, sampled);
                 self.files.publish(&file, table);
                 return;
             }
             Err(refused) => {
                 Stats::count(&self.stats.refused);
-                tracing::debug!(path = executable.path, error = %refused, "no unwind table for an executable");
-                self.files.executables().insert(file.number, executable);
+                tracing::debug!(path = sampled.path, error = %refused, "no unwind table for an executable");
+                self.files.sampled_files().insert(file.number, sampled);
                 self.files.publish(&file, TableRef::REFUSED);
                 return;
             }
         };
-        executable.gnu_build_id = elf.build_id.as_deref().map(hex);
-        executable.go_build_id = elf.go_build_id.as_deref().map(str::to_owned);
-        executable.file_id = file_id(source);
-        executable.is_go = elf.is_go();
-        executable.segments = elf.segments.clone();
+        sampled.gnu_build_id = elf.build_id.as_deref().map(hex);
+        sampled.go_build_id = elf.go_build_id.as_deref().map(str::to_owned);
+        sampled.file_id = file_id(source);
+        sampled.is_go = elf.is_go();
+        sampled.segments = elf.segments.clone();
         if let OpenedImage::Memory(image) = &found {
-            executable.functions = Functions::of(image);
+            sampled.functions = Functions::of(image);
         }
-        let path = executable.path.clone();
+        let path = sampled.path.clone();
         if let (Some(on_opened), OpenedImage::File(opened)) = (&mut self.on_opened, &found) {
             on_opened(Opened {
-                executable: &executable,
+                sampled: &sampled,
                 pid: file.pid,
                 file: opened,
             });
         }
-        self.files.executables().insert(file.number, executable);
+        self.files.sampled_files().insert(file.number, sampled);
         let job = Job {
             announced,
             path,
@@ -191,7 +192,7 @@ impl Opener {
     }
 }
 
-fn file_id(source: &dyn unwind::Source) -> Option<String> {
+fn file_id(source: &dyn Source) -> Option<String> {
     unwind::htlhash(source).ok().map(|hash| hex(&hash))
 }
 

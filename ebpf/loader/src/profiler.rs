@@ -13,7 +13,6 @@ use profcol_ebpf_common::table::PAGE_SHIFT;
 use crate::btf::{self, BtfError};
 use crate::clock::{Clock, Event};
 use crate::events::{Events, EventsError};
-use crate::executables::Executables;
 use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
 use crate::mapping_source::{self, MappingSource};
@@ -23,6 +22,7 @@ use crate::preflight::{self, PreflightError};
 use crate::programs::{LoadError, Sizes};
 use crate::records::{self, Frames, Record};
 use crate::sample_counts::SampleCounts;
+use crate::sampled_files::SampledFiles;
 use crate::self_test::SelfTestError;
 use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
 use crate::sys;
@@ -95,7 +95,7 @@ struct Parts {
     processes: HashMap<MapData, ProcessKey, u32>,
     sample_counts: SampleCounts,
     tables: Tables,
-    executables: Executables,
+    sampled_files: SampledFiles,
     /// Where the kernel's own tree of mappings cannot be read.
     sideband: Option<SideBand>,
 }
@@ -198,11 +198,11 @@ impl Loaded {
             None => FileIdentifier::Kernel(Box::new(programs.identifier)),
         };
 
-        let executables = Executables::default();
+        let sampled_files = SampledFiles::default();
         let files = Files::new(
             programs.files,
             programs.free_numbers,
-            executables.clone(),
+            sampled_files.clone(),
             settings.files as usize,
         );
         let low_priority = settings.low_table_priority;
@@ -214,7 +214,7 @@ impl Loaded {
             processes: programs.processes,
             sample_counts: programs.sample_counts,
             tables,
-            executables,
+            sampled_files,
             sideband,
         };
         Ok(Self {
@@ -323,8 +323,8 @@ impl Profiler {
         self.events.stop();
     }
 
-    pub fn executables(&self) -> &Executables {
-        &self.parts.executables
+    pub fn sampled_files(&self) -> &SampledFiles {
+        &self.parts.sampled_files
     }
 
     pub fn table_counts(&self) -> TableCounts {

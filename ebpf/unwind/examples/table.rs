@@ -1,6 +1,6 @@
 //! Prints what a table of each file named costs: `cargo run --release --example table -- FILE...`
 
-use profcol_ebpf_unwind::{Executable, Table};
+use profcol_ebpf_unwind::{ElfCode, Table};
 use std::fs::File;
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut best = Duration::MAX;
         for _ in 0..10 {
             let begin = Instant::now();
-            let table = Table::build(&Executable::read(&file)?, &file)?;
+            let table = Table::build(&ElfCode::read(&file)?, &file)?;
             best = best.min(begin.elapsed());
             drop(table);
         }
-        let table = Table::build(&Executable::read(&file)?, &file)?;
+        let table = Table::build(&ElfCode::read(&file)?, &file)?;
         println!(
             "{path}: {} rows, {} rules, {} KiB in {best:?}, {:.1} M rows/s",
             table.rows.len(),

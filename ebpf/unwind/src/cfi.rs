@@ -1,17 +1,15 @@
 //! `.eh_frame` and `.debug_frame`: entries by address, and the rows of one entry.
 
 use crate::Refused;
-use crate::elf::Machine;
-use crate::rules::Facts;
+use crate::rules::{Bytes, Facts};
 use crate::span::{Origin, Span};
 use crate::writer::Step;
 use gimli::{
-    BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry,
+    BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, FrameDescriptionEntry,
     LittleEndian, UnwindContext, UnwindSection,
 };
 use profcol_ebpf_common::rule::Rule;
-
-pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+use profcol_elf::Machine;
 
 /// Steps that one entry may have; functions of a megabyte have some ten thousand.
 const MAX_STEPS: usize = 1 << 16;

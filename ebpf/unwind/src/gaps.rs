@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::source::Part;
+use crate::ElfCode;
 use crate::span::Spans;
-use crate::{Executable, Source};
+use profcol_elf::{Extent, Source};
 
 /// How much code without unwind information is looked at.
 const MAX_CODE: u64 = 32 << 20;
@@ -20,14 +20,14 @@ pub(crate) struct Gap {
 
 /// Code of the segments between two spans, as far as it is in `within`: at most `limit` bytes of it.
 pub(crate) fn between<S: Source + ?Sized>(
-    executable: &Executable,
+    elf: &ElfCode,
     source: &S,
     spans: &Spans,
     within: Range<u64>,
     limit: u64,
 ) -> impl Iterator<Item = Gap> {
     let mut left = limit;
-    let gaps = executable.segments.iter().flat_map(move |segment| {
+    let gaps = elf.segments.iter().flat_map(move |segment| {
         let start = segment.address.max(within.start);
         let gaps = spans.gaps(start, segment.end().min(within.end));
         gaps.into_iter()
@@ -39,7 +39,7 @@ pub(crate) fn between<S: Source + ?Sized>(
             return None;
         }
         left -= size;
-        let part = Part {
+        let part = Extent {
             what: "the code",
             offset: segment.file_offset + (start - segment.address),
             size,
@@ -59,13 +59,13 @@ impl Gap {
 pub(crate) struct Gaps(Vec<Gap>);
 
 impl Gaps {
-    pub fn read(executable: &Executable, source: &(impl Source + ?Sized), spans: &Spans) -> Self {
+    pub fn read(elf: &ElfCode, source: &(impl Source + ?Sized), spans: &Spans) -> Self {
         // A segment may hold data too, which looks like any code.
-        let text = executable.section(".text");
+        let text = elf.section(".text");
         let text = text.map_or(0..u64::MAX, |text| {
-            text.address..text.address.saturating_add(text.part.size)
+            text.address..text.address.saturating_add(text.extent.size)
         });
-        let mut gaps: Vec<Gap> = between(executable, source, spans, text, MAX_CODE).collect();
+        let mut gaps: Vec<Gap> = between(elf, source, spans, text, MAX_CODE).collect();
         gaps.sort_unstable_by_key(|gap| gap.start);
         Self(gaps)
     }

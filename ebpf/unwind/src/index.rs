@@ -10,15 +10,18 @@
 //! ```
 
 use crate::cfi::{Frames, forget_keys};
-use crate::elf::{Executable, Machine, Segment};
-use crate::source::{Part, Window};
+use crate::code::ElfCode;
+use crate::overlay::{Decode, Overlay};
+use crate::rules::Bytes;
 use crate::span::{Origin, Span, Spans};
-use crate::table::{Decode, Overlay, Table};
+use crate::table::Table;
+use crate::window::Window;
 use crate::writer::{Step, Writer};
-use crate::{Refused, Source, plt};
+use crate::{Refused, plt};
 use gimli::BaseAddresses;
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, PAGE_SIZE};
+use profcol_elf::{Extent, Machine, Segment, Source};
 
 const HEADER: u64 = 12;
 /// Version 1; addresses of 32 bits, from here or from the header. No linker writes others.
@@ -42,19 +45,19 @@ pub struct Index {
     loaded: Vec<Segment>,
     /// Address and place of the search table.
     header: u64,
-    pairs: Part,
+    pairs: Extent,
     count: u64,
     stubs: Vec<(u64, u64, Rule)>,
 }
 
 impl Index {
-    pub fn open(executable: &Executable, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
-        let Some((address, part)) = executable.eh_frame_hdr else {
+    pub fn open(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+        let Some((address, part)) = elf.eh_frame_hdr else {
             return Err(Refused::Unsupported {
                 why: "no search table in it",
             });
         };
-        let head = Part {
+        let head = Extent {
             size: HEADER,
             ..part
         }
@@ -69,17 +72,17 @@ impl Index {
             });
         }
         Ok(Self {
-            machine: executable.machine,
-            segments: executable.segments.clone(),
-            loaded: executable.loaded.clone(),
+            machine: elf.machine,
+            segments: elf.segments.clone(),
+            loaded: elf.loaded.clone(),
             header: address,
-            pairs: Part {
+            pairs: Extent {
                 offset: part.offset + HEADER,
                 size,
                 ..part
             },
             count: u64::from(count),
-            stubs: plt::stubs(executable, source),
+            stubs: plt::stubs(elf, source),
         })
     }
 
@@ -190,8 +193,8 @@ impl Index {
         Ok(low)
     }
 
-    fn place(&self, index: u64) -> Part {
-        Part {
+    fn place(&self, index: u64) -> Extent {
+        Extent {
             offset: self.pairs.offset + index * PAIR,
             size: PAIR,
             ..self.pairs
@@ -270,7 +273,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn frames(&self, machine: Machine) -> Frames<'_, gimli::EhFrame<crate::cfi::Bytes<'_>>> {
+    fn frames(&self, machine: Machine) -> Frames<'_, gimli::EhFrame<Bytes<'_>>> {
         let bases = BaseAddresses::default().set_eh_frame(self.base);
         Frames::eh_frame(machine, &self.bytes, bases)
     }

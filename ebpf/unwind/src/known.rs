@@ -1,12 +1,11 @@
 //! Code that no unwind information describes, but that is known.
 
-use crate::elf::Machine;
+use crate::ElfCode;
 use crate::gaps::{Gap, between};
-use crate::source::Part;
 use crate::span::Spans;
-use crate::{Executable, Source};
 use memchr::memmem;
 use profcol_ebpf_common::rule::Rule;
+use profcol_elf::{Extent, Machine, Source};
 
 /// The code at a program's entry is some forty bytes long.
 const ENTRY: u64 = 64;
@@ -71,15 +70,15 @@ fn is_context_start(machine: Machine, code: &[u8]) -> bool {
 
 /// Who looks for a call before the address to which it returns finds the byte before the function.
 pub(crate) fn context_starts(
-    executable: &Executable,
+    elf: &ElfCode,
     source: &(impl Source + ?Sized),
     spans: &Spans,
 ) -> Vec<(u64, u64, Rule)> {
-    let machine = executable.machine;
+    let machine = elf.machine;
     let sizes = context_start_sizes(machine);
     let is_start = |start: u64| {
-        let segment = executable.segment_at(start)?;
-        let part = Part {
+        let segment = elf.segment_at(start)?;
+        let part = Extent {
             what: "the code",
             offset: segment.file_offset + (start - segment.address),
             size: CONTEXT_START_HEAD.min(segment.end() - start),
@@ -99,9 +98,9 @@ pub(crate) fn context_starts(
 }
 
 /// Nothing comes before the code at a program's entry. To be used where nothing else is known.
-pub(crate) fn entry(executable: &Executable) -> Vec<(u64, u64, Rule)> {
-    let Executable { entry, .. } = *executable;
-    if executable.segment_at(entry).is_none() {
+pub(crate) fn entry(elf: &ElfCode) -> Vec<(u64, u64, Rule)> {
+    let ElfCode { entry, .. } = *elf;
+    if elf.segment_at(entry).is_none() {
         return Vec::new();
     }
     vec![(entry, entry.saturating_add(ENTRY), Rule::End)]
@@ -109,14 +108,14 @@ pub(crate) fn entry(executable: &Executable) -> Vec<(u64, u64, Rule)> {
 
 /// Addresses and their rules, to be used where nothing else is known.
 pub(crate) fn signal_returns(
-    executable: &Executable,
+    elf: &ElfCode,
     source: &(impl Source + ?Sized),
     spans: &Spans,
 ) -> Vec<(u64, u64, Rule)> {
-    let wanted = signal_return(executable.machine);
+    let wanted = signal_return(elf.machine);
     let finder = memmem::Finder::new(wanted);
     let mut found = Vec::new();
-    for Gap { start, bytes } in between(executable, source, spans, 0..u64::MAX, MAX_SEARCHED) {
+    for Gap { start, bytes } in between(elf, source, spans, 0..u64::MAX, MAX_SEARCHED) {
         found.extend(finder.find_iter(&bytes).map(|found| {
             let at = start + found as u64;
             // One byte more, for who looks for a call before the address to which it returns.

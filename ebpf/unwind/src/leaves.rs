@@ -4,33 +4,34 @@
 //! unwind information. A function that calls no other keeps no frame there either: its frame pointer
 //! is its caller's, and would lead past it. Its return address never leaves the link register.
 
+use profcol_elf::{Machine, Source};
 use std::collections::BTreeMap;
 
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 
-use crate::elf::{Function, Machine};
+use crate::ElfCode;
+use crate::code::Function;
 use crate::gaps::Gaps;
 use crate::span::Spans;
-use crate::{Executable, Source};
 
 /// Addresses and their rules, for code in the gaps between `spans`. A function begins where a symbol
 /// says so or where a call leads to, and ends at the next one.
 pub(crate) fn rules(
-    executable: &Executable,
+    elf: &ElfCode,
     source: &(impl Source + ?Sized),
     spans: &Spans,
 ) -> Vec<(u64, u64, Rule)> {
-    if executable.machine != Machine::Aarch64 {
+    if elf.machine != Machine::Aarch64 {
         return Vec::new();
     }
-    let gaps = Gaps::read(executable, source, spans);
+    let gaps = Gaps::read(elf, source, spans);
     let gaps = gaps.as_slice();
     if gaps.is_empty() {
         return Vec::new();
     }
     // Starts, and ends where those are known.
     let mut functions: BTreeMap<u64, Option<u64>> = BTreeMap::new();
-    for Function { start, size } in executable.functions(source) {
+    for Function { start, size } in elf.functions(source) {
         let end = (size > 0).then(|| start.saturating_add(size));
         let known = functions.entry(start).or_default();
         *known = known.or(end);

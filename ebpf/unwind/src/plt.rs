@@ -11,9 +11,10 @@
 //! direct, mold  endbr64; mov n, r11d; jmp GOT[n]        nothing is pushed, r11 by the header
 //! ```
 
-use crate::elf::{Machine, Section};
-use crate::{Executable, Source};
+use crate::ElfCode;
+use crate::code::Section;
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
+use profcol_elf::{Machine, Source};
 
 const ENTRY: usize = 16;
 /// A quarter of a million imported functions.
@@ -22,19 +23,16 @@ const MAX_TABLE: u64 = 4 << 20;
 const MARK: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// Addresses and their rules.
-pub(crate) fn stubs(
-    executable: &Executable,
-    source: &(impl Source + ?Sized),
-) -> Vec<(u64, u64, Rule)> {
+pub(crate) fn stubs(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Vec<(u64, u64, Rule)> {
     let mut stubs = Stubs::default();
     for name in [".plt", ".plt.got", ".plt.sec", ".plt.bnd"] {
-        let Some(section) = executable.section(name) else {
+        let Some(section) = elf.section(name) else {
             continue;
         };
-        let Ok(bytes) = section.part.read(source, MAX_TABLE) else {
+        let Ok(bytes) = section.extent.read(source, MAX_TABLE) else {
             continue;
         };
-        match executable.machine {
+        match elf.machine {
             Machine::X86_64 => stubs.x86_64(section, &bytes),
             Machine::Aarch64 => stubs.aarch64(section, &bytes),
         }

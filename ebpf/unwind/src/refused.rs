@@ -1,16 +1,11 @@
 //! Why a file has no table.
 
-use std::io;
+use profcol_elf::ElfError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    #[error("cannot read {what}: {error}")]
-    Unreadable {
-        what: &'static str,
-        error: io::Error,
-    },
-    #[error("not an ELF file")]
-    NotElf,
+    #[error(transparent)]
+    Elf(#[from] ElfError),
     #[error("not an executable ELF file of a supported kind: {why}")]
     Unsupported { why: &'static str },
     #[error("{what} is {size}, more than the {limit} that are read")]
@@ -27,11 +22,11 @@ impl Refused {
     /// A short name to count by.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Unreadable { .. } => "unreadable",
-            Self::NotElf => "not_elf",
-            Self::Unsupported { .. } => "unsupported",
-            Self::TooLarge { .. } => "too_large",
-            Self::Broken { .. } => "broken",
+            Self::Elf(ElfError::Unreadable { .. }) => "unreadable",
+            Self::Elf(ElfError::NotElf) => "not_elf",
+            Self::Elf(ElfError::Unsupported { .. }) | Self::Unsupported { .. } => "unsupported",
+            Self::Elf(ElfError::TooLarge { .. }) | Self::TooLarge { .. } => "too_large",
+            Self::Elf(ElfError::Outside { .. }) | Self::Broken { .. } => "broken",
         }
     }
 }

@@ -2,13 +2,12 @@
 //!
 //! What a rule cannot say is [`Rule::Unsupported`], never the rule that comes closest.
 
-use crate::cfi::Bytes;
-use crate::elf::Machine;
 use gimli::{
-    CfaRule, Encoding, Expression, Format, LittleEndian, Operation, Register, RegisterRule,
-    UnwindExpression, UnwindTableRow,
+    CfaRule, Encoding, EndianSlice, Expression, Format, LittleEndian, Operation, Register,
+    RegisterRule, UnwindExpression, UnwindTableRow,
 };
 use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, SavedFp};
+use profcol_elf::Machine;
 
 /// DWARF's numbers of the registers that rules know.
 struct Registers {
@@ -35,6 +34,9 @@ const SIGNAL_RBP: i64 = 120;
 const SIGNAL_RSP: i64 = 160;
 const SIGNAL_RIP: i64 = 168;
 
+/// A section with call frame information.
+pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+
 /// One row of call frame information.
 pub(crate) struct Facts<'a> {
     pub machine: Machine,
@@ -48,10 +50,10 @@ pub(crate) struct Facts<'a> {
 
 /// `register + offset`, or what stands there, plus a number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct Location {
     register: Register,
     offset: i64,
-    /// What is added to the word at that place, if the place is read.
+    /// What is added to the word at that location, if it is read.
     plus: Option<i64>,
 }
 
@@ -88,12 +90,12 @@ impl<'a> Facts<'a> {
                 if let Some(pushed) = self.linkage_entry(&expression) {
                     return (fp == SavedFp::Same && ra == PUSHED).then_some(Rule::Plt { pushed });
                 }
-                let place = self.place(&expression)?;
-                let slot = i32::try_from(place.offset).ok()?;
-                let plus = i32::try_from(place.plus?).ok()?;
-                if place.register == registers.sp {
+                let location = self.location(&expression)?;
+                let slot = i32::try_from(location.offset).ok()?;
+                let plus = i32::try_from(location.plus?).ok()?;
+                if location.register == registers.sp {
                     Cfa::SpSlot { slot, plus }
-                } else if place.register == registers.fp {
+                } else if location.register == registers.fp {
                     Cfa::FpSlot { slot, plus }
                 } else {
                     return None;
@@ -108,9 +110,9 @@ impl<'a> Facts<'a> {
             None | Some(RegisterRule::SameValue) => Some(SavedFp::Same),
             Some(RegisterRule::Offset(offset)) => i32::try_from(offset).ok().map(SavedFp::At),
             Some(RegisterRule::Expression(expression)) => {
-                let place = self.place(&expression)?;
-                let plain = place.register == registers.fp && place.plus.is_none();
-                plain.then_some(SavedFp::AtFp(i32::try_from(place.offset).ok()?))
+                let location = self.location(&expression)?;
+                let plain = location.register == registers.fp && location.plus.is_none();
+                plain.then_some(SavedFp::AtFp(i32::try_from(location.offset).ok()?))
             }
             _ => None,
         }
@@ -135,21 +137,21 @@ impl<'a> Facts<'a> {
 
     fn signal_frame(&self) -> Rule {
         let at = |offset| {
-            Some(Place {
+            Some(Location {
                 register: gimli::X86_64::RSP,
                 offset,
                 plus: None,
             })
         };
         let register = |register| match self.row.register(register) {
-            Some(RegisterRule::Expression(expression)) => self.place(&expression),
+            Some(RegisterRule::Expression(expression)) => self.location(&expression),
             _ => None,
         };
         let cfa = match self.row.cfa() {
-            CfaRule::Expression(expression) => self.place(expression),
+            CfaRule::Expression(expression) => self.location(expression),
             CfaRule::RegisterAndOffset { .. } => None,
         };
-        let stack_pointer = Some(Place {
+        let stack_pointer = Some(Location {
             register: gimli::X86_64::RSP,
             offset: SIGNAL_RSP,
             plus: Some(0),
@@ -197,7 +199,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn place(&self, expression: &UnwindExpression<usize>) -> Option<Place> {
+    fn location(&self, expression: &UnwindExpression<usize>) -> Option<Location> {
         let encoding = Encoding {
             address_size: 8,
             format: Format::Dwarf32,
@@ -228,7 +230,7 @@ impl<'a> Facts<'a> {
             }),
             Some(_) => return None,
         };
-        next().is_none().then_some(Place {
+        next().is_none().then_some(Location {
             register,
             offset,
             plus,

@@ -1,14 +1,11 @@
 //! Reads the sections that hold unwind information.
 
+use crate::Refused;
 use crate::cfi::forget_keys;
-use crate::elf::{Executable, Section};
-use crate::source::Part;
-use crate::{Refused, Source};
-use flate2::read::ZlibDecoder;
+use crate::code::{ElfCode, Section};
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian, Pointer};
-use object::elf::{CompressionHeader64, ELFCOMPRESS_ZLIB, SHF_COMPRESSED};
-use object::pod;
-use std::io::Read;
+use object::elf::SHF_COMPRESSED;
+use profcol_elf::{Algorithm, Compressed, Extent, Source};
 
 /// A table of eight million rows comes from some 50 MB.
 const MAX_FRAMES: u64 = 96 << 20;
@@ -27,18 +24,18 @@ pub(crate) struct EhFrameBytes {
 }
 
 impl FrameBytes {
-    pub fn read(executable: &Executable, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
-        let machine = executable.machine;
-        let mut eh_frame = match executable.section(".eh_frame") {
+    pub fn read(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Result<Self, Refused> {
+        let machine = elf.machine;
+        let mut eh_frame = match elf.section(".eh_frame") {
             Some(section) => Some(EhFrameBytes {
-                content: section.part.read(source, MAX_FRAMES)?,
-                bases: bases(executable, section.address),
+                content: section.extent.read(source, MAX_FRAMES)?,
+                bases: bases(elf, section.address),
             }),
-            None => without_section(executable, source),
+            None => without_section(elf, source),
         };
-        let mut debug_frame = match executable.section(".debug_frame") {
+        let mut debug_frame = match elf.section(".debug_frame") {
             // It says less of Go's functions than their own table.
-            Some(_) if executable.go_functions().is_some() => None,
+            Some(_) if elf.go_functions().is_some() => None,
             // Nothing needs it to run, so damage there is no reason to give up the rest.
             Some(section) if eh_frame.is_some() => uncompressed(section, source).ok(),
             Some(section) => Some(uncompressed(section, source)?),
@@ -55,12 +52,12 @@ impl FrameBytes {
     }
 }
 
-fn bases(executable: &Executable, eh_frame: u64) -> BaseAddresses {
+fn bases(elf: &ElfCode, eh_frame: u64) -> BaseAddresses {
     let mut bases = BaseAddresses::default().set_eh_frame(eh_frame);
-    if let Some(section) = executable.section(".text") {
+    if let Some(section) = elf.section(".text") {
         bases = bases.set_text(section.address);
     }
-    if let Some(section) = executable.section(".got") {
+    if let Some(section) = elf.section(".got") {
         bases = bases.set_got(section.address);
     }
     bases
@@ -68,12 +65,9 @@ fn bases(executable: &Executable, eh_frame: u64) -> BaseAddresses {
 
 /// `.eh_frame` of a file without section headers: the header that the C library uses names its
 /// address, and nobody its end, so it is taken up to where it stops making sense.
-fn without_section(
-    executable: &Executable,
-    source: &(impl Source + ?Sized),
-) -> Option<EhFrameBytes> {
-    let (address, part) = executable.eh_frame_hdr?;
-    let part = Part {
+fn without_section(elf: &ElfCode, source: &(impl Source + ?Sized)) -> Option<EhFrameBytes> {
+    let (address, part) = elf.eh_frame_hdr?;
+    let part = Extent {
         size: part.size.min(HEADER),
         ..part
     };
@@ -85,11 +79,8 @@ fn without_section(
     let Pointer::Direct(start) = header.eh_frame_ptr() else {
         return None;
     };
-    let segment = executable
-        .loaded
-        .iter()
-        .find(|segment| segment.holds(start))?;
-    let mut content = Part {
+    let segment = elf.loaded.iter().find(|segment| segment.holds(start))?;
+    let mut content = Extent {
         what: ".eh_frame",
         offset: segment.file_offset + (start - segment.address),
         size: (segment.end() - start).min(MAX_FRAMES),
@@ -99,7 +90,7 @@ fn without_section(
     content.truncate(chain(&content));
     Some(EhFrameBytes {
         content,
-        bases: self::bases(executable, start),
+        bases: self::bases(elf, start),
     })
 }
 
@@ -121,20 +112,17 @@ fn chain(bytes: &[u8]) -> usize {
 }
 
 fn uncompressed(section: &Section, source: &(impl Source + ?Sized)) -> Result<Vec<u8>, Refused> {
-    let bytes = section.part.read(source, MAX_FRAMES)?;
     if section.flags & u64::from(SHF_COMPRESSED) == 0 {
-        return Ok(bytes);
+        return Ok(section.extent.read(source, MAX_FRAMES)?);
     }
-    let what = section.part.what;
-    let broken = || Refused::Broken { what };
-    let (header, packed) = pod::from_bytes::<CompressionHeader64<object::LittleEndian>>(&bytes)
-        .map_err(|()| broken())?;
-    let size = header.ch_size.get(object::LittleEndian);
-    if header.ch_type.get(object::LittleEndian) != ELFCOMPRESS_ZLIB {
+    let what = section.extent.what;
+    let compressed = Compressed::open(source, section.extent, MAX_FRAMES)?;
+    if compressed.algorithm != Algorithm::Zlib {
         return Err(Refused::Unsupported {
             why: "unwind information compressed otherwise than with zlib",
         });
     }
+    let size = compressed.size;
     if size > MAX_FRAMES {
         return Err(Refused::TooLarge {
             what,
@@ -142,14 +130,7 @@ fn uncompressed(section: &Section, source: &(impl Source + ?Sized)) -> Result<Ve
             limit: MAX_FRAMES,
         });
     }
-    // Grows with what comes out: the header may promise anything.
-    let mut content = Vec::new();
-    ZlibDecoder::new(packed)
-        .take(size)
-        .read_to_end(&mut content)
-        .map_err(|_| broken())?;
-    if content.len() as u64 != size {
-        return Err(broken());
-    }
-    Ok(content)
+    let content = compressed.read(source);
+    let whole = content.ok().filter(|content| content.len() as u64 == size);
+    whole.ok_or(Refused::Broken { what })
 }

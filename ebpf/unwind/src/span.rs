@@ -1,11 +1,11 @@
-//! Which authority speaks for which addresses.
+//! Which unwind information describes which addresses.
 //!
 //! A file may say several things of the same code. Spans are gathered first and looked into later,
 //! so that what nobody will see is never decoded.
 
 use std::cmp::Reverse;
 
-/// Addresses for which one entry of one authority speaks.
+/// Addresses that one entry describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub start: u64,
@@ -41,7 +41,7 @@ impl Spans {
         &self.0
     }
 
-    /// Addresses between `start` and `end` for which nobody speaks.
+    /// Addresses between `start` and `end` that nothing describes.
     pub fn gaps(&self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let mut gaps = Vec::new();
         let mut at = start;
@@ -60,7 +60,7 @@ impl Spans {
         gaps
     }
 
-    /// Lets another authority speak where nobody does yet.
+    /// Adds what describes addresses that nothing describes yet.
     pub fn fill(&mut self, below: Vec<Span>) {
         let mut below = Self::new(below).0;
         // Without overlaps, so that the pieces cannot be many more than there are spans.

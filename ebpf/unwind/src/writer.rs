@@ -1,6 +1,7 @@
 //! Writes the rows of a table in the order of the file.
 
-use crate::{Refused, Table};
+use crate::Refused;
+use crate::table::Table;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use profcol_ebpf_common::rule::{EncodedRule, Rule};

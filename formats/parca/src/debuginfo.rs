@@ -1,21 +1,16 @@
-//! The methods and messages by which an agent hands executables' debuginfo to a server.
+//! The methods and messages by which an agent hands executables' debuginfo to a server, as
+//! `parca/debuginfo/v1alpha1/debuginfo.proto` says them, without what nobody asks for.
 //!
-//! ```text
-//! ShouldInitiateUpload {1 build_id, 2 hash, 5 build_id_type} -> {1 should_initiate_upload, 2 reason}
-//! InitiateUpload {1 build_id, 2 size, 3 hash, 6 build_id_type} -> {1 instructions
-//!     {1 build_id, 2 upload_id, 3 upload_strategy, 4 signed_url, 5 type}}
-//! Upload(stream {1 info {1 build_id, 2 upload_id, 3 type} | 2 chunk_data}) -> {1 build_id, 2 size}
-//! MarkUploadFinished {1 build_id, 2 upload_id, 3 type} -> {}
-//! ```
-//!
-//! An empty chunk breaks the server's reader, and without the last call the file is never used.
+//! An empty chunk breaks the server's reader, and without `MarkUploadFinished` the file is never used.
 
 use bytes::Bytes;
-use profcol_profile::proto::{Reader, WireError, Writer, tag};
+pub use prost::DecodeError;
+use prost::{Enumeration, Message, Oneof};
 
 pub const SHOULD_INITIATE_UPLOAD: &str =
     "/parca.debuginfo.v1alpha1.DebuginfoService/ShouldInitiateUpload";
 pub const INITIATE_UPLOAD: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/InitiateUpload";
+/// A stream of [`UploadRequest`].
 pub const UPLOAD: &str = "/parca.debuginfo.v1alpha1.DebuginfoService/Upload";
 pub const MARK_UPLOAD_FINISHED: &str =
     "/parca.debuginfo.v1alpha1.DebuginfoService/MarkUploadFinished";
@@ -24,137 +19,114 @@ pub const MARK_UPLOAD_FINISHED: &str =
 pub const IN_PROGRESS: &str =
     "A previous upload is still in-progress and not stale yet (only stale uploads can be retried).";
 
-/// What a file is to the server.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    pub build_id: &'a str,
-    pub kind: BuildIdKind,
+#[derive(Clone, PartialEq, Message)]
+pub struct ShouldInitiateUploadRequest {
+    #[prost(string, tag = "1")]
+    pub build_id: String,
     /// Of the original file, whatever is uploaded of it.
-    pub hash: &'a str,
+    #[prost(string, tag = "2")]
+    pub hash: String,
+    #[prost(enumeration = "BuildIdType", tag = "5")]
+    pub build_id_type: i32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BuildIdKind {
+#[derive(Clone, PartialEq, Message)]
+pub struct ShouldInitiateUploadResponse {
+    #[prost(bool, tag = "1")]
+    pub should_initiate_upload: bool,
+    #[prost(string, tag = "2")]
+    pub reason: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct InitiateUploadRequest {
+    #[prost(string, tag = "1")]
+    pub build_id: String,
+    #[prost(int64, tag = "2")]
+    pub size: i64,
+    #[prost(string, tag = "3")]
+    pub hash: String,
+    #[prost(enumeration = "BuildIdType", tag = "6")]
+    pub build_id_type: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct InitiateUploadResponse {
+    #[prost(message, optional, tag = "1")]
+    pub upload_instructions: Option<UploadInstructions>,
+}
+
+/// How the server wants it.
+#[derive(Clone, PartialEq, Message)]
+pub struct UploadInstructions {
+    #[prost(string, tag = "1")]
+    pub build_id: String,
+    #[prost(string, tag = "2")]
+    pub upload_id: String,
+    #[prost(enumeration = "UploadStrategy", tag = "3")]
+    pub upload_strategy: i32,
+    #[prost(string, tag = "4")]
+    pub signed_url: String,
+    #[prost(int32, tag = "5")]
+    pub r#type: i32,
+}
+
+/// The messages of an upload: what it is of, and then its bytes.
+#[derive(Clone, PartialEq, Message)]
+pub struct UploadRequest {
+    #[prost(oneof = "UploadData", tags = "1, 2")]
+    pub data: Option<UploadData>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+pub enum UploadData {
+    #[prost(message, tag = "1")]
+    Info(UploadInfo),
+    #[prost(bytes = "bytes", tag = "2")]
+    ChunkData(Bytes),
+}
+
+/// Which upload; `MarkUploadFinishedRequest` says it with the same fields.
+#[derive(Clone, PartialEq, Message)]
+pub struct UploadInfo {
+    #[prost(string, tag = "1")]
+    pub build_id: String,
+    #[prost(string, tag = "2")]
+    pub upload_id: String,
+    #[prost(int32, tag = "3")]
+    pub r#type: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub enum BuildIdType {
+    UnknownUnspecified = 0,
     Gnu = 1,
     Hash = 2,
 }
 
-/// The server's answer whether it wants an upload.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
-    pub wants_it: bool,
-    pub reason: String,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
+#[repr(i32)]
+pub enum UploadStrategy {
+    Unspecified = 0,
+    Grpc = 1,
+    SignedUrl = 2,
 }
 
-/// How the server wants it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Instructions {
-    pub build_id: String,
-    pub upload_id: String,
-    pub strategy: u64,
-    pub signed_url: String,
-    pub kind: u64,
-}
-
-impl Instructions {
-    pub const BY_GRPC: u64 = 1;
-    pub const BY_SIGNED_URL: u64 = 2;
-}
-
-impl Subject<'_> {
-    pub fn should_initiate_upload(&self) -> Bytes {
-        let mut message = Writer::default();
-        message.bytes(tag::len(1), self.build_id.as_bytes());
-        message.bytes(tag::len(2), self.hash.as_bytes());
-        message.uint(tag::varint(5), self.kind as u64);
-        message.into_vec().into()
-    }
-
-    pub fn initiate_upload(&self, size: u64) -> Bytes {
-        let mut message = Writer::default();
-        message.bytes(tag::len(1), self.build_id.as_bytes());
-        message.uint(tag::varint(2), size);
-        message.bytes(tag::len(3), self.hash.as_bytes());
-        message.uint(tag::varint(6), self.kind as u64);
-        message.into_vec().into()
-    }
-}
-
-impl Decision {
-    pub fn read(message: &[u8]) -> Result<Self, WireError> {
-        const WANTS_IT: u32 = tag::varint(1);
-        const REASON: u32 = tag::len(2);
-        let mut decision = Self::default();
-        let mut reader = Reader::new(message);
-        while let Some(tag) = reader.tag()? {
-            match tag {
-                WANTS_IT => decision.wants_it = reader.varint()? != 0,
-                REASON => decision.reason = text(reader.bytes()?),
-                unknown => reader.skip(unknown, 2)?,
-            }
+impl UploadInstructions {
+    pub fn info(&self) -> UploadInfo {
+        UploadInfo {
+            build_id: self.build_id.clone(),
+            upload_id: self.upload_id.clone(),
+            r#type: self.r#type,
         }
-        Ok(decision)
     }
 }
 
-impl Instructions {
-    /// None where there are none.
-    pub fn read(message: &[u8]) -> Result<Option<Self>, WireError> {
-        const INSTRUCTIONS: u32 = tag::len(1);
-        let mut found = None;
-        let mut reader = Reader::new(message);
-        while let Some(tag) = reader.tag()? {
-            match tag {
-                INSTRUCTIONS => found = Some(Self::read_inner(reader.message()?)?),
-                unknown => reader.skip(unknown, 1)?,
-            }
-        }
-        Ok(found)
-    }
-
-    fn read_inner(mut reader: Reader<'_>) -> Result<Self, WireError> {
-        const BUILD_ID: u32 = tag::len(1);
-        const UPLOAD_ID: u32 = tag::len(2);
-        const STRATEGY: u32 = tag::varint(3);
-        const SIGNED_URL: u32 = tag::len(4);
-        const KIND: u32 = tag::varint(5);
-        let mut instructions = Self::default();
-        while let Some(tag) = reader.tag()? {
-            match tag {
-                BUILD_ID => instructions.build_id = text(reader.bytes()?),
-                UPLOAD_ID => instructions.upload_id = text(reader.bytes()?),
-                STRATEGY => instructions.strategy = reader.varint()?,
-                SIGNED_URL => instructions.signed_url = text(reader.bytes()?),
-                KIND => instructions.kind = reader.varint()?,
-                unknown => reader.skip(unknown, 5)?,
-            }
-        }
-        Ok(instructions)
-    }
-
-    /// The first message of an upload.
-    pub fn info(&self) -> Bytes {
-        let mut message = Writer::default();
-        message.bytes(tag::len(1), &self.mark_upload_finished());
-        message.into_vec().into()
-    }
-
-    pub fn mark_upload_finished(&self) -> Bytes {
-        let mut message = Writer::default();
-        message.bytes(tag::len(1), self.build_id.as_bytes());
-        message.bytes(tag::len(2), self.upload_id.as_bytes());
-        message.uint(tag::varint(3), self.kind);
-        message.into_vec().into()
-    }
+pub fn encode(message: &impl Message) -> Bytes {
+    message.encode_to_vec().into()
 }
 
-/// A further message of an upload.
-pub fn chunk(data: &[u8]) -> Bytes {
-    let mut message = Writer::with_capacity(data.len() + 6);
-    message.bytes(tag::len(2), data);
-    message.into_vec().into()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, DecodeError> {
+    M::decode(bytes)
 }

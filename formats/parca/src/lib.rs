@@ -34,7 +34,6 @@ pub mod v2;
 
 pub use arrow_array::RecordBatch;
 pub use columns::Keyed;
-pub use fatal::Fatal;
 pub use frames::{Frame, Frames};
 pub use labels::{LabelRules, Pattern, sanitized};
 pub use model::to_model;

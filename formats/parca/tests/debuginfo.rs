@@ -3,7 +3,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use profcol_parca::debuginfo::{BuildIdKind, Decision, Instructions, Subject, chunk};
+use profcol_parca::debuginfo::{
+    BuildIdType, InitiateUploadRequest, InitiateUploadResponse, ShouldInitiateUploadRequest,
+    ShouldInitiateUploadResponse, UploadData, UploadRequest, UploadStrategy, decode, encode,
+};
 
 /// The messages of a recorded call, in order.
 fn recorded(call: &str) -> Vec<Vec<u8>> {
@@ -32,29 +35,36 @@ fn messages_are_those_of_a_real_dialogue() {
         recorded("0035-DebuginfoService.Upload"),
         recorded("0039-DebuginfoService.MarkUploadFinished"),
     );
-    let decision = Decision::read(&asked[1]).unwrap();
-    assert!(decision.wants_it);
+    let decision: ShouldInitiateUploadResponse = decode(&asked[1]).unwrap();
+    assert!(decision.should_initiate_upload);
     assert!(decision.reason.contains("First time"), "{decision:?}");
-    let instructions = Instructions::read(&begun[1]).unwrap().unwrap();
-    assert_eq!(instructions.strategy, Instructions::BY_GRPC);
+    let initiated: InitiateUploadResponse = decode(&begun[1]).unwrap();
+    let instructions = initiated.upload_instructions.unwrap();
+    assert_eq!(instructions.upload_strategy(), UploadStrategy::Grpc);
 
     // The file has no build id that the agent found: its name is its hash.
-    let subject = Subject {
-        build_id: &instructions.build_id,
-        kind: BuildIdKind::Hash,
-        hash: &instructions.build_id,
+    let build_id = instructions.build_id.clone();
+    let should_initiate = ShouldInitiateUploadRequest {
+        build_id: build_id.clone(),
+        hash: String::new(),
+        build_id_type: BuildIdType::Hash.into(),
     };
-    let without_hash = Subject {
-        hash: "",
-        ..subject
-    };
-    assert_eq!(without_hash.should_initiate_upload(), asked[0]);
+    assert_eq!(encode(&should_initiate), asked[0]);
     let size: usize = uploaded[1..uploaded.len() - 1]
         .iter()
         .map(|message| message.len() - 4)
         .sum();
-    assert_eq!(subject.initiate_upload(size as u64), begun[0]);
-    assert_eq!(instructions.info(), uploaded[0]);
-    assert_eq!(chunk(&uploaded[1][4..]), uploaded[1]);
-    assert_eq!(instructions.mark_upload_finished(), ended[0]);
+    let initiate = InitiateUploadRequest {
+        hash: build_id.clone(),
+        build_id,
+        size: size as i64,
+        build_id_type: BuildIdType::Hash.into(),
+    };
+    assert_eq!(encode(&initiate), begun[0]);
+    let upload = |data| encode(&UploadRequest { data: Some(data) });
+    let info = UploadData::Info(instructions.info());
+    assert_eq!(upload(info), uploaded[0]);
+    let chunk = UploadData::ChunkData(uploaded[1][4..].to_vec().into());
+    assert_eq!(upload(chunk), uploaded[1]);
+    assert_eq!(encode(&instructions.info()), ended[0]);
 }

@@ -14,8 +14,7 @@ use object::elf::{CompressionHeader64, ELFCOMPRESS_ZLIB};
 use object::pod::bytes_of;
 use object::{LittleEndian, U32, U64};
 
-use crate::Source;
-use crate::elf::{LE, SectionHeader};
+use profcol_elf::{LE, SectionHeader, Source};
 
 /// What goes in at a time, and what comes out.
 const INPUT: usize = 64 << 10;

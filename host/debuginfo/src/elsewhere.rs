@@ -7,14 +7,8 @@
 
 use std::io::{self, Read};
 
-use flate2::read::ZlibDecoder;
-use object::elf::{
-    CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD, SHF_COMPRESSED, SHT_SYMTAB,
-};
-use object::{LittleEndian, pod};
-
-use crate::Source;
-use crate::elf::{Elf, LE, SectionHeader, has_data};
+use object::elf::SHT_SYMTAB;
+use profcol_elf::{Elf, ExtentReader, LE, SectionHeader, Source, has_data};
 
 /// Where it is instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +59,7 @@ fn has_skeleton<S: Source + ?Sized>(source: &S, elf: &Elf) -> bool {
             Unit::Other => {}
             Unit::Old { described_at, code } => {
                 // Only split DWARF has it before version 5.
-                if section(elf, "addr").is_none() {
+                if elf.find_debug("addr").is_none() {
                     continue;
                 }
                 let known = abbreviations.get_or_insert_with(|| all(source, elf));
@@ -89,11 +83,6 @@ fn all<S: Source + ?Sized>(source: &S, elf: &Elf) -> Vec<u8> {
         let _ = bytes.take(MAX_ABBREVIATIONS).read_to_end(&mut all);
     }
     all
-}
-
-fn section<'e>(elf: &'e Elf, name: &str) -> Option<&'e SectionHeader> {
-    let named = |beginning| elf.find(format!("{beginning}{name}").as_bytes());
-    named(".debug_").or_else(|| named(".zdebug_"))
 }
 
 /// Whether the entry with this code, of those described here, has the name of a `.dwo` file.
@@ -152,48 +141,20 @@ enum Unit {
 
 /// A section from its beginning to its end, decompressed.
 enum Bytes<'s, S: ?Sized> {
-    Plain { source: &'s S, at: u64, end: u64 },
+    Plain(ExtentReader<'s, S>),
     Packed(io::Take<Box<dyn Read + 's>>),
 }
 
 impl<'s, S: Source + ?Sized> Bytes<'s, S> {
-    fn of(source: &'s S, elf: &Elf, name: &str) -> Option<Self> {
-        let section = section(elf, name)?;
-        let at = section.sh_offset.get(LE);
-        let end = at.checked_add(section.sh_size.get(LE))?;
-        let mut bytes = Self::Plain { source, at, end };
-        if elf.name(section).starts_with(b".z") {
-            // The older way to compress, with a header of its own.
-            bytes.skip(12).ok()?;
-            return Some(Self::packed(ZlibDecoder::new(bytes)));
-        }
-        let is_packed = section.sh_flags.get(LE) & u64::from(SHF_COMPRESSED) != 0;
-        if is_packed {
-            bytes.unpacked()
-        } else {
-            Some(bytes)
-        }
-    }
-
-    fn unpacked(mut self) -> Option<Self> {
-        type Header = CompressionHeader64<LittleEndian>;
-        let mut header = [0; size_of::<Header>()];
-        self.read_exact(&mut header).ok()?;
-        let (header, _) = pod::from_bytes::<Header>(&header).ok()?;
-        match header.ch_type.get(LE) {
-            ELFCOMPRESS_ZLIB => Some(Self::packed(ZlibDecoder::new(self))),
-            ELFCOMPRESS_ZSTD => {
-                let mut decoder = zstd::Decoder::new(self).ok()?;
-                decoder.window_log_max(WINDOW_LOG).ok()?;
-                Some(Self::packed(decoder))
+    fn of(source: &'s S, elf: &Elf, part: &str) -> Option<Self> {
+        let section = elf.find_debug(part)?;
+        Some(match elf.compressed(source, section, u64::MAX).ok()? {
+            Some(packed) => {
+                let reader = packed.reader(source, WINDOW_LOG).ok()?;
+                Self::Packed(reader.take(MAX_DECOMPRESSED))
             }
-            _ => None,
-        }
-    }
-
-    fn packed(decoder: impl Read + 's) -> Self {
-        let decoder: Box<dyn Read + 's> = Box::new(decoder);
-        Self::Packed(decoder.take(MAX_DECOMPRESSED))
+            None => Self::Plain(elf.extent("DWARF", section).reader(source)),
+        })
     }
 
     /// The next unit; none at the end.
@@ -246,7 +207,7 @@ impl<'s, S: Source + ?Sized> Bytes<'s, S> {
 
     fn skip(&mut self, count: u64) -> io::Result<()> {
         match self {
-            Self::Plain { at, .. } => *at = at.saturating_add(count),
+            Self::Plain(bytes) => bytes.skip(count),
             Self::Packed(bytes) => {
                 io::copy(&mut bytes.take(count), &mut io::sink())?;
             }
@@ -258,14 +219,7 @@ impl<'s, S: Source + ?Sized> Bytes<'s, S> {
 impl<S: Source + ?Sized> Read for Bytes<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain { source, at, end } => {
-                let left = usize::try_from(end.saturating_sub(*at)).unwrap_or(usize::MAX);
-                let most = buffer.len().min(left);
-                let buffer = buffer.get_mut(..most).unwrap_or_default();
-                source.read_at(buffer, *at)?;
-                *at = at.saturating_add(most as u64);
-                Ok(most)
-            }
+            Self::Plain(bytes) => bytes.read(buffer),
             Self::Packed(bytes) => bytes.read(buffer),
         }
     }

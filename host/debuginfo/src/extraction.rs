@@ -6,8 +6,9 @@ use std::time::SystemTime;
 
 use object::pod;
 
+use crate::Plan;
 use crate::compress::Reader;
-use crate::{Plan, Source};
+use profcol_elf::Source;
 
 /// What is read of a file at a time, at most.
 const MAX_BYTES: usize = 256 << 10;

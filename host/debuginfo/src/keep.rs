@@ -10,10 +10,9 @@ use object::elf::{
     SHT_DYNSYM, SHT_NOTE, SHT_REL, SHT_RELA, SHT_STRTAB, SHT_SYMTAB, SHT_SYMTAB_SHNDX,
 };
 
-use crate::elf::{LE, SectionHeader};
-use crate::plan::Contents;
+use profcol_elf::{LE, Pclntab, SectionHeader};
 
-const GO_FUNCTIONS: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
+use crate::plan::Contents;
 
 const BY_NAME: [&[u8]; 9] = [
     b".comment",
@@ -77,7 +76,7 @@ pub fn is_kept(
         contents.dwarf |= is_kept && part == b"info";
         return is_kept;
     }
-    if GO_FUNCTIONS.contains(&name) {
+    if Pclntab::SECTIONS.iter().any(|it| it.as_bytes() == name) {
         contents.go_functions = true;
         return true;
     }

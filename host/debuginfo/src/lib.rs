@@ -3,7 +3,6 @@
 //! * [`Plan`]: what stays of an ELF file and where it goes, decided by its headers alone, so that
 //!   the size of the result is known before a byte of it is read.
 //! * [`Extraction`]: the result, read piece by piece straight from the file.
-//! * [`elf`]: the headers of an ELF file, for those who read more of it.
 //! * [`separate`]: the file beside an executable in which its DWARF may stand.
 //! * [`common`], [`split`], [`package`]: the files in which parts of that DWARF may stand.
 //! * [`Elsewhere`]: DWARF of which the greater part is in files that a reader of one file never sees.
@@ -13,7 +12,6 @@
 //! (at most 4 MiB), their names while it is planned (4 MiB), and what the reader asks for at a time.
 
 mod compress;
-pub mod elf;
 mod elsewhere;
 mod extraction;
 mod keep;
@@ -21,7 +19,6 @@ mod parts;
 mod plan;
 mod refused;
 mod separate;
-mod source;
 #[cfg(test)]
 mod tests;
 
@@ -32,4 +29,3 @@ pub use parts::{CommonLink, common, package, split};
 pub use plan::{Contents, Plan};
 pub use refused::Refused;
 pub use separate::{Places, Separate, build_id, open_regular, separate};
-pub use source::Source;

@@ -10,9 +10,10 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::elf::Elf;
+use profcol_elf::{Elf, Source};
+
 use crate::separate::{by_build_id, first};
-use crate::{Places, Separate, Source, build_id};
+use crate::{Places, Separate, build_id};
 
 /// A path and an id.
 const MAX_LINK: u64 = 8192;
@@ -53,7 +54,7 @@ impl CommonLink {
 
     fn is_to(&self, candidate: &File) -> bool {
         match &self.id {
-            Id::Build(id) => build_id(candidate).as_ref() == Some(id),
+            Id::Build(id) => build_id(candidate).as_deref() == Some(&id[..]),
             Id::Checksum(sum) => {
                 let found = Elf::read(candidate).ok().and_then(|elf| {
                     let section = elf.find(b".debug_sup")?;

@@ -22,12 +22,12 @@ use object::elf::{
     PT_LOAD, PT_PHDR, SHF_ALLOC, SHF_COMPRESSED, SHT_NOBITS, SHT_NULL, SHT_STRTAB, SHT_SYMTAB,
 };
 use object::pod;
+use profcol_elf::{Elf, Header, LE, ProgramHeader, SectionHeader, Source, has_data};
 
 use crate::compress::{self, Compressed};
-use crate::elf::{Elf, Header, LE, ProgramHeader, SectionHeader, has_data, inside};
 use crate::elsewhere::{Elsewhere, elsewhere};
 use crate::keep::{Dwarf, is_dwarf, is_kept};
-use crate::{Extraction, Refused, Source};
+use crate::{Extraction, Refused};
 
 /// As much as the tables in kept sections ask for.
 const ALIGNMENT: u64 = 8;
@@ -103,15 +103,13 @@ impl Plan {
             let Some(section) = elf.sections.get(number) else {
                 continue;
             };
-            let (offset, length) = (section.sh_offset.get(LE), section.sh_size.get(LE));
-            let from = inside("a section", offset, length, elf.length)?;
+            let extent = elf.extent("a section", section);
+            let from = extent.inside(elf.length)?;
             let measured = Compressed::measure(source, section, from, goes_on);
-            let measured = measured.map_err(|error| Refused::Unreadable {
-                what: "a section",
-                offset,
-                error,
-            })?;
-            size += measured.as_ref().map_or(length, |section| section.size);
+            let measured = measured.map_err(|error| extent.unreadable(error))?;
+            size += measured
+                .as_ref()
+                .map_or(extent.size, |section| section.size);
             if size > limit || !goes_on() {
                 return Ok(None);
             }
@@ -169,8 +167,7 @@ impl Plan {
             if packed.iter().any(|packed| packed.number == number) {
                 continue;
             }
-            let (offset, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
-            kept.push(inside("a section", offset, size, elf.length)?);
+            kept.push(elf.extent("a section", section).inside(elf.length)?);
         }
         if contents == Contents::default() {
             return Err(match elsewhere {

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use flate2::Crc;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
-use crate::Source;
-use crate::elf::{self, Elf};
+use profcol_elf::{DebugLink, Elf, Source};
 
 const MAX_NOTES: u64 = 64 << 10;
 /// A name and a checksum.
@@ -42,7 +41,7 @@ pub struct Separate {
 }
 
 /// GNU's build id, where a section of its own has it.
-pub fn build_id(source: &(impl Source + ?Sized)) -> Option<Vec<u8>> {
+pub fn build_id(source: &(impl Source + ?Sized)) -> Option<Box<[u8]>> {
     Identity::of(source)?.build_id
 }
 
@@ -90,8 +89,8 @@ pub(crate) fn by_build_id(id: &[u8], places: &Places<'_>) -> Vec<PathBuf> {
 
 /// How an executable says which file is its own.
 struct Identity {
-    build_id: Option<Vec<u8>>,
-    link: Option<(String, u32)>,
+    build_id: Option<Box<[u8]>>,
+    link: Option<DebugLink>,
 }
 
 impl Identity {
@@ -104,8 +103,8 @@ impl Identity {
         let notes = content(b".note.gnu.build-id", MAX_NOTES);
         let link = content(b".gnu_debuglink", MAX_LINK);
         Some(Self {
-            build_id: notes.and_then(|notes| elf::build_id(&notes).map(<[u8]>::to_vec)),
-            link: link.and_then(|link| debug_link(&link)),
+            build_id: notes.and_then(|notes| profcol_elf::build_id(&notes)),
+            link: link.and_then(|link| DebugLink::parse(&link)),
         })
     }
 
@@ -113,7 +112,7 @@ impl Identity {
     fn candidates(&self, places: &Places<'_>) -> Vec<PathBuf> {
         let id = self.build_id.as_deref().unwrap_or_default();
         let mut candidates = by_build_id(id, places);
-        if let Some((name, _)) = &self.link {
+        if let Some(DebugLink { name, .. }) = &self.link {
             let folder = places.executable.parent().unwrap_or(Path::new("/"));
             candidates.push(folder.join(name));
             candidates.push(folder.join(".debug").join(name));
@@ -131,19 +130,9 @@ impl Identity {
         if self.build_id.is_some() && found.build_id.is_some() {
             return self.build_id == found.build_id;
         }
-        let sum = self.link.as_ref().map(|(_, sum)| *sum);
+        let sum = self.link.as_ref().map(|link| link.checksum);
         sum.is_some() && checksum(candidate, goes_on).ok() == sum
     }
-}
-
-/// The name, and the checksum at the next multiple of four.
-fn debug_link(link: &[u8]) -> Option<(String, u32)> {
-    let end = link.iter().position(|&byte| byte == 0)?;
-    let name = std::str::from_utf8(link.get(..end)?).ok()?;
-    let sum = link.get((end + 1).next_multiple_of(4)..)?;
-    let sum = u32::from_le_bytes(*sum.first_chunk()?);
-    let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
-    is_name.then(|| (name.to_owned(), sum))
 }
 
 fn checksum(file: &File, goes_on: &dyn Fn() -> bool) -> io::Result<u32> {
@@ -180,24 +169,4 @@ fn open_below(root: &impl std::os::fd::AsFd, path: &Path) -> io::Result<File> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_is_a_name_without_a_folder() {
-        let check = |link: &[u8], expected: Option<(&str, u32)>| {
-            let expected = expected.map(|(name, sum)| (name.to_owned(), sum));
-            assert_eq!(debug_link(link), expected, "{link:?}");
-        };
-        check(b"abc\0\x01\x02\x03\x04", Some(("abc", 0x0403_0201)));
-        check(b"a\0\0\0\x01\0\0\0", Some(("a", 1)));
-        check(b"abc\0\x01\x02\x03", None);
-        check(b"abc", None);
-        check(b"\0\0\0\0\x01\0\0\0", None);
-        check(b"..\0\0\x01\0\0\0", None);
-        check(b"a/b\0\x01\0\0\0", None);
-    }
 }

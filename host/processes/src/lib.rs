@@ -1,15 +1,15 @@
 //! What this host tells of its processes.
 //!
 //! The path of a cgroup names the container ([`container`]), the pod ([`pod_uid`]) and systemd's units ([`Units`]); `/proc`
-//! has the rest ([`Described`]), and the executable says who compiled it ([`Executable`]).
+//! has the rest ([`Described`]), and the executable says how it was built ([`BuildInfo`]).
 //!
 //! Two kinds of code are named by this host alone, while it runs: the kernel's ([`KernelNames`]), and what runtimes
 //! generate ([`JitProcesses`]).
 //!
 //! A process may end between any two looks at it: what cannot be read is absent, never an error.
 
+mod build_info;
 mod container;
-mod executable;
 mod generated;
 mod host;
 mod kernel;
@@ -18,8 +18,8 @@ mod process;
 mod systemd;
 mod toolchain;
 
+pub use build_info::{BuildInfo, FileId, open_executable};
 pub use container::{Container, container, is_container_id, parents_and_names};
-pub use executable::{Executable, FileId};
 pub use generated::{GeneratedCode, JitNames, JitProcesses};
 pub use host::{Host, Users};
 pub use kernel::{KernelFrame, KernelNames};

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use profcol_debuginfo::elf::{Elf, LE};
+use profcol_elf::{Elf, LE};
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use profcol_debuginfo::{CommonLink, Places, Separate, Source, common, package, separate, split};
+use profcol_debuginfo::{CommonLink, Places, Separate, common, package, separate, split};
+use profcol_elf::Source;
 
 /// Finds them. Whoever asks makes sure that what is found belongs to the executable, except for
 /// `separate` and `common`, which only give what has the right id.

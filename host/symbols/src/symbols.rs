@@ -3,12 +3,13 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use profcol_debuginfo::{Refused, Source};
+use profcol_debuginfo::Refused;
+use profcol_elf::{ElfError, Segment, Source};
 
 use crate::companions::Companions;
 use crate::dwarf::DebugInfo;
 use crate::go::GoTable;
-use crate::image::{Image, Segment};
+use crate::image::Image;
 use crate::table::SymbolTable;
 
 /// A function at an address, or inlined there.
@@ -39,7 +40,7 @@ pub struct Symbols {
     /// Bytes of files that were in others.
     inner: usize,
     debug: Option<DebugInfo>,
-    damage: Option<Refused>,
+    damage: Option<ElfError>,
 }
 
 impl Symbols {
@@ -52,7 +53,7 @@ impl Symbols {
     ) -> Result<Self, Refused> {
         let image = Image::read(source, max_unpacked)?;
         let mut symbols = Self {
-            segments: image.segments(),
+            segments: image.elf.loaded(0).collect(),
             tables: Vec::new(),
             go: None,
             inner: 0,
@@ -69,7 +70,7 @@ impl Symbols {
             }
         }
         if symbols.tables.is_empty() && symbols.go.is_none() && symbols.debug.is_none() {
-            return Err(symbols.damage.unwrap_or(Refused::NoNames));
+            return Err(symbols.damage.map_or(Refused::NoNames, Refused::Elf));
         }
         Ok(symbols)
     }
@@ -95,7 +96,7 @@ impl Symbols {
     }
 
     /// Why part of the file is not used.
-    pub fn damage(&self) -> Option<&Refused> {
+    pub fn damage(&self) -> Option<&ElfError> {
         self.damage.as_ref()
     }
 
@@ -182,7 +183,10 @@ impl Symbols {
     }
 }
 
-fn unless_damaged<T>(damage: &mut Option<Refused>, part: Result<Option<T>, Refused>) -> Option<T> {
+fn unless_damaged<T>(
+    damage: &mut Option<ElfError>,
+    part: Result<Option<T>, ElfError>,
+) -> Option<T> {
     part.unwrap_or_else(|refused| {
         *damage = Some(refused);
         None

@@ -12,8 +12,7 @@ use object::elf::{
     STT_NOTYPE, Sym64,
 };
 use object::{LittleEndian, pod};
-use profcol_debuginfo::Refused;
-use profcol_debuginfo::elf::{LE, SectionHeader, has_data};
+use profcol_elf::{ElfError, LE, SectionHeader, has_data};
 
 use crate::image::Image;
 use crate::near::Near;
@@ -54,7 +53,7 @@ pub struct Row {
 
 impl SymbolTable {
     /// `None` where there is no table that names a function.
-    pub fn read(image: &Image) -> Result<Option<Self>, Refused> {
+    pub fn read(image: &Image) -> Result<Option<Self>, ElfError> {
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
             let is_it = |it: &&SectionHeader| it.sh_type.get(LE) == kind && has_data(it);
             let Some(section) = image.elf.sections.iter().find(is_it) else {
@@ -119,7 +118,7 @@ impl SymbolTable {
     }
 }
 
-fn rows(image: &Image, section: &SectionHeader) -> Result<Vec<Row>, Refused> {
+fn rows(image: &Image, section: &SectionHeader) -> Result<Vec<Row>, ElfError> {
     let is_code: Vec<bool> = image
         .elf
         .sections
@@ -147,7 +146,7 @@ fn rows(image: &Image, section: &SectionHeader) -> Result<Vec<Row>, Refused> {
                 .map(row),
         );
         if rows.len() > MAX_SYMBOLS {
-            return Err(Refused::TooLarge {
+            return Err(ElfError::TooLarge {
                 what: "the symbol table",
                 offset: section.sh_offset.get(LE),
                 size: section.sh_size.get(LE),

@@ -9,7 +9,8 @@ use std::rc::Rc;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use profcol_debuginfo::{CommonLink, Source};
+use profcol_debuginfo::CommonLink;
+use profcol_elf::Source;
 
 use crate::{Companions, Frame, Symbols};
 

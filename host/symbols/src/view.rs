@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use gimli::{Error, LittleEndian, Reader, ReaderOffsetId, Result};
-use profcol_debuginfo::Source;
+use profcol_elf::{Extent, Source};
 
 /// What is read of a file at once where nobody was before: names stand anywhere.
 const BLOCK: usize = 4 << 10;
@@ -87,13 +87,13 @@ enum Content {
 }
 
 impl Section {
-    /// So many bytes of a file.
-    pub fn in_file(source: Rc<dyn Source>, offset: u64, length: usize, fuel: Fuel) -> Rc<Self> {
+    /// What stands there in a file.
+    pub fn in_file(source: Rc<dyn Source>, extent: Extent, fuel: Fuel) -> Rc<Self> {
         Self::new(
             Content::InFile {
                 source,
-                offset,
-                length,
+                offset: extent.offset,
+                length: extent.size as usize,
             },
             fuel,
         )

@@ -496,6 +496,33 @@ fn repair_drops_the_bad_samples_and_no_other() {
     }
 }
 
+/// Found by fuzzing: nothing was dropped, so the bad resource was written again.
+#[test]
+fn repair_drops_a_bad_resource_and_a_bad_scope_that_hold_nothing() {
+    let break_resource: fn(&mut Edit) -> &mut Vec<KeyValue> =
+        |edit| &mut edit.resource().attributes;
+    let break_scope: fn(&mut Edit) -> &mut Vec<KeyValue> =
+        |edit| &mut edit.scope().scope.as_mut().unwrap().attributes;
+    for (place, attributes) in [("resource", break_resource), ("scope", break_scope)] {
+        let mut empty = Edit(request());
+        empty.scope().profiles.clear();
+        if place == "resource" {
+            empty.0.resource_profiles[0].scope_profiles.clear();
+        }
+        let mut edit = Edit(request());
+        edit.0
+            .resource_profiles
+            .insert(0, empty.0.resource_profiles.remove(0));
+        attributes(&mut edit).extend([named("twice"), named("twice")]);
+        let wire = edit.0.encode_to_vec().into();
+        let repaired = Profiles::from_wire(wire, Validation::Repair).unwrap();
+        assert_eq!(repaired.profiles.sample_count(), 3, "{place}");
+        assert!(repaired.repaired.is_empty(), "{place}");
+        check(&repaired.profiles.to_wire(), CheckOptions::STRICT)
+            .unwrap_or_else(|problem| panic!("{place}: {problem}"));
+    }
+}
+
 #[test]
 fn what_other_senders_write_is_accepted() {
     type Row = (&'static str, fn(&mut Edit));

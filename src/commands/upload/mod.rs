@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use self::progress::Progress;
 use self::reasons::Reasons;
-use super::run::{in_runtime, serve};
+use super::run::{Session, in_runtime, serve};
 use super::{Failure, load};
 use crate::cli::{Configuration, Server, Upload};
 use crate::privileges;
@@ -28,9 +28,7 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Fai
     let Some(server) = command.to.as_ref().filter(|_| !command.dry_run) else {
         return summary::tell_contents(&command.folder, &before);
     };
-    let own = configuration_of(command, server)?.to_string();
-    // A `$` in it is no reference to anything.
-    let own = format!("yaml:{}", own.replace('$', "$$"));
+    let own = load::own(&configuration_of(command, server)?);
     let loaded = load::load(&Configuration {
         uris: [&[own], &configuration.uris[..]].concat(),
         sets: configuration.sets.clone(),
@@ -50,7 +48,7 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Fai
     });
     let served = in_runtime(async {
         tokio::select! {
-            served = serve(&loaded.document, &meter, &board, || {}) => served,
+            served = serve(&loaded.document, &meter, &board, Session::default()) => served,
             never = progress.show() => match never {},
             never = reasons.repeat(&board, &progress) => match never {},
         }

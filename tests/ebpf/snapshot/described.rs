@@ -2,14 +2,16 @@
 
 use gimli::{BaseAddresses, DebugFrame, EhFrame, LittleEndian, UnwindSection};
 use object::{Object, ObjectSection};
-use profcol_ebpf_unwind::{Executable, Source};
+use profcol_ebpf_unwind::ElfCode;
+use profcol_elf::Source;
 
 /// Stretches of the file.
 pub struct Described(Vec<(u64, u64)>);
 
 impl Described {
-    pub fn read(executable: &Executable, source: &impl Source) -> Option<Self> {
-        let bytes = source.read_at(0, source.len().ok()? as usize).ok()?;
+    pub fn read(elf: &ElfCode, source: &impl Source) -> Option<Self> {
+        let mut bytes = vec![0; source.length().ok()? as usize];
+        source.read_at(&mut bytes, 0).ok()?;
         let file = object::File::parse(&*bytes).ok()?;
         let mut addresses = Vec::new();
         if let Some(section) = file.section_by_name(".eh_frame") {
@@ -26,7 +28,7 @@ impl Described {
             add(&frames, &BaseAddresses::default(), &mut addresses);
         }
         let offset = |address: u64| {
-            let mut segments = executable.segments.iter();
+            let mut segments = elf.segments.iter();
             let segment =
                 segments.find(|segment| (segment.address..segment.end()).contains(&address))?;
             Some(address - segment.address + segment.file_offset)

@@ -8,7 +8,8 @@ use profcol_ebpf_common::architecture::X86_64;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::walk::{Registers, UserMemory, Walk};
-use profcol_ebpf_unwind::{Executable, Source, Table};
+use profcol_ebpf_unwind::{ElfCode, Table};
+use profcol_elf::Source;
 
 use super::described::Described;
 
@@ -133,10 +134,10 @@ impl Files {
         if !self.0.contains_key(file) {
             let read = || {
                 let source = open()?;
-                let executable = Executable::read(&source).ok()?;
+                let elf = ElfCode::read(&source).ok()?;
                 Some(Known {
-                    table: Table::build(&executable, &source).ok()?,
-                    described: Described::read(&executable, &source),
+                    table: Table::build(&elf, &source).ok()?,
+                    described: Described::read(&elf, &source),
                 })
             };
             self.0.insert(file.to_owned(), read());

@@ -13,8 +13,10 @@ use profcol_net::{
     Message,
 };
 use profcol_parca::debuginfo::{
-    BuildIdKind, Decision, IN_PROGRESS, INITIATE_UPLOAD, Instructions, MARK_UPLOAD_FINISHED,
-    SHOULD_INITIATE_UPLOAD, Subject, UPLOAD, chunk,
+    BuildIdType, IN_PROGRESS, INITIATE_UPLOAD, InitiateUploadRequest, InitiateUploadResponse,
+    MARK_UPLOAD_FINISHED, SHOULD_INITIATE_UPLOAD, ShouldInitiateUploadRequest,
+    ShouldInitiateUploadResponse, UPLOAD, UploadData, UploadInstructions, UploadRequest,
+    UploadStrategy, decode, encode,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
@@ -88,19 +90,20 @@ impl Uploader {
     /// Every end but the good one is an error, so that each step can end it.
     async fn try_upload(&self, executable: Executable) -> Result<UploadOutcome, UploadOutcome> {
         let (build_id, hash) = (executable.build_id.clone(), executable.hash.clone());
-        let subject = Subject {
-            build_id: build_id.text(),
-            kind: match build_id {
-                BuildId::Gnu(_) => BuildIdKind::Gnu,
-                BuildId::Hash(_) => BuildIdKind::Hash,
-            },
-            hash: &hash,
-        };
-        if subject.build_id.len() < MIN_BUILD_ID_LEN {
+        if build_id.text().len() < MIN_BUILD_ID_LEN {
             let reason = "the build id is too short".to_owned();
             return Err(UploadOutcome::Refused { reason });
         }
-        self.ask(subject).await?;
+        let build_id_type = match build_id {
+            BuildId::Gnu(_) => BuildIdType::Gnu,
+            BuildId::Hash(_) => BuildIdType::Hash,
+        };
+        self.ask(&ShouldInitiateUploadRequest {
+            build_id: build_id.text().to_owned(),
+            hash: hash.to_string(),
+            build_id_type: build_id_type.into(),
+        })
+        .await?;
         let settings = Settings {
             upload_limit: (!self.uses_signed_urls.load(Relaxed))
                 .then(|| lock(&self.capacity).upload_limit()),
@@ -109,14 +112,22 @@ impl Uploader {
         let mut reader = FileReader::plan(executable, settings)
             .await
             .map_err(UploadOutcome::Skipped)?;
-        let instructions = self.initiate(subject, reader.planned().size).await?;
-        let sent = match instructions.strategy {
-            Instructions::BY_GRPC => self.upload_by_grpc(&instructions, &mut reader).await,
-            Instructions::BY_SIGNED_URL => {
+        let initiate = InitiateUploadRequest {
+            build_id: build_id.text().to_owned(),
+            // The limit of a file's size is far below what does not fit.
+            size: i64::try_from(reader.planned().size).unwrap_or(i64::MAX),
+            hash: hash.to_string(),
+            build_id_type: build_id_type.into(),
+        };
+        let instructions = self.initiate(&initiate).await?;
+        let sent = match UploadStrategy::try_from(instructions.upload_strategy) {
+            Ok(UploadStrategy::Grpc) => self.upload_by_grpc(&instructions, &mut reader).await,
+            Ok(UploadStrategy::SignedUrl) => {
                 self.uses_signed_urls.store(true, Relaxed);
                 self.upload_by_url(&instructions, &mut reader).await
             }
-            other => {
+            Ok(UploadStrategy::Unspecified) | Err(_) => {
+                let other = instructions.upload_strategy;
                 let reason = format!("the server requested the unknown upload strategy {other}");
                 return Err(UploadOutcome::Refused { reason });
             }
@@ -132,26 +143,30 @@ impl Uploader {
         Ok(UploadOutcome::Uploaded(planned))
     }
 
-    async fn ask(&self, subject: Subject<'_>) -> Result<(), UploadOutcome> {
-        let answer = self.call(SHOULD_INITIATE_UPLOAD, subject.should_initiate_upload());
+    async fn ask(&self, request: &ShouldInitiateUploadRequest) -> Result<(), UploadOutcome> {
+        let answer = self.call(SHOULD_INITIATE_UPLOAD, encode(request));
         let answer = answer.await.map_err(|status| match status.code {
             Code::Unimplemented => UploadOutcome::NoService,
             _ => refusal(status),
         })?;
-        let decision = Decision::read(&answer).map_err(|error| invalid_response(&error))?;
-        match decision {
-            Decision { wants_it: true, .. } => Ok(()),
-            Decision { reason, .. } if reason == IN_PROGRESS => Err(UploadOutcome::InProgress),
-            Decision { reason, .. } => Err(UploadOutcome::AlreadyPresent { reason }),
+        let ShouldInitiateUploadResponse {
+            should_initiate_upload,
+            reason,
+        } = decode(&answer).map_err(|error| invalid_response(&error))?;
+        if should_initiate_upload {
+            Ok(())
+        } else if reason == IN_PROGRESS {
+            Err(UploadOutcome::InProgress)
+        } else {
+            Err(UploadOutcome::AlreadyPresent { reason })
         }
     }
 
     async fn initiate(
         &self,
-        subject: Subject<'_>,
-        size: u64,
-    ) -> Result<Instructions, UploadOutcome> {
-        let answer = self.call(INITIATE_UPLOAD, subject.initiate_upload(size));
+        request: &InitiateUploadRequest,
+    ) -> Result<UploadInstructions, UploadOutcome> {
+        let answer = self.call(INITIATE_UPLOAD, encode(request));
         let answer = answer.await.map_err(|status| match status.code {
             // Somebody else began, or has it done: the next question tells which.
             Code::FailedPrecondition => UploadOutcome::InProgress,
@@ -160,14 +175,16 @@ impl Uploader {
             },
             _ => refusal(status),
         })?;
-        let instructions = Instructions::read(&answer).map_err(|error| invalid_response(&error))?;
+        let InitiateUploadResponse {
+            upload_instructions,
+        } = decode(&answer).map_err(|error| invalid_response(&error))?;
         let reason = || "the server sent no upload instructions".to_owned();
-        instructions.ok_or_else(|| UploadOutcome::Refused { reason: reason() })
+        upload_instructions.ok_or_else(|| UploadOutcome::Refused { reason: reason() })
     }
 
     async fn upload_by_grpc(
         &self,
-        instructions: &Instructions,
+        instructions: &UploadInstructions,
         reader: &mut FileReader,
     ) -> Result<(), Interrupted> {
         let mut attempt = Attempt::of(reader);
@@ -198,7 +215,7 @@ impl Uploader {
 
     async fn send(
         &self,
-        instructions: &Instructions,
+        instructions: &UploadInstructions,
         mut chunks: mpsc::Receiver<Bytes>,
         size: u64,
         sent: &mut u64,
@@ -207,15 +224,16 @@ impl Uploader {
             .client
             .stream(UPLOAD, HeaderMap::new(), Some(self.timeout))
             .await?;
-        stream.send(instructions.info(), false).await?;
+        let info = UploadData::Info(instructions.info());
+        let info = encode(&UploadRequest { data: Some(info) });
+        stream.send(info, false).await?;
         // One is held back, since the last one has to say so.
         let mut queued: Option<Bytes> = None;
         while let Some(next) = chunks.recv().await {
             let Some(data) = queued.replace(next) else {
                 continue;
             };
-            self.send_chunk(&mut stream, &data, false).await?;
-            *sent += data.len() as u64;
+            *sent += self.send_chunk(&mut stream, data, false).await?;
         }
         if let Some(data) = queued {
             if *sent + (data.len() as u64) < size {
@@ -223,20 +241,22 @@ impl Uploader {
                 let message = "the file was not read completely";
                 return Err(Status::new(LOCAL_ABORT, message));
             }
-            self.send_chunk(&mut stream, &data, true).await?;
-            *sent += data.len() as u64;
+            *sent += self.send_chunk(&mut stream, data, true).await?;
         }
         while stream.receive().await?.is_some() {}
         Ok(())
     }
 
+    /// Says how many bytes of the file it was.
     async fn send_chunk(
         &self,
         stream: &mut GrpcStream,
-        data: &[u8],
+        data: Bytes,
         is_last: bool,
-    ) -> Result<(), Status> {
-        let message = chunk(data);
+    ) -> Result<u64, Status> {
+        let bytes = data.len() as u64;
+        let data = Some(UploadData::ChunkData(data));
+        let message = encode(&UploadRequest { data });
         let sending = async {
             stream.ready().await?;
             stream.send(message, is_last).await
@@ -245,13 +265,13 @@ impl Uploader {
             // A server that refuses an upload does not wait for its end, and says why.
             return Err(stream.receive().await.err().unwrap_or(interrupted));
         }
-        lock(&self.budget).spend(data.len() as u64, Instant::now());
-        Ok(())
+        lock(&self.budget).spend(bytes, Instant::now());
+        Ok(bytes)
     }
 
     async fn upload_by_url(
         &self,
-        instructions: &Instructions,
+        instructions: &UploadInstructions,
         reader: &mut FileReader,
     ) -> Result<(), Interrupted> {
         let mut attempt = Attempt::of(reader);
@@ -288,11 +308,15 @@ impl Uploader {
         outcome.map_err(|reason| attempt.interrupted(reason))
     }
 
-    async fn finish(&self, instructions: &Instructions, bytes: u64) -> Result<(), UploadOutcome> {
+    async fn finish(
+        &self,
+        instructions: &UploadInstructions,
+        bytes: u64,
+    ) -> Result<(), UploadOutcome> {
         let begin = Instant::now();
         let mut wait = Duration::from_secs(1);
         for round in 1.. {
-            let answer = self.call(MARK_UPLOAD_FINISHED, instructions.mark_upload_finished());
+            let answer = self.call(MARK_UPLOAD_FINISHED, encode(&instructions.info()));
             let Err(status) = answer.await else {
                 break;
             };

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use profcol_component::testkit::{context, load};
 use profcol_component::{BuildId, DeferredSymbols, Executable, SymbolLookup};
-use profcol_debuginfo::Source;
+use profcol_elf::Source;
 use profcol_profile::{
     AttributeRef, Interner, KeyValue, Line, Location, LocationRef, Mapping, MappingRef, Model,
     Profile, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles, StringIdx,

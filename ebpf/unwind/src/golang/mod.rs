@@ -5,14 +5,13 @@
 
 mod pclntab;
 
-use crate::elf::{Machine, Segment};
-use crate::source::Part;
 use crate::span::{Origin, Span};
 use crate::writer::Step;
-use crate::{Executable, Refused, Source};
+use crate::{ElfCode, Refused};
 use memchr::memmem;
-use pclntab::{Table, Version};
+use pclntab::Table;
 use profcol_ebpf_common::rule::{Cfa, PUSHED, ReturnAddress, Rule, SavedFp};
+use profcol_elf::{Extent, Machine, PclntabVersion, Segment, Source};
 
 /// How much code is searched for a known function, where the address of the code is not written.
 const MAX_SEARCHED: u64 = 64 << 20;
@@ -39,45 +38,45 @@ pub(crate) struct Functions<'s, S: ?Sized> {
 }
 
 impl<'s, S: Source + ?Sized> Functions<'s, S> {
-    pub fn read(executable: &Executable, source: &'s S) -> Result<Option<Self>, Refused> {
-        let Some(part) = executable.go_functions().map(|section| section.part) else {
+    pub fn read(elf: &ElfCode, source: &'s S) -> Result<Option<Self>, Refused> {
+        let Some(extent) = elf.go_functions().map(|section| section.extent) else {
             return Ok(None);
         };
-        let broken = Refused::Broken { what: part.what };
+        let broken = Refused::Broken { what: extent.what };
         let mut functions = Self {
-            machine: executable.machine,
-            table: Table::open(source, part)?,
+            machine: elf.machine,
+            table: Table::open(source, extent)?,
             text: 0,
             frameless: Vec::new(),
         };
-        let Some(text) = functions.find_text(executable, source) else {
+        let Some(text) = functions.find_text(elf, source) else {
             return Err(broken);
         };
         functions.text = text;
-        functions.find_frameless(executable, source);
+        functions.find_frameless(elf, source);
         Ok(Some(functions))
     }
 
     /// Where the code begins. The header says it, unless it is a newer Go's or is written by the
     /// dynamic linker; the code of a known function proves it.
-    fn find_text(&mut self, executable: &Executable, source: &S) -> Option<u64> {
-        if self.table.version == Version::Go1_16 {
+    fn find_text(&mut self, elf: &ElfCode, source: &S) -> Option<u64> {
+        if self.table.header.version == PclntabVersion::Go1_16 {
             return Some(0);
         }
         let landmark = landmark(self.machine);
-        let offset = (0..self.table.count).find_map(|index| {
+        let offset = (0..self.table.header.functions).find_map(|index| {
             let (offset, record) = self.table.entry(index)?;
             let record = self.table.record(record)?;
             is_landmark(self.machine, record.name.get()).then_some(offset)
         })?;
         let proves = |text: &u64| {
             let address = text.checked_add(offset)?;
-            let bytes = code(executable, source, address, landmark.len() as u64)?;
+            let bytes = code(elf, source, address, landmark.len() as u64)?;
             Some(bytes == landmark)
         };
-        let section = executable.section(".text");
+        let section = elf.section(".text");
         [
-            Some(self.table.text),
+            Some(self.table.header.text),
             section.map(|section| section.address),
         ]
         .into_iter()
@@ -86,7 +85,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
         .or_else(|| {
             // Behind C code of the same program.
             let section = section?;
-            let bytes = section.part.read(source, MAX_SEARCHED).ok()?;
+            let bytes = section.extent.read(source, MAX_SEARCHED).ok()?;
             let mut found = memmem::find_iter(&bytes, landmark);
             found.find_map(|at| {
                 let address = section.address.checked_add(at as u64)?;
@@ -97,11 +96,11 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
     }
 
     /// Compiled functions all save the frame pointer; hand-written ones only if their code does.
-    fn find_frameless(&mut self, executable: &Executable, source: &S) {
+    fn find_frameless(&mut self, elf: &ElfCode, source: &S) {
         if self.machine != Machine::X86_64 {
             return;
         }
-        for index in 0..self.table.count {
+        for index in 0..self.table.header.functions {
             let Some((start, record)) = self.table.entry(index) else {
                 continue;
             };
@@ -117,7 +116,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
                 continue;
             };
             let address = self.text.saturating_add(start).saturating_add(at);
-            let bytes = code(executable, source, address.saturating_sub(1), PROLOGUE);
+            let bytes = code(elf, source, address.saturating_sub(1), PROLOGUE);
             let saves = match bytes.as_deref() {
                 Some([0x55, ..]) => delta == 8,
                 // Before Go 1.21 the stack was moved first.
@@ -132,7 +131,7 @@ impl<'s, S: Source + ?Sized> Functions<'s, S> {
 
     pub fn spans(&mut self) -> Vec<Span> {
         let text = self.text;
-        (0..self.table.count)
+        (0..self.table.header.functions)
             .filter_map(|index| {
                 let (start, record) = self.table.entry(index)?;
                 let (end, _) = self.table.entry(index + 1)?;
@@ -297,16 +296,16 @@ impl Shape {
 
 /// Code at an address, if all of it is in one segment of the file.
 fn code(
-    executable: &Executable,
+    elf: &ElfCode,
     source: &(impl Source + ?Sized),
     address: u64,
     size: u64,
 ) -> Option<Vec<u8>> {
-    let segment: &Segment = executable.segment_at(address)?;
-    let part = Part {
+    let segment: &Segment = elf.segment_at(address)?;
+    let extent = Extent {
         what: "the code",
         offset: segment.file_offset + (address - segment.address),
         size: size.min(segment.end() - address),
     };
-    part.read(source, size).ok()
+    extent.read(source, size).ok()
 }

@@ -1,14 +1,14 @@
-//! `.gopclntab`, as Go's linker wrote it since 1.16.
+//! The parts of `.gopclntab` that say how far the stack is moved.
 //!
 //! ```text
-//! header     magic, quantum, number of functions, address of the code, offsets of the parts
 //! functab    start and record of each function, in the order of the code
 //! record     offsets of its name and of its stack deltas, flags
 //! pctab      streams of (delta of the value, delta of the address)
 //! ```
 
-use crate::source::{Part, Window};
-use crate::{Refused, Source};
+use crate::Refused;
+use crate::window::Window;
+use profcol_elf::{Extent, Pclntab, PclntabVersion, Source};
 
 /// It is read in small pieces; the largest seen has 186 MB.
 const MAX_TABLE: u64 = 1 << 30;
@@ -19,30 +19,15 @@ const MAX_FUNCTIONS: u64 = 1 << 26;
 /// Longer names are of no function that is known here.
 const MAX_NAME: u64 = 32;
 
-const MAGIC_1_16: u32 = 0xffff_fffa;
-const MAGIC_1_18: u32 = 0xffff_fff0;
-const MAGIC_1_20: u32 = 0xffff_fff1;
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Version {
-    Go1_16,
-    Go1_18,
-    Go1_20,
-}
-
 pub(super) struct Table<'s, S: ?Sized> {
-    pub version: Version,
-    quantum: u64,
-    pub count: u64,
-    /// Address of the code, where it is written.
-    pub text: u64,
+    pub header: Pclntab,
     functab: Area<'s, S>,
     records: Area<'s, S>,
     names: Area<'s, S>,
     deltas: Area<'s, S>,
 }
 
-/// Part of the table, up to the table's end.
+/// Extent of the table, up to the table's end.
 struct Area<'s, S: ?Sized> {
     window: Window<'s, S>,
     start: u64,
@@ -50,7 +35,7 @@ struct Area<'s, S: ?Sized> {
 }
 
 impl<'s, S: Source + ?Sized> Area<'s, S> {
-    fn new(source: &'s S, table: Part, offset: u64) -> Option<Self> {
+    fn new(source: &'s S, table: Extent, offset: u64) -> Option<Self> {
         let end = table.offset.checked_add(table.size)?;
         let start = table.offset.checked_add(offset)?;
         (start <= end).then(|| Self {
@@ -94,45 +79,26 @@ impl Name {
 }
 
 impl<'s, S: Source + ?Sized> Table<'s, S> {
-    pub fn open(source: &'s S, part: Part) -> Result<Self, Refused> {
-        if part.size > MAX_TABLE {
-            return Err(Refused::TooLarge {
-                what: part.what,
-                size: part.size,
-                limit: MAX_TABLE,
-            });
-        }
-        Self::parse(source, part).ok_or(Refused::Broken { what: part.what })
+    pub fn open(source: &'s S, table: Extent) -> Result<Self, Refused> {
+        table.check_size(MAX_TABLE)?;
+        Self::parse(source, table).ok_or(Refused::Broken { what: table.what })
     }
 
-    fn parse(source: &'s S, part: Part) -> Option<Self> {
-        let mut header = Area::new(source, part, 0)?;
-        let version = match header.u32(0)? {
-            MAGIC_1_16 => Version::Go1_16,
-            MAGIC_1_18 => Version::Go1_18,
-            MAGIC_1_20 => Version::Go1_20,
-            _ => return None,
+    fn parse(source: &'s S, table: Extent) -> Option<Self> {
+        let head = Extent {
+            size: table.size.min(Pclntab::HEADER as u64),
+            ..table
         };
-        let &[_, _, quantum @ (1 | 4), 8] = header.get(4, 4)? else {
+        let header = Pclntab::parse(&head.read(source, head.size).ok()?)?;
+        if !matches!(header.quantum, 1 | 4) || header.functions >= MAX_FUNCTIONS {
             return None;
-        };
-        let mut word = |index: u64| header.u64(8 + 8 * index);
-        // The address of the code was added before the offsets.
-        let (text, names) = match version {
-            Version::Go1_16 => (0, 2),
-            Version::Go1_18 | Version::Go1_20 => (word(2)?, 3),
-        };
-        let count = word(0).filter(|&count| count < MAX_FUNCTIONS)?;
-        let records = word(names + 4)?;
+        }
         Some(Self {
-            version,
-            quantum: u64::from(quantum),
-            count,
-            functab: Area::new(source, part, records)?,
-            records: Area::new(source, part, records)?,
-            names: Area::new(source, part, word(names)?)?,
-            deltas: Area::new(source, part, word(names + 3)?)?,
-            text,
+            functab: Area::new(source, table, header.functab)?,
+            records: Area::new(source, table, header.functab)?,
+            names: Area::new(source, table, header.funcnametab)?,
+            deltas: Area::new(source, table, header.pctab)?,
+            header,
         })
     }
 
@@ -140,12 +106,12 @@ impl<'s, S: Source + ?Sized> Table<'s, S> {
     /// function stands only its end.
     pub fn entry(&mut self, index: u64) -> Option<(u64, u64)> {
         let table = &mut self.functab;
-        Some(match self.version {
-            Version::Go1_16 => {
+        Some(match self.header.version {
+            PclntabVersion::Go1_16 => {
                 let at = 16 * index;
                 (table.u64(at)?, table.u64(at + 8).unwrap_or(0))
             }
-            Version::Go1_18 | Version::Go1_20 => {
+            PclntabVersion::Go1_18 | PclntabVersion::Go1_20 => {
                 let at = 8 * index;
                 (table.u32(at)?.into(), table.u32(at + 4).unwrap_or(0).into())
             }
@@ -153,10 +119,10 @@ impl<'s, S: Source + ?Sized> Table<'s, S> {
     }
 
     pub fn record(&mut self, at: u64) -> Option<Record> {
-        let (start, flags) = match self.version {
-            Version::Go1_16 => (8, 41),
-            Version::Go1_18 => (4, 37),
-            Version::Go1_20 => (4, 41),
+        let (start, flags) = match self.header.version {
+            PclntabVersion::Go1_16 => (8, 41),
+            PclntabVersion::Go1_18 => (4, 37),
+            PclntabVersion::Go1_20 => (4, 41),
         };
         let record = self.records.get(at, flags + 1)?;
         let flags = *record.last()?;
@@ -190,7 +156,7 @@ impl<'s, S: Source + ?Sized> Table<'s, S> {
             // At the start of the part stands a zero, for functions that have none.
             next: (record.deltas > 0).then_some(record.deltas),
             area: &mut self.deltas,
-            quantum: self.quantum,
+            quantum: self.header.quantum.into(),
             at: 0,
             value: -1,
         }

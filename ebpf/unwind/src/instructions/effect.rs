@@ -13,9 +13,9 @@ pub enum Base {
     Fp,
 }
 
-/// A register and this.
+/// The address that an instruction names: a register and this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct MemoryOperand {
     pub base: Base,
     pub offset: i32,
 }
@@ -30,10 +30,10 @@ pub enum Effect {
     Leave,
     SpIsFp,
     FpIsSp,
-    SpIs(Place),
-    FpIs(Place),
-    LoadFp(Place),
-    SaveFp(Place),
+    SpIs(MemoryOperand),
+    FpIs(MemoryOperand),
+    LoadFp(MemoryOperand),
+    SaveFp(MemoryOperand),
     ClearFp,
     SystemCall,
     /// It is changed in another way.
@@ -101,7 +101,7 @@ impl Effect {
             },
             false => None,
         };
-        let place = || place(instruction);
+        let operand = || memory_operand(instruction);
         let lose = |sp: bool| Self::Lose { sp, fp: !sp };
         match (instruction.mnemonic(), to, from) {
             (Mnemonic::Push, Register::RBP, _) => Self::PushFp,
@@ -114,15 +114,15 @@ impl Effect {
             }
             (Mnemonic::Mov, Register::RSP, Register::RBP) => Self::SpIsFp,
             (Mnemonic::Mov, Register::RBP, Register::RSP) => Self::FpIsSp,
-            (Mnemonic::Lea, Register::RSP, _) => place().map_or(lose(true), Self::SpIs),
-            (Mnemonic::Lea, Register::RBP, _) => place().map_or(lose(false), Self::FpIs),
+            (Mnemonic::Lea, Register::RSP, _) => operand().map_or(lose(true), Self::SpIs),
+            (Mnemonic::Lea, Register::RBP, _) => operand().map_or(lose(false), Self::FpIs),
             (Mnemonic::Xor, Register::EBP | Register::RBP, from) if from == to => Self::ClearFp,
             (Mnemonic::Syscall, ..) => Self::SystemCall,
             (Mnemonic::Mov, Register::RBP, _) if instruction.op1_kind() == OpKind::Memory => {
-                place().map_or(lose(false), Self::LoadFp)
+                operand().map_or(lose(false), Self::LoadFp)
             }
             (Mnemonic::Mov, Register::None, Register::RBP) => {
-                place().map_or(Self::Nothing, Self::SaveFp)
+                operand().map_or(Self::Nothing, Self::SaveFp)
             }
             _ => Self::of_any(instruction, info),
         }
@@ -161,7 +161,7 @@ impl Effect {
 }
 
 /// The memory operand, or the address that is made of it.
-fn place(instruction: &Instruction) -> Option<Place> {
+fn memory_operand(instruction: &Instruction) -> Option<MemoryOperand> {
     let base = match instruction.memory_base() {
         Register::RSP => Base::Sp,
         Register::RBP => Base::Fp,
@@ -169,5 +169,5 @@ fn place(instruction: &Instruction) -> Option<Place> {
     };
     let offset = i32::try_from(instruction.memory_displacement64() as i64).ok()?;
     let is_plain = instruction.memory_index() == Register::None;
-    is_plain.then_some(Place { base, offset })
+    is_plain.then_some(MemoryOperand { base, offset })
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use profcol_ebpf_common::rule::Rule;
 
-use super::Code;
+use super::code::Code;
 use super::effect::{Flow, WORD};
 use super::graph::{Graph, TooMany};
 use super::levels::Levels;
@@ -120,7 +120,7 @@ struct Walked<'g> {
     graph: &'g Graph,
     /// By instruction, where it is reached.
     states: Vec<Option<State>>,
-    /// Ways that all instructions of are executed do not agree about the stack.
+    /// Edges that all instructions of are executed do not agree about the stack.
     is_contradictory: bool,
     /// Calls that return, and such that do not.
     agreed: Vec<u32>,
@@ -139,10 +139,10 @@ impl<'g> Walked<'g> {
         if levels.is_impossible(first) {
             return None;
         }
-        // The ways on from each instruction, side by side.
-        let ways = levels.ways.iter().map(|way| (way.from, way.to));
-        let mut ways: Vec<(u32, u32)> = ways.collect();
-        ways.sort_unstable();
+        // The edges on from each instruction, side by side.
+        let edges = levels.edges.iter().map(|edge| (edge.from, edge.to));
+        let mut edges: Vec<(u32, u32)> = edges.collect();
+        edges.sort_unstable();
         let mut walked = Self {
             graph,
             states: vec![None; graph.nodes.len()],
@@ -159,8 +159,8 @@ impl<'g> Walked<'g> {
                 continue;
             };
             let after = state.after(node.effect);
-            let begin = ways.partition_point(|&(from, _)| from < at);
-            for &(_, to) in ways[begin..].iter().take_while(|&&(from, _)| from == at) {
+            let begin = edges.partition_point(|&(from, _)| from < at);
+            for &(_, to) in edges[begin..].iter().take_while(|&&(from, _)| from == at) {
                 if walked.arrive(to, after, &mut levels) {
                     changed.push(to);
                 }
@@ -200,7 +200,7 @@ impl<'g> Walked<'g> {
             .filter_map(|(number, (state, node))| Some((number, node, (*state)?)))
     }
 
-    /// Ways out of the function, and what holds there.
+    /// Edges out of the function, and what holds there.
     fn exits(&self) -> impl Iterator<Item = (u64, State)> {
         self.graph.exits.iter().filter_map(|&(from, to)| {
             let node = self.graph.nodes.get(from as usize)?;

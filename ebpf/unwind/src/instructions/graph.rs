@@ -1,4 +1,4 @@
-//! The instructions that a function may consist of, and the ways between them.
+//! The instructions that a function may consist of, and the edges between them.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 
-use super::Code;
+use super::code::Code;
 use super::effect::{Effect, Flow};
 use super::jump_table;
 
 /// Instructions of one function. The longest functions of interpreters and parsers have half as many.
 const MAX_NODES: usize = 1 << 16;
 
-/// Ways between them. Where most come from jump tables there are several to each instruction.
-const MAX_WAYS: usize = 4 * MAX_NODES;
+/// Edges between them. Where most come from jump tables there are several to each instruction.
+const MAX_EDGES: usize = 4 * MAX_NODES;
 
 /// Instructions before a jump that say where its table is.
 const RECENT: usize = 16;
@@ -36,9 +36,9 @@ pub struct Node {
     pub is_impossible: bool,
 }
 
-/// A way to an instruction.
+/// From an instruction to one that may be next.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct Edge {
     pub from: u32,
     pub to: u32,
     pub kind: Kind,
@@ -56,13 +56,13 @@ pub enum Kind {
 #[derive(Default)]
 pub struct Graph {
     pub nodes: Vec<Node>,
-    pub ways: Vec<Way>,
-    /// Ways out of the function.
+    pub edges: Vec<Edge>,
+    /// Edges out of the function.
     pub exits: Vec<(u32, u64)>,
     /// Jumps whose targets are not known.
     pub unresolved: Vec<u32>,
     index: HashMap<u64, u32, RandomState>,
-    /// Ways to addresses that may not be read yet.
+    /// Edges to addresses that may not be read yet.
     open: Vec<(u32, u64, Kind)>,
 }
 
@@ -120,14 +120,14 @@ impl Graph {
                             .filter(|targets| targets.iter().all(|&target| is_inside(target)));
                         match targets {
                             Some(targets) => {
-                                let known = self.ways.len() + self.open.len();
-                                if known + targets.len() > MAX_WAYS {
+                                let known = self.edges.len() + self.open.len();
+                                if known + targets.len() > MAX_EDGES {
                                     return Err(TooMany);
                                 }
-                                let ways = targets
+                                let edges = targets
                                     .iter()
                                     .map(|&target| (number, target, Kind::Certain));
-                                self.open.extend(ways);
+                                self.open.extend(edges);
                                 pending.extend(targets);
                             }
                             None => self.unresolved.push(number),
@@ -147,7 +147,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Before more is read: what left the function may lead to it, and ways that were taken for none may be some.
+    /// Before more is read: what left the function may lead to it, and edges that were taken for none may be some.
     pub fn reopen(&mut self) {
         let exits = std::mem::take(&mut self.exits);
         let exits = exits
@@ -186,11 +186,11 @@ impl Graph {
         (instruction, flow)
     }
 
-    /// Now that all is read, tells ways within the function from those out of it.
+    /// Now that all is read, tells edges within the function from those out of it.
     fn close(&mut self) {
         for (from, to, kind) in std::mem::take(&mut self.open) {
             match self.find(to) {
-                Some(to) => self.ways.push(Way { from, to, kind }),
+                Some(to) => self.edges.push(Edge { from, to, kind }),
                 None if kind == Kind::Certain => self.exits.push((from, to)),
                 // What stands behind the call is another function.
                 None => {}

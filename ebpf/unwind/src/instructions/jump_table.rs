@@ -11,7 +11,7 @@
 
 use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::Code;
+use super::code::Code;
 
 /// Cases of one choice.
 const MAX_CASES: u64 = 1 << 12;

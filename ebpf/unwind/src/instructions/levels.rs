@@ -3,7 +3,7 @@
 //! Nothing in the code says which calls never return, and what stands behind one of these is another
 //! part of the function, or another function, with another stack. But each way that is no call's
 //! ties the levels at its two ends together, and a return is only ever executed where the stack is
-//! as it was when the function was called. What the ways behind calls would tie together is held
+//! as it was when the function was called. What the edges behind calls would tie together is held
 //! against that: one that contradicts it is no way.
 
 use std::cmp::Reverse;
@@ -11,13 +11,13 @@ use std::cmp::Reverse;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::ALIGNMENT;
+use super::code::ALIGNMENT;
 use super::effect::{Flow, WORD};
-use super::graph::{Graph, Kind, Way};
+use super::graph::{Edge, Graph, Kind};
 
 pub struct Levels {
-    /// Ways that can be.
-    pub ways: Vec<Way>,
+    /// Edges that can be.
+    pub edges: Vec<Edge>,
     /// Instructions behind which the levels were known before, and agree with its way, or do not.
     pub agreed: Vec<u32>,
     pub refuted: Vec<u32>,
@@ -41,7 +41,7 @@ impl Levels {
     pub fn of(graph: &Graph, start: u32, is_elsewhere: impl Fn(u64) -> bool) -> Self {
         let count = graph.nodes.len();
         let mut levels = Self {
-            ways: Vec::with_capacity(graph.ways.len()),
+            edges: Vec::with_capacity(graph.edges.len()),
             agreed: Vec::new(),
             refuted: Vec::new(),
             tied: (0..count as u32).map(|node| (node, 0)).collect(),
@@ -70,20 +70,22 @@ impl Levels {
                 levels.fix(from, WORD);
             }
         }
-        let growth = |way: &Way| {
-            let node = graph.nodes.get(way.from as usize);
+        let growth = |edge: &Edge| {
+            let node = graph.nodes.get(edge.from as usize);
             node.and_then(|node| node.effect.growth())
         };
-        let (doubtful, certain): (Vec<Way>, Vec<Way>) =
-            graph.ways.iter().partition(|way| way.kind != Kind::Certain);
-        for way in &certain {
-            if let Some(growth) = growth(way) {
-                levels.tie(way.from, way.to, growth);
+        let (doubtful, certain): (Vec<Edge>, Vec<Edge>) = graph
+            .edges
+            .iter()
+            .partition(|edge| edge.kind != Kind::Certain);
+        for edge in &certain {
+            if let Some(growth) = growth(edge) {
+                levels.tie(edge.from, edge.to, growth);
             }
         }
-        levels.ways.extend(certain);
-        for (way, growth) in levels.likeliest_first(graph, doubtful, growth) {
-            levels.try_tie(graph, way, growth);
+        levels.edges.extend(certain);
+        for (edge, growth) in levels.likeliest_first(graph, doubtful, growth) {
+            levels.try_tie(graph, edge, growth);
         }
         levels
     }
@@ -106,44 +108,44 @@ impl Levels {
     fn likeliest_first(
         &mut self,
         graph: &Graph,
-        ways: Vec<Way>,
-        growth: impl Fn(&Way) -> Option<i32>,
-    ) -> Vec<(Way, i32)> {
-        let mut keyed: Vec<_> = ways
+        edges: Vec<Edge>,
+        growth: impl Fn(&Edge) -> Option<i32>,
+    ) -> Vec<(Edge, i32)> {
+        let mut keyed: Vec<_> = edges
             .into_iter()
-            .map(|way| {
-                let growth = growth(&way).unwrap_or(0);
-                let (from, from_height) = self.find(way.from);
-                let (to, to_height) = self.find(way.to);
+            .map(|edge| {
+                let growth = growth(&edge).unwrap_or(0);
+                let (from, from_height) = self.find(edge.from);
+                let (to, to_height) = self.find(edge.to);
                 let distance = from_height.wrapping_add(growth).wrapping_sub(to_height);
                 let key = if from <= to {
                     (from, to, distance)
                 } else {
                     (to, from, distance.wrapping_neg())
                 };
-                (key, way, growth)
+                (key, edge, growth)
             })
             .collect();
         let mut votes: HashMap<_, u32, RandomState> = HashMap::default();
         for (key, ..) in &keyed {
             *votes.entry(*key).or_default() += 1;
         }
-        keyed.sort_by_cached_key(|(key, way, _)| {
+        keyed.sort_by_cached_key(|(key, edge, _)| {
             let votes = Reverse(votes.get(key).copied());
-            (leads_to_function(graph, way), votes, way.from)
+            (leads_to_function(graph, edge), votes, edge.from)
         });
         keyed
             .into_iter()
-            .map(|(_, way, growth)| (way, growth))
+            .map(|(_, edge, growth)| (edge, growth))
             .collect()
     }
 
     /// Takes the way for one if nothing speaks against it.
-    fn try_tie(&mut self, graph: &Graph, way: Way, growth: i32) {
-        if self.is_impossible(way.from) || self.is_impossible(way.to) {
+    fn try_tie(&mut self, graph: &Graph, edge: Edge, growth: i32) {
+        if self.is_impossible(edge.from) || self.is_impossible(edge.to) {
             return;
         }
-        let levels = (self.at(way.from), self.at(way.to));
+        let levels = (self.at(edge.from), self.at(edge.to));
         if let (Some(from), Some(to)) = levels {
             let agrees = from.checked_add(growth) == Some(to);
             let evidence = if agrees {
@@ -151,12 +153,12 @@ impl Levels {
             } else {
                 &mut self.refuted
             };
-            evidence.push(way.from);
-        } else if leads_to_function(graph, &way) {
+            evidence.push(edge.from);
+        } else if leads_to_function(graph, &edge) {
             return;
         }
-        if self.tie(way.from, way.to, growth) {
-            self.ways.push(way);
+        if self.tie(edge.from, edge.to, growth) {
+            self.edges.push(edge);
         }
     }
 
@@ -240,11 +242,11 @@ impl Levels {
 
 /// Whether another function may begin there: where compilers let them begin, behind padding, or with what functions begin
 /// with.
-fn leads_to_function(graph: &Graph, way: &Way) -> bool {
-    if way.kind == Kind::Likely {
+fn leads_to_function(graph: &Graph, edge: &Edge) -> bool {
+    if edge.kind == Kind::Likely {
         return false;
     }
-    let mut at = graph.nodes.get(way.to as usize);
+    let mut at = graph.nodes.get(edge.to as usize);
     let mut is_behind_padding = false;
     while let Some(node) = at
         && node.is_padding

@@ -9,7 +9,8 @@
 //! be, or where it cannot be anything else. What is not reached keeps no rule; where the ways through a
 //! function do not agree, what they say of the stack is not believed.
 
-mod cover;
+mod code;
+mod decoded;
 mod effect;
 mod function;
 mod graph;
@@ -25,13 +26,14 @@ use hashbrown::{HashMap, HashSet};
 use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpKind};
 use profcol_ebpf_common::rule::Rule;
 
-use crate::elf::{Function as Symbol, Machine};
+use crate::ElfCode;
+use crate::code::Function as Symbol;
 use crate::gaps::Gaps;
-use crate::source::Part;
 use crate::span::Spans;
-use crate::{Executable, Source};
+use profcol_elf::{Extent, Machine, Source};
 
-use cover::Cover;
+use code::{ALIGNMENT, Code};
+use decoded::DecodedBytes;
 use effect::{Effect, Flow};
 use function::{Function, Functions, follow};
 use state::State;
@@ -42,25 +44,22 @@ const MAX_INSTRUCTIONS: usize = 8 << 20;
 /// Less code than this is what the C compiler adds to each program, which runs before and after it.
 const LITTLE: usize = 512;
 
-/// Compilers align functions to it.
-const ALIGNMENT: u64 = 16;
-
 /// Addresses and their rules, for code in the gaps between `spans`.
 pub(crate) fn rules(
-    executable: &Executable,
+    elf: &ElfCode,
     source: &(impl Source + ?Sized),
     spans: &Spans,
 ) -> Vec<(u64, u64, Rule)> {
-    if executable.machine != Machine::X86_64 {
+    if elf.machine != Machine::X86_64 {
         return Vec::new();
     }
-    let gaps = Gaps::read(executable, source, spans);
+    let gaps = Gaps::read(elf, source, spans);
     if gaps.as_slice().is_empty() {
         return Vec::new();
     }
-    let memory = |address: u64, size: u64| memory(executable, source, address, size);
+    let memory = |address: u64, size: u64| memory(elf, source, address, size);
     let code = Code {
-        cover: Cover::new(&gaps),
+        decoded: DecodedBytes::new(&gaps),
         gaps,
         memory: &memory,
         return_: HashSet::default(),
@@ -74,16 +73,16 @@ pub(crate) fn rules(
         wanted: Vec::new(),
         candidates: BTreeSet::new(),
         unlikely: BTreeSet::new(),
-        votes: HashMap::default(),
-        entry: executable.entry,
+        call_outcomes: HashMap::default(),
+        entry: elf.entry,
     };
-    for Symbol { start, size } in executable.functions(source) {
+    for Symbol { start, size } in elf.functions(source) {
         reader.want(start, size);
     }
-    reader.start_of_program(executable);
+    reader.start_of_program(elf);
     reader.find_called();
-    if !executable.symbols && reader.code.unread() > LITTLE {
-        let pointers = pointers::to_code(executable, source, &reader.code.gaps);
+    if !elf.symbols && reader.code.unread() > LITTLE {
+        let pointers = pointers::to_code(elf, source, &reader.code.gaps);
         reader.candidates.extend(pointers);
         reader.find_called();
     }
@@ -93,55 +92,22 @@ pub(crate) fn rules(
 
 /// Bytes of the file that are loaded at an address.
 fn memory(
-    executable: &Executable,
+    elf: &ElfCode,
     source: &(impl Source + ?Sized),
     address: u64,
     size: u64,
 ) -> Option<Vec<u8>> {
-    let mut loaded = executable.loaded.iter();
+    let mut loaded = elf.loaded.iter();
     let segment = loaded.find(|segment| segment.holds(address))?;
     if size > segment.end() - address {
         return None;
     }
-    let part = Part {
+    let part = Extent {
         what: "the data",
         offset: segment.file_offset + (address - segment.address),
         size,
     };
     part.read(source, size).ok()
-}
-
-/// What is known of the code.
-struct Code<'a> {
-    gaps: Gaps,
-    cover: Cover,
-    memory: &'a dyn Fn(u64, u64) -> Option<Vec<u8>>,
-    /// Functions that return, and such that do not.
-    return_: HashSet<u64, RandomState>,
-    never_return: HashSet<u64, RandomState>,
-    /// Instructions that may still be read.
-    left: usize,
-    info: InstructionInfoFactory,
-}
-
-impl Code<'_> {
-    /// Whether it was seen to return.
-    fn returns(&self, function: u64) -> bool {
-        self.return_.contains(&function)
-    }
-
-    fn never_returns(&self, function: u64) -> bool {
-        self.never_return.contains(&function)
-    }
-
-    fn memory(&self, address: u64, size: u64) -> Option<Vec<u8>> {
-        (self.memory)(address, size)
-    }
-
-    /// Bytes that no instruction was found in, and that are no padding.
-    fn unread(&self) -> usize {
-        self.cover.unread(&self.gaps)
-    }
 }
 
 struct Reader<'a> {
@@ -153,15 +119,15 @@ struct Reader<'a> {
     /// Those of them from which no return was found.
     unlikely: BTreeSet<u64>,
     /// By function that is called.
-    votes: HashMap<u64, Votes, RandomState>,
+    call_outcomes: HashMap<u64, CallOutcomes, RandomState>,
     entry: u64,
 }
 
 /// Calls of a function that it returned from, and such that it cannot have returned from.
 #[derive(Clone, Copy, Default)]
-struct Votes {
-    agreed: u32,
-    refuted: u32,
+struct CallOutcomes {
+    returned: u32,
+    did_not_return: u32,
 }
 
 impl Reader<'_> {
@@ -178,14 +144,14 @@ impl Reader<'_> {
     }
 
     /// The code at the entry gives the C library the address of `main`.
-    fn start_of_program(&mut self, executable: &Executable) {
+    fn start_of_program(&mut self, elf: &ElfCode) {
         const LENGTH: u64 = 64;
-        self.want(executable.entry, 0);
-        let Some(segment) = executable.segment_at(executable.entry) else {
+        self.want(elf.entry, 0);
+        let Some(segment) = elf.segment_at(elf.entry) else {
             return;
         };
-        let length = LENGTH.min(segment.end() - executable.entry);
-        let Some(bytes) = self.code.memory(executable.entry, length) else {
+        let length = LENGTH.min(segment.end() - elf.entry);
+        let Some(bytes) = self.code.memory(elf.entry, length) else {
             return;
         };
         for instruction in &mut Decoder::with_ip(64, &bytes, self.entry, DecoderOptions::NONE) {
@@ -257,7 +223,7 @@ impl Reader<'_> {
     }
 
     fn is_known(&self, address: u64) -> bool {
-        self.functions.contains_key(&address) || self.code.cover.holds(&self.code.gaps, address)
+        self.functions.contains_key(&address) || self.code.decoded.holds(&self.code.gaps, address)
     }
 
     /// Whether compilers would let a function begin there: at an even address, or right behind another.
@@ -296,29 +262,29 @@ impl Reader<'_> {
             self.code.never_return.insert(start);
         }
         for &called in &function.return_to_it {
-            self.votes.entry(called).or_default().agreed += 1;
+            self.call_outcomes.entry(called).or_default().returned += 1;
         }
         for &called in &function.never_return_to_it {
-            self.votes.entry(called).or_default().refuted += 1;
+            self.call_outcomes.entry(called).or_default().did_not_return += 1;
         }
-        self.cover(function);
+        self.add_rows(function);
     }
 
-    fn cover(&mut self, function: &Function) {
-        let Code { cover, gaps, .. } = &mut self.code;
+    fn add_rows(&mut self, function: &Function) {
+        let Code { decoded, gaps, .. } = &mut self.code;
         for &(at, length, rule) in &function.rows {
-            cover.add(gaps, at, length, rule);
+            decoded.add(gaps, at, length, rule);
         }
     }
 
     /// Follows each function again, now that it is known where the others begin.
     fn rows(mut self) -> Vec<(u64, u64, Rule)> {
-        self.code.cover.clear();
+        self.code.decoded.clear();
         self.code.left = MAX_INSTRUCTIONS;
-        for (&called, votes) in &self.votes {
-            if votes.refuted > votes.agreed {
+        for (&called, outcomes) in &self.call_outcomes {
+            if outcomes.did_not_return > outcomes.returned {
                 self.code.never_return.insert(called);
-            } else if votes.refuted == 0 {
+            } else if outcomes.did_not_return == 0 {
                 self.code.return_.insert(called);
             }
         }
@@ -331,13 +297,13 @@ impl Reader<'_> {
             for &called in &function.calls {
                 self.want(called, 0);
             }
-            self.cover(&function);
+            self.add_rows(&function);
             let next = self.functions.range(start.saturating_add(1)..).next();
             let end = next.map_or(u64::MAX, |(&next, _)| next);
             doubted.extend(function.unresolved.iter().map(|&behind| (behind, end)));
         }
-        let Code { cover, gaps, .. } = &mut self.code;
-        cover.doubt(gaps, doubted);
-        cover.rows(gaps)
+        let Code { decoded, gaps, .. } = &mut self.code;
+        decoded.doubt(gaps, doubted);
+        decoded.rows(gaps)
     }
 }

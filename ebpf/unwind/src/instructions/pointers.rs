@@ -1,8 +1,7 @@
 //! Addresses of code that stand in data: of methods in the tables of classes, of what a library calls back.
 
-use crate::elf::Segment;
-use crate::source::Part;
-use crate::{Executable, Source};
+use crate::ElfCode;
+use profcol_elf::{Extent, Segment, Source};
 
 use crate::gaps::Gaps;
 
@@ -16,20 +15,19 @@ const RELATIVE: u64 = 8;
 
 /// Addresses in the gaps, in their order. Where a file can be mapped anywhere its relocations have them, unless these are
 /// so packed that the data has them again. Other numbers are as small there as addresses are.
-pub fn to_code(executable: &Executable, source: &(impl Source + ?Sized), gaps: &Gaps) -> Vec<u64> {
+pub fn to_code(elf: &ElfCode, source: &(impl Source + ?Sized), gaps: &Gaps) -> Vec<u64> {
     let first = gaps.as_slice().first().map_or(0, |gap| gap.start);
     let end = gaps.as_slice().last().map_or(0, |gap| gap.end());
-    let by_relocations =
-        executable.position_independent && executable.section(".relr.dyn").is_none();
+    let by_relocations = elf.position_independent && elf.section(".relr.dyn").is_none();
     let mut before = 0;
     let mut left = MAX_DATA;
     let mut found = Vec::new();
-    for (offset, size) in executable.loaded.iter().flat_map(|s| data(executable, s)) {
+    for (offset, size) in elf.loaded.iter().flat_map(|s| data(elf, s)) {
         let end_of_part = offset + size.min(left);
         left = left.saturating_sub(size);
         let mut at = offset;
         while at < end_of_part && found.len() < MAX_POINTERS {
-            let part = Part {
+            let part = Extent {
                 what: "the data",
                 offset: at,
                 size: CHUNK.min(end_of_part - at),
@@ -55,21 +53,21 @@ pub fn to_code(executable: &Executable, source: &(impl Source + ?Sized), gaps: &
 }
 
 /// Offsets and sizes of the parts of a segment that are not code.
-fn data(executable: &Executable, segment: &Segment) -> Vec<(u64, u64)> {
+fn data(elf: &ElfCode, segment: &Segment) -> Vec<(u64, u64)> {
     let aligned = |offset: u64, end: u64| {
         let start = offset.next_multiple_of(8);
         (start < end).then(|| (start, end - start))
     };
     let (start, end) = (segment.file_offset, segment.file_end());
-    if !executable.segments.contains(segment) {
+    if !elf.segments.contains(segment) {
         return aligned(start, end).into_iter().collect();
     }
-    let Some(text) = executable.section(".text") else {
+    let Some(text) = elf.section(".text") else {
         return Vec::new();
     };
     let (text, text_end) = (
-        text.part.offset,
-        text.part.offset.saturating_add(text.part.size),
+        text.extent.offset,
+        text.extent.offset.saturating_add(text.extent.size),
     );
     [
         aligned(start, text.min(end)),

@@ -2,7 +2,7 @@
 
 use profcol_ebpf_common::rule::{Cfa, Rule, SavedFp};
 
-use super::effect::{Base, Effect, Place, WORD};
+use super::effect::{Base, Effect, MemoryOperand, WORD};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
@@ -10,7 +10,7 @@ pub struct State {
     pub sp: Option<i32>,
     /// The frame pointer and this is the CFA.
     pub fp: Option<i32>,
-    pub saved: Kept,
+    pub saved: FpLocation,
     /// There is no caller.
     pub outermost: bool,
     /// The kernel was called, and may have returned in a new thread.
@@ -19,7 +19,7 @@ pub struct State {
 
 /// The caller's frame pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum FpLocation {
     InRegister,
     /// On the stack, this far from the CFA.
     At(i32),
@@ -30,7 +30,7 @@ impl State {
     pub const CALLED: Self = Self {
         sp: Some(WORD),
         fp: None,
-        saved: Kept::InRegister,
+        saved: FpLocation::InRegister,
         outermost: false,
         after_system_call: false,
     };
@@ -44,9 +44,9 @@ impl State {
             return Rule::End;
         }
         let saved = match self.saved {
-            Kept::InRegister => Some(SavedFp::Same),
-            Kept::At(offset) => Some(SavedFp::At(offset)),
-            Kept::Lost => None,
+            FpLocation::InRegister => Some(SavedFp::Same),
+            FpLocation::At(offset) => Some(SavedFp::At(offset)),
+            FpLocation::Lost => None,
         };
         let cfa = self.sp.map(Cfa::Sp).or(self.fp.map(Cfa::Fp));
         match (cfa, saved) {
@@ -57,7 +57,7 @@ impl State {
 
     /// Everything is as it was when the function was called.
     pub fn is_callers(self) -> bool {
-        self.sp == Some(WORD) && self.saved == Kept::InRegister
+        self.sp == Some(WORD) && self.saved == FpLocation::InRegister
     }
 
     /// What is known where two ways meet.
@@ -69,7 +69,7 @@ impl State {
             fp: same(self.fp, other.fp),
             saved: match self.saved == other.saved {
                 true => self.saved,
-                false => Kept::Lost,
+                false => FpLocation::Lost,
             },
             outermost: self.outermost && is_same_end,
             after_system_call: self.after_system_call && other.after_system_call,
@@ -83,8 +83,8 @@ impl State {
             Effect::Grow(bytes) => self.grow(bytes),
             Effect::PushFp => {
                 self.grow(WORD);
-                if let (Kept::InRegister, Some(sp)) = (self.saved, self.sp) {
-                    self.saved = Kept::At(-sp);
+                if let (FpLocation::InRegister, Some(sp)) = (self.saved, self.sp) {
+                    self.saved = FpLocation::At(-sp);
                 }
             }
             Effect::PopFp => self.pop_frame_pointer(),
@@ -97,28 +97,29 @@ impl State {
                 self.lose_frame_pointer();
                 self.fp = self.sp;
             }
-            Effect::SpIs(place) => self.sp = self.below_cfa(place),
-            Effect::FpIs(place) => {
-                let below = self.below_cfa(place);
+            Effect::SpIs(operand) => self.sp = self.below_cfa(operand),
+            Effect::FpIs(operand) => {
+                let below = self.below_cfa(operand);
                 self.lose_frame_pointer();
                 self.fp = below;
             }
             // A thread's first frame, in the words of the ABI.
-            Effect::ClearFp if self.after_system_call && self.saved == Kept::InRegister => {
+            Effect::ClearFp if self.after_system_call && self.saved == FpLocation::InRegister => {
                 self.outermost = true;
             }
             Effect::ClearFp => self.lose_frame_pointer(),
             Effect::SystemCall => self.after_system_call = true,
-            Effect::LoadFp(place) => match self.below_cfa(place) {
-                Some(below) if self.saved == Kept::At(-below) => {
-                    self.saved = Kept::InRegister;
+            Effect::LoadFp(operand) => match self.below_cfa(operand) {
+                Some(below) if self.saved == FpLocation::At(-below) => {
+                    self.saved = FpLocation::InRegister;
                     self.fp = None;
                 }
                 _ => self.lose_frame_pointer(),
             },
-            Effect::SaveFp(place) => {
-                if let (Kept::InRegister, Some(below)) = (self.saved, self.below_cfa(place)) {
-                    self.saved = Kept::At(-below);
+            Effect::SaveFp(operand) => {
+                if let (FpLocation::InRegister, Some(below)) = (self.saved, self.below_cfa(operand))
+                {
+                    self.saved = FpLocation::At(-below);
                 }
             }
             Effect::Lose { sp, fp } => {
@@ -139,27 +140,27 @@ impl State {
 
     fn lose_frame_pointer(&mut self) {
         self.fp = None;
-        if self.saved == Kept::InRegister {
-            self.saved = Kept::Lost;
+        if self.saved == FpLocation::InRegister {
+            self.saved = FpLocation::Lost;
         }
     }
 
     fn pop_frame_pointer(&mut self) {
         self.lose_frame_pointer();
-        if let (Kept::At(offset), Some(sp)) = (self.saved, self.sp)
+        if let (FpLocation::At(offset), Some(sp)) = (self.saved, self.sp)
             && offset == -sp
         {
-            self.saved = Kept::InRegister;
+            self.saved = FpLocation::InRegister;
         }
         self.grow(-WORD);
     }
 
-    fn below_cfa(&self, place: Place) -> Option<i32> {
-        let base = match place.base {
+    fn below_cfa(&self, operand: MemoryOperand) -> Option<i32> {
+        let base = match operand.base {
             Base::Sp => self.sp,
             Base::Fp => self.fp,
         };
-        base?.checked_sub(place.offset).filter(fits)
+        base?.checked_sub(operand.offset).filter(fits)
     }
 }
 
@@ -173,7 +174,7 @@ impl Effect {
     pub fn growth(self) -> Option<i32> {
         let before = State {
             sp: Some(0),
-            saved: Kept::Lost,
+            saved: FpLocation::Lost,
             ..State::CALLED
         };
         before.after(self).sp

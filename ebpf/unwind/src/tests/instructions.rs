@@ -2,7 +2,7 @@
 
 use super::image::{ADDRESS, Image};
 use super::{build, check, sp};
-use crate::{Executable, Table, instructions, span::Spans};
+use crate::{ElfCode, Table, instructions, span::Spans};
 use profcol_ebpf_common::rule::{Cfa, Rule, SavedFp};
 use proptest::prelude::*;
 use std::fs::File;
@@ -19,22 +19,19 @@ struct Compared {
 /// Derives rules for all code of a file as if it had no unwind information, which it has.
 fn compare(path: &Path, symbols: bool) -> Compared {
     let source = File::open(path).unwrap();
-    let mut executable = Executable::read(&source).unwrap();
-    let table = Table::build(&executable, &source).unwrap();
+    let mut elf = ElfCode::read(&source).unwrap();
+    let table = Table::build(&elf, &source).unwrap();
     if !symbols {
-        executable.sections.retain(|s| !s.part.what.contains("sym"));
-        executable.symbols = false;
+        elf.sections.retain(|s| !s.extent.what.contains("sym"));
+        elf.symbols = false;
     }
     let mut compared = Compared::default();
-    for (start, _, rule) in instructions::rules(&executable, &source, &Spans::default()) {
-        let segment = executable.segment_at(start).unwrap();
+    for (start, _, rule) in instructions::rules(&elf, &source, &Spans::default()) {
+        let segment = elf.segment_at(start).unwrap();
         let said = table.lookup(start - segment.address + segment.file_offset);
         match (rule, said) {
             (_, Rule::Gap | Rule::Unsupported | Rule::SignalFrame) => {}
-            (_, Rule::End)
-                if rule != Rule::End
-                    && start > executable.entry
-                    && start < executable.entry + 64 => {}
+            (_, Rule::End) if rule != Rule::End && start > elf.entry && start < elf.entry + 64 => {}
             (Rule::Unsupported, _) => compared.not_understood += 1,
             _ if is_same(rule, said) => compared.equal += 1,
             _ => compared.different.push((start, rule, said)),

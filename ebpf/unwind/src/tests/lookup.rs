@@ -1,10 +1,10 @@
 //! Real files: each lookup says what a search for that one address says, and no damage to a file
 //! does more than to have it refused.
 
-use crate::cfi::Bytes;
+use crate::rules::Bytes;
 use crate::rules::Facts;
 use crate::sections::FrameBytes;
-use crate::{Executable, Index, Table};
+use crate::{ElfCode, Index, Table};
 use gimli::{EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::PAGE_SHIFT;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 struct Real {
-    executable: Executable,
+    elf: ElfCode,
     table: Table,
     frames: FrameBytes,
 }
@@ -23,11 +23,11 @@ fn real() -> &'static Real {
     static REAL: OnceLock<Real> = OnceLock::new();
     REAL.get_or_init(|| {
         let file = File::open("/bin/sh").expect("every system has a shell");
-        let executable = Executable::read(&file).expect("the shell is an executable");
+        let elf = ElfCode::read(&file).expect("the shell is an executable");
         Real {
-            table: Table::build(&executable, &file).expect("it has a table"),
-            frames: FrameBytes::read(&executable, &file).expect("it has unwind information"),
-            executable,
+            table: Table::build(&elf, &file).expect("it has a table"),
+            frames: FrameBytes::read(&elf, &file).expect("it has unwind information"),
+            elf,
         }
     })
 }
@@ -45,7 +45,7 @@ fn searched(real: &Real, pc: u64) -> Option<Rule> {
         .unwind_info_for_address(&section, &eh_frame.bases, &mut context, pc)
         .ok()?;
     let facts = Facts {
-        machine: real.executable.machine,
+        machine: real.elf.machine,
         section: &eh_frame.content,
         row,
         return_address: fde.cie().return_address_register(),
@@ -59,9 +59,9 @@ fn a_page_by_itself_says_what_the_whole_table_says() {
     let own = std::env::current_exe().expect("this test is a file");
     for path in [Path::new("/bin/sh"), &own] {
         let file = File::open(path).expect("it opens");
-        let executable = Executable::read(&file).expect("it is an executable");
-        let table = Table::build(&executable, &file).expect("it has a table");
-        let index = Index::open(&executable, &file).expect("it has a search table");
+        let elf = ElfCode::read(&file).expect("it is an executable");
+        let table = Table::build(&elf, &file).expect("it has a table");
+        let index = Index::open(&elf, &file).expect("it has a search table");
         let count = table.pages.len() as u64;
         let together = index
             .pages(&file, table.first_page, count)
@@ -104,9 +104,9 @@ fn reads_the_image_that_the_kernel_maps() {
     memory
         .read_exact_at(&mut image, number(start))
         .expect("it is mapped");
-    let executable = Executable::read(&image).expect("it is an ELF file");
-    assert_eq!(executable.segments[0].file_offset, 0);
-    let table = Table::build(&executable, &image).expect("it has a table");
+    let elf = ElfCode::read(&image).expect("it is an ELF file");
+    assert_eq!(elf.segments[0].file_offset, 0);
+    let table = Table::build(&elf, &image).expect("it has a table");
     assert!(table.rows.len() > 10 && table.first_page == 0);
 }
 
@@ -114,7 +114,7 @@ proptest! {
     #[test]
     fn a_lookup_says_what_a_search_says(at in any::<prop::sample::Index>()) {
         let real = real();
-        let code = real.executable.segments[0];
+        let code = real.elf.segments[0];
         let offset = at.index(code.file_size as usize) as u64;
         if let Some(expected) = searched(real, code.address + offset) {
             prop_assert_eq!(real.table.lookup(code.file_offset + offset), expected);
@@ -138,15 +138,15 @@ proptest! {
                 bytes[at.index(limit)] = byte;
             }
         }
-        if let Ok(executable) = Executable::read(&bytes)
-            && let Ok(index) = Index::open(&executable, &bytes)
+        if let Ok(elf) = ElfCode::read(&bytes)
+            && let Ok(index) = Index::open(&elf, &bytes)
         {
             for page in 0..bytes.len() as u64 / 4096 + 1 {
                 let _ = index.pages(&bytes, page, 1);
             }
         }
-        if let Ok(executable) = Executable::read(&bytes)
-            && let Ok(table) = Table::build(&executable, &bytes)
+        if let Ok(elf) = ElfCode::read(&bytes)
+            && let Ok(table) = Table::build(&elf, &bytes)
         {
             let length = bytes.len() as u64;
             for offset in [0, length / 2, length, u64::MAX] {

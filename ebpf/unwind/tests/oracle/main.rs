@@ -7,7 +7,8 @@ mod readelf;
 
 use profcol_ebpf_common::rule::{Cfa, ReturnAddress, Rule, SavedFp};
 use profcol_ebpf_common::table::PAGE_SIZE;
-use profcol_ebpf_unwind::{Executable, Machine, Refused, Segment, Table};
+use profcol_ebpf_unwind::{ElfCode, Refused, Table};
+use profcol_elf::{Machine, Segment};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
 use std::io::{Read, Write};
@@ -48,8 +49,8 @@ impl Figures {
 fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
     let file = File::open(path).expect("the file opens");
     let begin = Instant::now();
-    let executable = Executable::read(&file)?;
-    let table = Table::build(&executable, &file)?;
+    let elf = ElfCode::read(&file)?;
+    let table = Table::build(&elf, &file)?;
     let took = begin.elapsed();
     figures.time += took;
     if took > figures.slowest.0 {
@@ -63,13 +64,13 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
         assert!(!table.rules[..pair.0].contains(pair.1), "{pair:?} twice");
     }
 
-    let (fp, sp) = match executable.machine {
+    let (fp, sp) = match elf.machine {
         Machine::X86_64 => ("rbp", "rsp"),
         Machine::Aarch64 => ("x29", "sp"),
     };
     let said = readelf::read(path, fp, sp);
     for entry in said.entries() {
-        let Some(segment) = executable
+        let Some(segment) = elf
             .segments
             .iter()
             .find(|segment| holds(segment, entry.start))
@@ -92,7 +93,7 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
                 };
                 figures.said += 1;
                 let ours = table.lookup(pc - segment.address + segment.file_offset);
-                if executable.is_go() && winner.debug {
+                if elf.is_go() && winner.debug {
                     // Go says nothing of the frame pointer here, nor of changes of the stack.
                     match ours {
                         Rule::Frame {
@@ -109,23 +110,23 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
                     }
                 } else if ours == Rule::Unsupported {
                     figures.unsupported += 1;
-                } else if ours == Rule::End && winner.start == executable.entry {
+                } else if ours == Rule::End && winner.start == elf.entry {
                     // Compilers do not know that nobody calls it.
                     figures.special += 1;
-                } else if let Err(theirs) = agree(executable.machine, ours, row, winner.signal) {
+                } else if let Err(theirs) = agree(elf.machine, ours, row, winner.signal) {
                     figures.complain(path, pc, &format!("{ours:?}, but readelf {theirs}"));
                 }
             }
         }
     }
-    no_more_than_is_said(path, &executable, &table, &said, figures);
+    no_more_than_is_said(path, &elf, &table, &said, figures);
     Ok(())
 }
 
 /// Where readelf knows nothing, there is a gap or what was made from the code.
 fn no_more_than_is_said(
     path: &Path,
-    executable: &Executable,
+    elf: &ElfCode,
     table: &Table,
     said: &readelf::Said,
     figures: &mut Figures,
@@ -141,7 +142,7 @@ fn no_more_than_is_said(
         for row in rows {
             let rule = table.rules[row.rule() as usize];
             let offset = (table.first_page + index as u64) * PAGE_SIZE + u64::from(row.offset());
-            let Some(segment) = executable
+            let Some(segment) = elf
                 .segments
                 .iter()
                 .find(|s| (s.file_offset..s.file_offset + s.file_size).contains(&offset))
@@ -416,7 +417,7 @@ fn linkage_tables_of_every_linker_are_known() {
         assert_eq!(figures.complaints, [""; 0], "{linker} {options:?}");
         assert_eq!(figures.unsupported, 0, "{linker} {options:?}");
         let file = File::open(&path).expect("it was made");
-        let table = Table::build(&Executable::read(&file).expect("it is one"), &file);
+        let table = Table::build(&ElfCode::read(&file).expect("it is one"), &file);
         let rules = table.expect("it has a table").rules;
         assert!(!rules[2..].contains(&Rule::Unsupported), "{rules:?}");
     }

@@ -13,8 +13,8 @@ use object::{LittleEndian, pod};
 
 use super::image::Image;
 use super::program::{build, cpp, run};
-use crate::elf::{Elf, LE, SectionHeader};
-use crate::{Dwarf, Extraction, Plan, Source};
+use crate::{Dwarf, Extraction, Plan};
+use profcol_elf::{Elf, LE, SectionHeader, Source};
 
 const MAX_BYTES: u64 = u64::MAX;
 

@@ -4,8 +4,8 @@ use object::elf::*;
 
 use super::image::{Image, program};
 use super::strip;
-use crate::elf::{Elf, LE, SectionHeader, build_id, has_data};
-use crate::{Contents, Plan, Source};
+use crate::{Contents, Plan};
+use profcol_elf::{Elf, LE, SectionHeader, Source, build_id, has_data};
 
 /// Names of sections, and their content where it is kept.
 fn sections(file: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
@@ -69,7 +69,7 @@ fn segments_keep_their_addresses_and_notes_their_bytes() {
     assert!(load.p_memsz.get(LE) > 500);
     let at = note.p_offset.get(LE) as usize;
     let notes = &stripped[at..at + note.p_filesz.get(LE) as usize];
-    assert_eq!(build_id(notes), Some(&b"abcd"[..]));
+    assert_eq!(build_id(notes).as_deref(), Some(&b"abcd"[..]));
 }
 
 #[test]

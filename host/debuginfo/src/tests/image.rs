@@ -6,7 +6,7 @@ use object::elf::{
 };
 use object::pod::bytes_of;
 
-use crate::elf::{Header, LE, ProgramHeader, SectionHeader};
+use profcol_elf::{Header, LE, ProgramHeader, SectionHeader};
 
 type U16 = object::U16<object::LittleEndian>;
 type U32 = object::U32<object::LittleEndian>;

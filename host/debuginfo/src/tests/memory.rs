@@ -9,7 +9,7 @@ use object::pod::bytes_of;
 
 use super::image::Image;
 use crate::Plan;
-use crate::elf::{Header, LE, SectionHeader};
+use profcol_elf::{Header, LE, SectionHeader};
 
 const PATH: &str = "PROFCOL_TEST_LARGE_FILE";
 const LARGE: u64 = 2 << 30;

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use object::elf::{SHT_PROGBITS, SHT_SYMTAB};
 
 use super::program::{cpp, go, run, skip};
-use crate::elf::{Elf, LE};
 use crate::{Elsewhere, Places, Plan, separate};
+use profcol_elf::{Elf, LE};
 
 /// Thousands of addresses all over the code.
 fn addresses(program: &Path) -> Vec<u64> {

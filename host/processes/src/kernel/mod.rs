@@ -14,10 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder as Thread, JoinHandle};
 use std::time::{Duration, Instant};
 
-use object::LittleEndian;
-use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
-use object::read::elf::NoteIterator;
-
 use self::kallsyms::KernelSymbols;
 
 /// Where an address has no name although nothing is known to have changed, the symbols are read
@@ -209,16 +205,10 @@ fn parse_module(line: &str) -> Option<(String, Module)> {
     (start != 0).then(|| (name.to_owned(), module))
 }
 
-/// In hex, as it stands in notes of the kernel, which are aligned to four bytes.
+/// In hex, as it stands in notes of the kernel.
 fn build_id(notes: &[u8]) -> Option<String> {
-    let mut notes = NoteIterator::<FileHeader64<LittleEndian>>::new(LittleEndian, 4, notes).ok()?;
-    while let Ok(Some(note)) = notes.next() {
-        if note.name() == ELF_NOTE_GNU && note.n_type(LittleEndian) == NT_GNU_BUILD_ID {
-            let id = note.desc().iter();
-            return Some(id.map(|byte| format!("{byte:02x}")).collect());
-        }
-    }
-    None
+    let id = profcol_elf::build_id(notes)?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl State {

@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use gimli::{DebugInfoOffset, Dwarf};
-use profcol_debuginfo::{CommonLink, Refused};
+use profcol_debuginfo::CommonLink;
+use profcol_elf::ElfError;
 
 use super::index::Index;
 use super::sections::Sections;
@@ -22,7 +23,7 @@ pub struct Common {
 
 impl Common {
     /// `None` where there is none, or it is not found.
-    pub fn read(image: &Image, companions: &dyn Companions) -> Result<Option<Self>, Refused> {
+    pub fn read(image: &Image, companions: &dyn Companions) -> Result<Option<Self>, ElfError> {
         let Some(link) = CommonLink::of(image.source(), &image.elf) else {
             return Ok(None);
         };

@@ -18,7 +18,6 @@ mod unit;
 use std::rc::Rc;
 
 use gimli::{Dwarf, SectionId};
-use profcol_debuginfo::Refused;
 
 use self::common::Common;
 use self::index::Index;
@@ -26,6 +25,8 @@ use self::names::{Files, Name};
 use self::sections::Sections;
 use self::split::SplitFiles;
 use self::unit::{Unit, Units};
+use profcol_elf::ElfError;
+
 use crate::Frame;
 use crate::companions::Companions;
 use crate::image::Image;
@@ -54,7 +55,7 @@ pub struct DebugInfo {
 
 impl DebugInfo {
     /// `None` where there is none.
-    pub fn read(image: &Image, companions: &Rc<dyn Companions>) -> Result<Option<Self>, Refused> {
+    pub fn read(image: &Image, companions: &Rc<dyn Companions>) -> Result<Option<Self>, ElfError> {
         let sections = Sections::read(image)?;
         if gimli::Reader::is_empty(&sections.view(SectionId::DebugInfo)) {
             return Ok(None);

@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::rc::Rc;
 
 use gimli::{Dwarf, SectionId};
-use profcol_debuginfo::Refused;
-use profcol_debuginfo::elf::{SectionHeader, has_data};
+use profcol_elf::{ElfError, SectionHeader, has_data};
 
 use crate::image::Image;
 use crate::view::{Section, View};
@@ -16,12 +15,12 @@ pub struct Sections {
 }
 
 impl Sections {
-    pub fn read(image: &Image) -> Result<Self, Refused> {
+    pub fn read(image: &Image) -> Result<Self, ElfError> {
         Self::named(image, WANTED, |id| Some(id.name()))
     }
 
     /// Those of a `.dwo` file, but for the one with its units.
-    pub fn read_split(image: &Image) -> Result<Self, Refused> {
+    pub fn read_split(image: &Image) -> Result<Self, ElfError> {
         Self::named(image, WANTED_SPLIT, SectionId::dwo_name)
     }
 
@@ -39,7 +38,7 @@ impl Sections {
     }
 
     /// Those of a package of such files.
-    pub fn read_package(image: &Image) -> Result<Self, Refused> {
+    pub fn read_package(image: &Image) -> Result<Self, ElfError> {
         let wanted = [WANTED_SPLIT, WANTED_PACKAGE].concat();
         Self::named(image, &wanted, SectionId::dwo_name)
     }
@@ -48,7 +47,7 @@ impl Sections {
         image: &Image,
         wanted: &[SectionId],
         name: impl Fn(SectionId) -> Option<&'static str>,
-    ) -> Result<Self, Refused> {
+    ) -> Result<Self, ElfError> {
         let mut held = Vec::new();
         for &id in wanted {
             if let Some(name) = name(id) {

@@ -17,8 +17,7 @@ mod module;
 use std::rc::Rc;
 
 use gimli::Reader;
-use profcol_debuginfo::Refused;
-use profcol_debuginfo::elf::{LE, has_data};
+use profcol_elf::{ElfError, LE, Pclntab, PclntabVersion, has_data};
 
 use self::module::{INLINED_1_18, INLINED_1_20, Module};
 
@@ -26,11 +25,6 @@ use crate::Frame;
 use crate::image::Image;
 use crate::view::{Fuel, Section, View};
 
-/// As the table is called; in position-independent programs of older versions otherwise.
-const NAMES: [&[u8]; 2] = [b".gopclntab", b".data.rel.ro.gopclntab"];
-const MAGIC_1_16: u32 = 0xffff_fffa;
-const MAGIC_1_18: u32 = 0xffff_fff0;
-const MAGIC_1_20: u32 = 0xffff_fff1;
 /// Reads that one address may take.
 const READS: u64 = 1 << 20;
 /// By how much the code of a program without C may end before its section.
@@ -41,26 +35,12 @@ const MAX_FRAMES: usize = 256;
 const INLINED_STREAM: u64 = 2;
 const INLINED_DATA: u64 = 3;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
-    Go1_16,
-    Go1_18,
-    Go1_20,
-}
-
 pub struct GoTable {
     section: Rc<Section>,
     fuel: Fuel,
-    version: Version,
-    quantum: u64,
-    count: u64,
+    header: Pclntab,
     /// Address of the code.
     text: u64,
-    names: u64,
-    units: u64,
-    files: u64,
-    streams: u64,
-    functions: u64,
     inlined: Option<Inlined>,
 }
 
@@ -83,9 +63,9 @@ struct Function {
 
 impl GoTable {
     /// `None` where there is none, or it is not of a version that is known.
-    pub fn read(image: &Image) -> Result<Option<Self>, Refused> {
-        let mut found = NAMES.iter().filter_map(|name| image.elf.find(name));
-        let Some(header) = found.next() else {
+    pub fn read(image: &Image) -> Result<Option<Self>, ElfError> {
+        let mut names = Pclntab::SECTIONS.iter();
+        let Some(header) = names.find_map(|name| image.elf.find(name.as_bytes())) else {
             return Ok(None);
         };
         let section = image.section(header)?;
@@ -95,44 +75,23 @@ impl GoTable {
 
     fn parse(image: &Image, section: Rc<Section>, address: u64) -> Option<Self> {
         let mut view = section.view();
-        let version = match view.read_u32().ok()? {
-            MAGIC_1_16 => Version::Go1_16,
-            MAGIC_1_18 => Version::Go1_18,
-            MAGIC_1_20 => Version::Go1_20,
-            _ => return None,
-        };
-        view.skip(2).ok()?;
-        let (quantum, pointer) = (view.read_u8().ok()?, view.read_u8().ok()?);
-        if pointer != 8 {
-            return None;
-        }
-        let mut word = || view.read_u64().ok();
-        let (count, _files) = (word()?, word()?);
-        let text = match version {
-            Version::Go1_16 => 0,
-            Version::Go1_18 | Version::Go1_20 => word()?,
-        };
+        let mut head = vec![0; view.len().min(Pclntab::HEADER)];
+        view.read_slice(&mut head).ok()?;
+        let header = Pclntab::parse(&head)?;
         let mut table = Self {
-            version,
-            quantum: quantum.into(),
-            count,
-            text,
-            names: word()?,
-            units: word()?,
-            files: word()?,
-            streams: word()?,
-            functions: word()?,
+            header,
+            text: header.text,
             fuel: image.fuel.clone(),
             section,
             inlined: None,
         };
-        let names = address.wrapping_add(table.names);
-        let module = match version {
-            Version::Go1_20 => Module::find(image, address, names, INLINED_1_20),
-            Version::Go1_18 => Module::find(image, address, names, INLINED_1_18),
-            Version::Go1_16 => None,
+        let names = address.wrapping_add(header.funcnametab);
+        let module = match header.version {
+            PclntabVersion::Go1_20 => Module::find(image, address, names, INLINED_1_20),
+            PclntabVersion::Go1_18 => Module::find(image, address, names, INLINED_1_18),
+            PclntabVersion::Go1_16 => None,
         };
-        if text == 0 && version != Version::Go1_16 {
+        if header.text == 0 && header.version != PclntabVersion::Go1_16 {
             table.text = match &module {
                 Some(module) => module.text,
                 None => table.start_of_code(image)?,
@@ -146,7 +105,7 @@ impl GoTable {
     /// It is where the section begins, unless C code is in front.
     fn start_of_code(&self, image: &Image) -> Option<u64> {
         let section = image.elf.find(b".text")?;
-        let (end, _) = self.entry(self.count)?;
+        let (end, _) = self.entry(self.header.functions)?;
         let rest = section.sh_size.get(LE).checked_sub(end)?;
         (rest < PADDING).then(|| section.sh_addr.get(LE))
     }
@@ -159,7 +118,7 @@ impl GoTable {
 
     fn frames(&self, address: u64) -> Option<Vec<Frame>> {
         let target = address.checked_sub(self.text)?;
-        let (mut low, mut high) = (0, self.count);
+        let (mut low, mut high) = (0, self.header.functions);
         while low < high {
             let middle = low + (high - low) / 2;
             match self.entry(middle)? {
@@ -169,13 +128,13 @@ impl GoTable {
         }
         let (start, record) = self.entry(low.checked_sub(1)?)?;
         // Behind the last function stands its end.
-        if low == self.count && self.entry(self.count)?.0 <= target {
+        if low == self.header.functions && self.entry(self.header.functions)?.0 <= target {
             return None;
         }
         let function = self.function(record)?;
         let name = self.text(
-            self.names,
-            self.u32(self.functions, function.record)?.into(),
+            self.header.funcnametab,
+            self.u32(self.header.functab, function.record)?.into(),
         )?;
         let mut frames = Vec::new();
         let mut at = target - start;
@@ -190,16 +149,16 @@ impl GoTable {
     }
 
     fn function(&self, record: u64) -> Option<Function> {
-        let head = if self.version == Version::Go1_16 {
+        let head = if self.header.version == PclntabVersion::Go1_16 {
             8
         } else {
             4
         };
         let record = record.checked_add(head)?;
-        let field = |number: u64| self.u32(self.functions, record.checked_add(4 * number)?);
-        let (start_line, last) = match self.version {
-            Version::Go1_20 => (field(8).unwrap_or(0), 9),
-            Version::Go1_16 | Version::Go1_18 => (0, 8),
+        let field = |number: u64| self.u32(self.header.functab, record.checked_add(4 * number)?);
+        let (start_line, last) = match self.header.version {
+            PclntabVersion::Go1_20 => (field(8).unwrap_or(0), 9),
+            PclntabVersion::Go1_16 | PclntabVersion::Go1_18 => (0, 8),
         };
         // Behind the record, streams and data of each kind; the last of its bytes counts the data.
         let calls = || {
@@ -225,8 +184,8 @@ impl GoTable {
         let line = u32::try_from(self.value(function.lines, at)?).ok();
         let file = self.value(function.files, at).and_then(|file| {
             let place = function.unit.checked_add(u64::try_from(file).ok()?)?;
-            let place = self.u32(self.units, place.checked_mul(4)?)?;
-            self.text(self.files, place.into())
+            let place = self.u32(self.header.cutab, place.checked_mul(4)?)?;
+            self.text(self.header.filetab, place.into())
         });
         Some(Frame {
             name: name.into(),
@@ -244,9 +203,9 @@ impl GoTable {
         let number = u64::try_from(self.value(stream, at)?).ok()?;
         let inlined = self.inlined.as_ref()?;
         // Before version 1.20 the call's own file and line are in front of its name.
-        let (size, name) = match self.version {
-            Version::Go1_20 => (16, 4),
-            Version::Go1_16 | Version::Go1_18 => (20, 12),
+        let (size, name) = match self.header.version {
+            PclntabVersion::Go1_20 => (16, 4),
+            PclntabVersion::Go1_16 | PclntabVersion::Go1_18 => (20, 12),
         };
         let place = inlined.start.checked_add(calls)?;
         let place = place.checked_add(number.checked_mul(size)?)?;
@@ -255,35 +214,35 @@ impl GoTable {
             .ok()?;
         let mut field = || call.read_u32().ok();
         let (name, called_at) = (field()?, field()?);
-        let start_line = match self.version {
-            Version::Go1_20 => field()?,
-            Version::Go1_16 | Version::Go1_18 => 0,
+        let start_line = match self.header.version {
+            PclntabVersion::Go1_20 => field()?,
+            PclntabVersion::Go1_16 | PclntabVersion::Go1_18 => 0,
         };
-        let name = self.text(self.names, name.into())?;
+        let name = self.text(self.header.funcnametab, name.into())?;
         Some((name, start_line, called_at.into()))
     }
 
     /// Start of a function, counted from the code, and offset of its record.
     fn entry(&self, number: u64) -> Option<(u64, u64)> {
-        let is_last = number == self.count;
-        match self.version {
-            Version::Go1_16 => {
+        let is_last = number == self.header.functions;
+        match self.header.version {
+            PclntabVersion::Go1_16 => {
                 let at = number.checked_mul(16)?;
                 let record = if is_last {
                     0
                 } else {
-                    self.u64(self.functions, at + 8)?
+                    self.u64(self.header.functab, at + 8)?
                 };
-                Some((self.u64(self.functions, at)?, record))
+                Some((self.u64(self.header.functab, at)?, record))
             }
-            Version::Go1_18 | Version::Go1_20 => {
+            PclntabVersion::Go1_18 | PclntabVersion::Go1_20 => {
                 let at = number.checked_mul(8)?;
                 let record = if is_last {
                     0
                 } else {
-                    self.u32(self.functions, at + 4)?
+                    self.u32(self.header.functab, at + 4)?
                 };
-                Some((self.u32(self.functions, at)?.into(), record.into()))
+                Some((self.u32(self.header.functab, at)?.into(), record.into()))
             }
         }
     }
@@ -291,7 +250,7 @@ impl GoTable {
     /// What a stream says of an address so far behind the function's start.
     fn value(&self, stream: u64, target: u64) -> Option<i32> {
         // At the start of the part stands a zero, for functions that have none.
-        let mut stream = self.at(self.streams, Some(stream).filter(|&it| it > 0)?)?;
+        let mut stream = self.at(self.header.pctab, Some(stream).filter(|&it| it > 0)?)?;
         let (mut value, mut at) = (-1i32, 0u64);
         loop {
             let change = u32::try_from(stream.read_uleb128().ok()?).ok()?;
@@ -300,7 +259,7 @@ impl GoTable {
             }
             value = value.wrapping_add((change >> 1) as i32 ^ -((change & 1) as i32));
             let length = stream.read_uleb128().ok()?;
-            at = at.checked_add(length.checked_mul(self.quantum)?)?;
+            at = at.checked_add(length.checked_mul(self.header.quantum.into())?)?;
             if target < at {
                 return Some(value);
             }

@@ -6,7 +6,7 @@
 use gimli::Reader;
 use object::elf::{Rela64, SHF_WRITE, SHT_RELA};
 use object::{LittleEndian, pod};
-use profcol_debuginfo::elf::{LE, SectionHeader, has_data};
+use profcol_elf::{LE, SectionHeader, has_data};
 
 use crate::image::Image;
 

@@ -362,7 +362,7 @@ pub(super) fn outcome(headers: &HeaderMap, trailers: &HeaderMap) -> Result<(), S
     let outcome = Status::read_from(trailers).or_else(|| Status::read_from(headers));
     outcome.unwrap_or_else(|| {
         let message = "server closed the stream without sending trailers";
-        Err(Status::new(Code::Unavailable, message))
+        Err(Status::connection_lost(message))
     })
 }
 
@@ -427,7 +427,7 @@ impl From<h2::Error> for Failure {
         let going_away = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
         Failure {
             unsent: error.is_remote() && (refused || going_away),
-            status: Status::new(Code::Unavailable, format!("transport: {error}")),
+            status: Status::connection_lost(format!("transport: {error}")),
         }
     }
 }

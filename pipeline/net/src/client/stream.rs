@@ -75,7 +75,7 @@ impl GrpcStream {
                 Some(capacity) => capacity.map_err(|error| self.running.failure(error).status)?,
                 None => {
                     let message = "transport: the server stopped reading the request";
-                    return Err(Status::new(Code::Unavailable, message));
+                    return Err(Status::connection_lost(message));
                 }
             };
         }

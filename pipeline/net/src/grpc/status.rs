@@ -39,6 +39,9 @@ pub struct Status {
     pub retry_delay: Option<Duration>,
     /// Other details, kept as they came.
     pub details: Vec<Detail>,
+    /// Nobody answered: the connection, or the stream, ended under the call. The server may have
+    /// acted on it, or may have died of it.
+    pub is_connection_lost: bool,
 }
 
 impl Status {
@@ -48,6 +51,14 @@ impl Status {
             message: message.into(),
             retry_delay: None,
             details: Vec::new(),
+            is_connection_lost: false,
+        }
+    }
+
+    pub(crate) fn connection_lost(message: impl Into<String>) -> Status {
+        Status {
+            is_connection_lost: true,
+            ..Status::new(Code::Unavailable, message)
         }
     }
 
@@ -72,10 +83,9 @@ impl Status {
     pub fn from_protobuf(bytes: &[u8]) -> Result<Status, MalformedStatus> {
         let status = RpcStatus::decode(bytes)?;
         Ok(Status {
-            code: Code::from_number(status.code),
-            message: status.message,
             retry_delay: status.retry_delay,
             details: status.details,
+            ..Status::new(Code::from_number(status.code), status.message)
         })
     }
 

@@ -28,6 +28,8 @@ use crate::{
 pub(crate) struct Skip {
     pub samples: BTreeMap<usize, Reason>,
     pub profiles: BTreeSet<usize>,
+    /// Whether a resource or scope is bad: all that is in it is left out, and so is what nothing is in any more.
+    pub has_bad_heads: bool,
 }
 
 /// What resources, scopes and values refer to by index into the string table of their request.
@@ -56,7 +58,7 @@ pub(crate) fn decode(wire: &Bytes, skip: &Skip) -> Result<Model, WireError> {
     for message in request.resources.iter() {
         resources.push(decoder.resource_profiles(message)?);
     }
-    if !skip.profiles.is_empty() {
+    if skip.has_bad_heads || !skip.profiles.is_empty() {
         for resource in &mut resources {
             resource.scopes.retain(|scope| !scope.profiles.is_empty());
         }

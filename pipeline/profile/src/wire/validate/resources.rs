@@ -13,6 +13,7 @@ impl Walk<'_> {
         self.counts.resources += 1;
         let head = self.resource_profiles_head(message);
         let bad = self.note(head)?;
+        self.skip.has_bad_heads |= bad.is_some();
         for (position, scope) in fields(message, resource_profiles::SCOPES).enumerate() {
             self.scope_profiles(scope?, bad)
                 .item("scope_profiles", position)?;
@@ -56,7 +57,9 @@ impl Walk<'_> {
     fn scope_profiles(&mut self, message: &[u8], bad: Option<Reason>) -> Result<(), Invalid> {
         self.scopes += 1;
         let head = self.scope_profiles_head(message);
-        let bad = self.note(head)?.or(bad);
+        let own = self.note(head)?;
+        self.skip.has_bad_heads |= own.is_some();
+        let bad = own.or(bad);
         for (position, profile) in fields(message, scope_profiles::PROFILES).enumerate() {
             self.profile(profile?, bad).item("profiles", position)?;
         }

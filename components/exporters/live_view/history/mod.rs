@@ -1,0 +1,128 @@
+//! The profiles of the last hour, in memory.
+//!
+//! ```text
+//! batch ─► newest chunk ─► slice ─► rows (series, node, value)
+//!          tables of texts, frames, nodes and series that its slices share
+//! ```
+//!
+//! Tables only grow, so they are thrown away with the oldest chunk: a chunk is a part of the memory that may be used,
+//! and of the time for which profiles are kept.
+
+mod chunk;
+mod query;
+mod selector;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use profcol_component::DeferredSymbols;
+use profcol_flamegraph::SampleType;
+use profcol_profile::Model;
+
+use self::chunk::Chunk;
+pub(super) use self::query::{Answer, Query};
+pub(super) use self::selector::{Selector, SelectorError};
+
+/// Chunks that share the memory and the time: so much is gone at once.
+const CHUNKS: u32 = 12;
+
+pub(super) struct History {
+    chunks: VecDeque<Chunk>,
+    limits: Limits,
+    evicted_samples: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Limits {
+    pub max_age: Duration,
+    pub max_bytes: usize,
+    pub resolution: Duration,
+    pub sample_labels: Vec<String>,
+}
+
+/// What is there.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Extent {
+    /// Milliseconds of Unix time.
+    pub oldest: Option<u64>,
+    pub newest: Option<u64>,
+    pub types: Vec<SampleType>,
+    pub samples: u64,
+    pub evicted_samples: u64,
+    pub bytes: usize,
+}
+
+impl History {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            chunks: VecDeque::new(),
+            limits,
+            evicted_samples: 0,
+        }
+    }
+
+    pub fn add(&mut self, model: &Model, symbols: &DeferredSymbols) {
+        let share = self.limits.max_bytes / CHUNKS as usize;
+        let span = self.limits.max_age / CHUNKS;
+        let is_full = |chunk: &Chunk| chunk.bytes() >= share || chunk.span() >= span;
+        if self.chunks.back().is_none_or(is_full) {
+            if let Some(last) = self.chunks.back_mut() {
+                last.seal();
+            }
+            self.chunks.push_back(Chunk::new(self.limits.resolution));
+        }
+        if let Some(chunk) = self.chunks.back_mut() {
+            chunk.add(model, symbols, &self.limits.sample_labels);
+        }
+        self.evict();
+    }
+
+    /// Names that have come since are filled in.
+    pub fn resolve_symbols(&mut self) {
+        for chunk in &mut self.chunks {
+            chunk.resolve_symbols();
+        }
+    }
+
+    pub fn extent(&self) -> Extent {
+        let mut extent = Extent {
+            evicted_samples: self.evicted_samples,
+            ..Extent::default()
+        };
+        for chunk in &self.chunks {
+            for kind in chunk.types() {
+                if !extent.types.contains(kind) {
+                    extent.types.push(kind.clone());
+                }
+            }
+            let Some((start, end)) = chunk.range() else {
+                continue;
+            };
+            extent.oldest = Some(extent.oldest.map_or(start, |other| other.min(start)));
+            extent.newest = Some(extent.newest.map_or(end, |other| other.max(end)));
+            extent.samples += chunk.samples();
+            extent.bytes += chunk.bytes();
+        }
+        extent
+    }
+
+    fn evict(&mut self) {
+        let newest = self.chunks.back().and_then(Chunk::range);
+        let newest = newest.map_or(0, |(_, end)| end);
+        let oldest_kept = newest.saturating_sub(self.limits.max_age.as_millis() as u64);
+        loop {
+            let bytes: usize = self.chunks.iter().map(Chunk::bytes).sum();
+            let is_over = bytes > self.limits.max_bytes;
+            let is_old = |chunk: &Chunk| chunk.range().is_none_or(|(_, end)| end <= oldest_kept);
+            // The newest stays: it is what people look at.
+            if self.chunks.len() < 2 || !(is_over || self.chunks.front().is_some_and(is_old)) {
+                return;
+            }
+            if let Some(chunk) = self.chunks.pop_front() {
+                self.evicted_samples += chunk.samples();
+            }
+        }
+    }
+}

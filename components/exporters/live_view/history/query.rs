@@ -1,0 +1,352 @@
+//! Questions to the history.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use profcol_flamegraph::{CallTree, FrameId, NodeId, SampleType, Side, Source};
+use serde::Serialize;
+
+use super::chunk::{Chunk, Labels};
+use super::selector::label_name;
+use super::{History, Selector};
+
+/// Samples of a type, of a time, with some labels.
+#[derive(Clone, Debug)]
+pub(in crate::live_view) struct Query {
+    /// The first type there is, where it is `None`.
+    pub kind: Option<String>,
+    /// Milliseconds of Unix time.
+    pub from: u64,
+    pub until: u64,
+    pub selector: Selector,
+}
+
+/// The stacks that a query finds.
+pub(in crate::live_view) struct Answer {
+    pub tree: CallTree,
+    pub source: Source,
+}
+
+/// Values over time, by the value of a label.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(in crate::live_view) struct Timeline {
+    pub start: u64,
+    pub step: u64,
+    pub series: Vec<Line>,
+    pub others: Vec<u64>,
+}
+
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(in crate::live_view) struct Line {
+    pub value: String,
+    pub points: Vec<u64>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+pub(in crate::live_view) struct LabelValue {
+    pub value: String,
+    pub total: u64,
+}
+
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(in crate::live_view) struct Process {
+    pub pid: i64,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub total: u64,
+    pub samples: u64,
+    /// Kinds of code that were running.
+    pub languages: BTreeSet<&'static str>,
+    /// Samples by how their stacks end: `whole`, or why not.
+    pub ends: BTreeMap<String, u64>,
+}
+
+/// Points of a timeline; more are not seen.
+const MAX_POINTS: u64 = 600;
+/// Labels of a process that differ between its threads.
+const OF_THREADS: [&str; 2] = ["thread_name", "thread_id"];
+
+impl History {
+    pub fn call_tree(&self, query: &Query, base: Option<&Query>) -> Answer {
+        let kind = self.kind(query);
+        let mut answer = Answer {
+            tree: CallTree::default(),
+            source: Source {
+                sample_type: kind,
+                from: query.from,
+                until: query.until,
+                samples: 0,
+                is_comparison: base.is_some(),
+            },
+        };
+        answer.source.samples = self.add_to(&mut answer.tree, query, Side::Current);
+        if let Some(base) = base {
+            let base = Query {
+                kind: Some(answer.source.sample_type.name.clone()),
+                ..base.clone()
+            };
+            self.add_to(&mut answer.tree, &base, Side::Base);
+        }
+        answer
+    }
+
+    fn add_to(&self, tree: &mut CallTree, query: &Query, side: Side) -> u64 {
+        let mut samples = 0;
+        for chunk in &self.chunks {
+            let mut values = vec![0u64; chunk.nodes.len()];
+            // Of samples without any frame.
+            let mut without_stack = 0u64;
+            self.visit(chunk, query, |row| {
+                samples += u64::from(row.samples);
+                let value = values
+                    .get_mut(row.node as usize)
+                    .unwrap_or(&mut without_stack);
+                *value = value.saturating_add(row.value);
+            });
+            tree.add(NodeId::ROOT, side, without_stack);
+            add_nodes(tree, chunk, &values, side);
+        }
+        samples
+    }
+
+    pub fn timeline(&self, query: &Query, label: &str, limit: usize) -> Timeline {
+        let resolution = self.limits.resolution.as_millis() as u64;
+        let span = query.until.saturating_sub(query.from);
+        let step = span.div_ceil(MAX_POINTS).div_ceil(resolution).max(1) * resolution;
+        let start = query.from / step * step;
+        let points =
+            (query.until.saturating_sub(start).div_ceil(step)).min(MAX_POINTS + 1) as usize;
+        let label = &label_name(label);
+        let mut by_value: HashMap<String, Vec<u64>> = HashMap::new();
+        for chunk in &self.chunks {
+            let mut of_series: HashMap<(u32, usize), u64> = HashMap::new();
+            self.visit_with_time(chunk, query, |time, row| {
+                let point = (time.saturating_sub(start) / step) as usize;
+                let sum = of_series.entry((row.series, point)).or_default();
+                *sum = sum.saturating_add(row.value);
+            });
+            for ((series, point), value) in of_series {
+                let text = chunk.label(series, label).to_owned();
+                let line = by_value.entry(text).or_insert_with(|| vec![0; points]);
+                if let Some(sum) = line.get_mut(point) {
+                    *sum = sum.saturating_add(value);
+                }
+            }
+        }
+        let mut lines: Vec<Line> = by_value
+            .into_iter()
+            .map(|(value, points)| Line { value, points })
+            .collect();
+        let total = |line: &Line| line.points.iter().sum::<u64>();
+        lines.sort_by(|left, right| (total(right), &left.value).cmp(&(total(left), &right.value)));
+        let mut others = vec![0; points];
+        for line in lines.drain(limit.min(lines.len())..) {
+            for (sum, value) in others.iter_mut().zip(line.points) {
+                *sum += value;
+            }
+        }
+        Timeline {
+            start,
+            step,
+            series: lines,
+            others,
+        }
+    }
+
+    pub fn label_names(&self, query: &Query) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for chunk in &self.chunks {
+            for series in self.series(chunk, query).into_keys() {
+                let labels = chunk.series.get_index(series as usize);
+                let known = labels.into_iter().flat_map(|labels| labels.iter());
+                names.extend(known.map(|&(name, _)| chunk.text(name).to_owned()));
+            }
+        }
+        names
+    }
+
+    /// Those with the most first.
+    pub fn label_values(&self, query: &Query, label: &str, limit: usize) -> Vec<LabelValue> {
+        let label = &label_name(label);
+        let mut totals: HashMap<String, u64> = HashMap::new();
+        for chunk in &self.chunks {
+            for (series, (_, value)) in self.series(chunk, query) {
+                let text = chunk.label(series, label);
+                if !text.is_empty() {
+                    *totals.entry(text.to_owned()).or_default() += value;
+                }
+            }
+        }
+        let mut values: Vec<LabelValue> = totals
+            .into_iter()
+            .map(|(value, total)| LabelValue { value, total })
+            .collect();
+        values.sort_by(|left, right| (right.total, &left.value).cmp(&(left.total, &right.value)));
+        values.truncate(limit);
+        values
+    }
+
+    /// Those with the most first.
+    pub fn processes(&self, query: &Query, limit: usize) -> Vec<Process> {
+        let mut processes: HashMap<(i64, String), Process> = HashMap::new();
+        for chunk in &self.chunks {
+            let mut of_node: HashMap<u32, (&'static str, String)> = HashMap::new();
+            self.visit(chunk, query, |row| {
+                let pid = chunk.label(row.series, "process_pid").parse().unwrap_or(0);
+                let name = chunk
+                    .label(row.series, "process_executable_name")
+                    .to_owned();
+                let process = processes
+                    .entry((pid, name))
+                    .or_insert_with_key(|(pid, name)| Process {
+                        pid: *pid,
+                        name: name.clone(),
+                        labels: chunk.labels_of_process(row.series),
+                        ..Process::default()
+                    });
+                process.total = process.total.saturating_add(row.value);
+                process.samples += u64::from(row.samples);
+                let (language, end) = of_node
+                    .entry(row.node)
+                    .or_insert_with(|| (chunk.language(row.node), chunk.stack_end(row.node)));
+                process.languages.insert(language);
+                *process.ends.entry(end.clone()).or_default() += u64::from(row.samples);
+            });
+        }
+        let mut processes: Vec<Process> = processes.into_values().collect();
+        processes.sort_by(|left, right| (right.total, left.pid).cmp(&(left.total, right.pid)));
+        processes.truncate(limit);
+        processes
+    }
+
+    /// The type that a query means.
+    fn kind(&self, query: &Query) -> SampleType {
+        let mut types = self.chunks.iter().flat_map(Chunk::types);
+        let wanted = query.kind.as_deref();
+        let found = types.find(|kind| wanted.is_none_or(|wanted| kind.name == wanted));
+        found.cloned().unwrap_or_else(|| SampleType {
+            name: wanted.unwrap_or_default().to_owned(),
+            unit: String::new(),
+        })
+    }
+
+    /// Samples and value of each series.
+    fn series(&self, chunk: &Chunk, query: &Query) -> HashMap<u32, (u64, u64)> {
+        let mut sums: HashMap<u32, (u64, u64)> = HashMap::new();
+        self.visit(chunk, query, |row| {
+            let (samples, value) = sums.entry(row.series).or_default();
+            *samples += u64::from(row.samples);
+            *value = value.saturating_add(row.value);
+        });
+        sums
+    }
+
+    fn visit(&self, chunk: &Chunk, query: &Query, mut found: impl FnMut(&super::chunk::Row)) {
+        self.visit_with_time(chunk, query, |_, row| found(row));
+    }
+
+    fn visit_with_time(
+        &self,
+        chunk: &Chunk,
+        query: &Query,
+        mut found: impl FnMut(u64, &super::chunk::Row),
+    ) {
+        let Some(kind) = chunk.kind_number(&self.kind(query).name) else {
+            return;
+        };
+        let matches: Vec<bool> = (0..chunk.series.len() as u32)
+            .map(|series| {
+                query.selector.is_empty()
+                    || query.selector.matches(|label| chunk.label(series, label))
+            })
+            .collect();
+        for (time, rows) in chunk.rows(query.from, query.until) {
+            for row in rows.iter().filter(|row| row.kind == kind) {
+                if matches.get(row.series as usize).is_some_and(|it| *it) {
+                    found(time, row);
+                }
+            }
+        }
+    }
+}
+
+impl Chunk {
+    /// The value of a label; empty where a series has none.
+    pub fn label(&self, series: u32, name: &str) -> &str {
+        let Some(labels) = self.series.get_index(series as usize) else {
+            return "";
+        };
+        let Some(number) = self.texts.get_index_of(name) else {
+            return "";
+        };
+        let found = labels.iter().find(|(name, _)| *name as usize == number);
+        found.map_or("", |&(_, value)| self.text(value))
+    }
+
+    fn labels_of_process(&self, series: u32) -> BTreeMap<String, String> {
+        let labels: Option<&Labels> = self.series.get_index(series as usize);
+        let labels = labels.into_iter().flat_map(|labels| labels.iter());
+        labels
+            .map(|&(name, value)| (self.text(name).to_owned(), self.text(value).to_owned()))
+            .filter(|(name, _)| !OF_THREADS.contains(&name.as_str()))
+            .collect()
+    }
+
+    /// What kind of code the innermost function of a stack is.
+    fn language(&self, node: u32) -> &'static str {
+        let innermost = self.nodes.get(node as usize);
+        let frame = innermost.and_then(|&node| self.functions(node).last());
+        let kind = frame.and_then(|&frame| self.frames.get(frame));
+        kind.map_or("native", |frame| frame.kind.name())
+    }
+
+    fn stack_end(&self, node: u32) -> String {
+        let mut outermost = node;
+        while let Some(node) = self.nodes.get(outermost as usize) {
+            match self.nodes.get(node.parent as usize) {
+                Some(_) => outermost = node.parent,
+                None => break,
+            }
+        }
+        let first = self.nodes.get(outermost as usize);
+        let frame = first.and_then(|&node| self.functions(node).first());
+        let name = frame
+            .and_then(|&frame| self.frames.get(frame))
+            .map_or("", |frame| self.frames.text(frame.name));
+        let reason = name.strip_prefix("[stack ends: ");
+        let reason = reason.and_then(|reason| reason.strip_suffix(']'));
+        reason.unwrap_or("whole").to_owned()
+    }
+}
+
+fn add_nodes(tree: &mut CallTree, chunk: &Chunk, values: &[u64], side: Side) {
+    // A parent stands before its children: what is below nodes without value is not needed.
+    let mut is_needed: Vec<bool> = values.iter().map(|&value| value > 0).collect();
+    for (row, node) in chunk.nodes.iter().enumerate().rev() {
+        if is_needed[row]
+            && let Some(parent) = is_needed.get_mut(node.parent as usize)
+        {
+            *parent = true;
+        }
+    }
+    let mut frames: HashMap<FrameId, FrameId> = HashMap::new();
+    let mut places: Vec<NodeId> = Vec::with_capacity(chunk.nodes.len());
+    for (row, node) in chunk.nodes.iter().enumerate() {
+        let parent = places.get(node.parent as usize).copied();
+        let mut place = parent.unwrap_or(NodeId::ROOT);
+        if is_needed[row] {
+            for &frame in chunk.functions(*node) {
+                let Some(known) = chunk.frames.get(frame) else {
+                    continue;
+                };
+                let own = frames
+                    .entry(frame)
+                    .or_insert_with(|| tree.frames.adopt(known, &chunk.frames));
+                place = tree.child(place, *own);
+            }
+            if values[row] > 0 {
+                tree.add(place, side, values[row]);
+            }
+        }
+        places.push(place);
+    }
+}

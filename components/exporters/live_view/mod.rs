@@ -1,0 +1,185 @@
+//! Shows what this process has seen lately: profiles of the last hour in memory, and a page that draws them.
+
+mod api;
+mod assets;
+mod config;
+mod history;
+mod hosts;
+mod parameters;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use profcol_component::{
+    Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Gauge,
+    Refusal, RunError, Stability, StartError, Stop,
+};
+use profcol_net::auth::ServerAuth;
+use profcol_net::{HttpServer, ServerError};
+
+use self::api::Api;
+use self::config::DEFAULT_ENDPOINT;
+pub use self::config::LiveViewConfig;
+use self::history::{History, Limits};
+use self::hosts::AllowedHosts;
+
+/// How long an answer may still take after a stop was asked for.
+const GRACE: Duration = Duration::from_secs(1);
+
+pub struct LiveView {
+    config: LiveViewConfig,
+    history: Arc<RwLock<History>>,
+    auth: Option<Arc<dyn ServerAuth>>,
+    telemetry: Telemetry,
+    /// Between start and run.
+    server: Mutex<Option<HttpServer>>,
+}
+
+struct Telemetry {
+    memory: Gauge,
+    samples: Gauge,
+    evicted: Gauge,
+    oldest: Gauge,
+}
+
+impl Factory for LiveView {
+    const NAME: &'static str = "live_view";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = LiveViewConfig;
+    type Component = dyn Exporter;
+
+    fn capabilities(config: &LiveViewConfig) -> Capabilities {
+        Capabilities::to_listen(&config.endpoint)
+    }
+
+    fn build(
+        config: &LiveViewConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Exporter>, BuildError> {
+        let auth = match &config.auth {
+            Some(auth) => Some(context.extension::<Arc<dyn ServerAuth>>(&auth.authenticator)?),
+            None => None,
+        };
+        let limits = Limits {
+            max_age: config.max_age.into(),
+            max_bytes: config.max_memory_mib << 20,
+            resolution: config.resolution.into(),
+            sample_labels: config.sample_labels.clone(),
+        };
+        Ok(Box::new(Self {
+            config: config.clone(),
+            history: Arc::new(RwLock::new(History::new(limits))),
+            auth: auth.map(|auth| Arc::clone(&*auth)),
+            telemetry: Telemetry::new(context),
+            server: Mutex::new(None),
+        }))
+    }
+}
+
+impl LiveView {
+    fn server(&self) -> std::sync::MutexGuard<'_, Option<HttpServer>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The default port gives way to another one where it is taken; one that the user chose does not.
+    fn bind(&self) -> Result<HttpServer, ServerError> {
+        let mut settings = self.config.server();
+        match HttpServer::bind(&settings, self.auth.clone()) {
+            Err(ServerError::Bind(error))
+                if settings.endpoint == DEFAULT_ENDPOINT && error.is_address_in_use() =>
+            {
+                settings.endpoint = "127.0.0.1:0".to_owned();
+                let server = HttpServer::bind(&settings, self.auth.clone())?;
+                tracing::warn!(
+                    taken = DEFAULT_ENDPOINT,
+                    endpoint = %server.local_addr(),
+                    "The default port of the live view is in use; serving it on another one."
+                );
+                Ok(server)
+            }
+            bound => bound,
+        }
+    }
+}
+
+#[async_trait]
+impl Exporter for LiveView {
+    fn delivery(&self) -> Delivery {
+        // What is added up is small, so nothing is queued.
+        Delivery::inline()
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        let server = self.bind().map_err(|error| StartError(error.to_string()))?;
+        tracing::info!(endpoint = %server.local_addr(), "Serving the live view.");
+        *self.server() = Some(server);
+        Ok(())
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let (batch, history) = (batch.without_finalizers(), Arc::clone(&self.history));
+        let add = move || {
+            let model = batch.profiles.model();
+            let mut history = history.write().unwrap_or_else(PoisonError::into_inner);
+            history.add(model, &batch.deferred_symbols);
+            history.extent()
+        };
+        // A query may hold the history for some milliseconds.
+        match tokio::task::spawn_blocking(add).await {
+            Ok(extent) => {
+                self.telemetry.tell(&extent);
+                Ok(Delivered::default())
+            }
+            Err(error) => Err(Refusal::permanent(format!(
+                "failed to add a batch: {error}"
+            ))),
+        }
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        let Some(server) = self.server().take() else {
+            return Ok(());
+        };
+        let api = Api::new(
+            Arc::clone(&self.history),
+            self.config.max_memory_mib << 20,
+            AllowedHosts::new(&self.config.endpoint, &self.config.allowed_hosts),
+        );
+        server.serve(api, stop.deadline(GRACE)).await;
+        Ok(())
+    }
+}
+
+impl Telemetry {
+    fn new(context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let labels = [("exporter", id.as_str())];
+        let gauge = |name: &str, help: &str| {
+            let name = format!("otelcol_exporter_live_view_{name}");
+            context.meter.gauge(&name, help, &labels)
+        };
+        Self {
+            memory: gauge("memory_bytes", "Memory used by kept profiles."),
+            samples: gauge("kept_samples", "Samples that can be shown."),
+            evicted: gauge(
+                "evicted_samples",
+                "Samples removed because of their age or the memory limit.",
+            ),
+            oldest: gauge(
+                "oldest_timestamp_seconds",
+                "Unix time of the oldest sample that can be shown.",
+            ),
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn tell(&self, extent: &history::Extent) {
+        self.memory.set(extent.bytes as f64);
+        self.samples.set(extent.samples as f64);
+        self.evicted.set(extent.evicted_samples as f64);
+        self.oldest.set(extent.oldest.unwrap_or(0) as f64 / 1000.0);
+    }
+}

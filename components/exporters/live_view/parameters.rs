@@ -1,0 +1,196 @@
+//! What is asked for in a URL.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::history::{Query, Selector};
+
+/// Without `from`, so much is shown.
+const DEFAULT_SPAN: u64 = 15 * 60 * 1000;
+const DEFAULT_NODES: usize = 100_000;
+const MAX_NODES: usize = 2_000_000;
+const MAX_ROWS: usize = 10_000;
+
+/// The parameters of a URL, decoded.
+#[derive(Debug, Default)]
+pub(super) struct Parameters(Vec<(String, String)>);
+
+/// Why a question cannot be answered.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BadRequest {
+    #[error("the parameter `{0}` is missing")]
+    Missing(&'static str),
+    #[error("`{name}` is not a number: {text:?}")]
+    Number { name: &'static str, text: String },
+    #[error("`from` must be before `until`")]
+    EmptyRange,
+    #[error("`{name}`: {error}")]
+    Selector {
+        name: &'static str,
+        error: super::history::SelectorError,
+    },
+    #[error("the profile cannot be written: {0}")]
+    Write(#[from] profcol_files::WriteError),
+    #[error("unknown format {0:?}: use pprof, folded, svg, html or speedscope")]
+    Format(String),
+}
+
+impl Parameters {
+    pub fn parse(query: Option<&str>) -> Self {
+        let pairs = query
+            .unwrap_or("")
+            .split('&')
+            .filter(|pair| !pair.is_empty());
+        let decoded = pairs.map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(name), decoded(value))
+        });
+        Self(decoded.collect())
+    }
+
+    pub fn text(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn required(&self, name: &'static str) -> Result<&str, BadRequest> {
+        self.text(name).ok_or(BadRequest::Missing(name))
+    }
+
+    pub fn number(&self, name: &'static str) -> Result<Option<u64>, BadRequest> {
+        let parse = |text: &str| {
+            text.parse().map_err(|_| BadRequest::Number {
+                name,
+                text: text.to_owned(),
+            })
+        };
+        self.text(name)
+            .filter(|it| !it.is_empty())
+            .map(parse)
+            .transpose()
+    }
+
+    pub fn max_nodes(&self) -> Result<usize, BadRequest> {
+        let wanted = self.number("max_nodes")?;
+        Ok(wanted
+            .map_or(DEFAULT_NODES, |it| usize::try_from(it).unwrap_or(MAX_NODES))
+            .clamp(1, MAX_NODES))
+    }
+
+    pub fn limit(&self, default: usize) -> Result<usize, BadRequest> {
+        let wanted = self.number("limit")?;
+        Ok(wanted
+            .map_or(default, |it| usize::try_from(it).unwrap_or(MAX_ROWS))
+            .min(MAX_ROWS))
+    }
+
+    pub fn query(&self) -> Result<Query, BadRequest> {
+        let kind = self.text("type").filter(|it| !it.is_empty());
+        self.query_named(kind, "from", "until", "query")
+    }
+
+    /// What is compared with, where there is a comparison.
+    pub fn base(&self) -> Result<Option<Query>, BadRequest> {
+        let names = ["base_from", "base_until", "base_query"];
+        if names.iter().all(|name| self.text(name).is_none()) {
+            return Ok(None);
+        }
+        let own = self.query()?;
+        let mut base =
+            self.query_named(own.kind.as_deref(), "base_from", "base_until", "base_query")?;
+        // Another selection of the same time.
+        if self.text("base_from").is_none() {
+            (base.from, base.until) = (own.from, own.until);
+        }
+        Ok(Some(base))
+    }
+
+    fn query_named(
+        &self,
+        kind: Option<&str>,
+        from: &'static str,
+        until: &'static str,
+        query: &'static str,
+    ) -> Result<Query, BadRequest> {
+        let until = self.number(until)?.unwrap_or_else(now);
+        let from = self
+            .number(from)?
+            .unwrap_or(until.saturating_sub(DEFAULT_SPAN));
+        if from >= until {
+            return Err(BadRequest::EmptyRange);
+        }
+        let selector = Selector::parse(self.text(query).unwrap_or(""))
+            .map_err(|error| BadRequest::Selector { name: query, error })?;
+        Ok(Query {
+            kind: kind.map(str::to_owned),
+            from,
+            until,
+            selector,
+        })
+    }
+}
+
+/// Milliseconds of Unix time.
+pub(super) fn now() -> u64 {
+    let elapsed = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Percent-encoded text; what is not UTF-8 is replaced.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let hex = behind
+            .get(..2)
+            .and_then(|hex| std::str::from_utf8(hex).ok());
+        let byte = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        rest = behind;
+        match (first, byte) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &behind[2..];
+            }
+            (b'+', _) => bytes.push(b' '),
+            _ => bytes.push(first),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_decoded() {
+        let parameters = Parameters::parse(Some("a=%7Bx%3D%22%C3%A4+b%22%7D&b&c=%zz%4&d=%ff"));
+        assert_eq!(parameters.text("a"), Some("{x=\"ä b\"}"));
+        assert_eq!(parameters.text("b"), Some(""));
+        assert_eq!(parameters.text("c"), Some("%zz%4"));
+        assert_eq!(parameters.text("d"), Some("\u{fffd}"));
+        assert_eq!(parameters.text("e"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_answered_says_why() {
+        let error = |query| {
+            let parameters = Parameters::parse(Some(query));
+            let asked = parameters.query().and_then(|_| parameters.base());
+            asked.map_or_else(|error| error.to_string(), |_| String::new())
+        };
+        assert_eq!(error("from=x"), "`from` is not a number: \"x\"");
+        assert_eq!(error("from=5&until=5"), "`from` must be before `until`");
+        assert_eq!(
+            error("query={a"),
+            "`query`: the selector is not closed: add `}` at its end"
+        );
+        assert!(
+            error("base_query=a").starts_with("`base_query`: "),
+            "{}",
+            error("base_query=a")
+        );
+        assert_eq!(error("from=1&until=2&base_query=a%3D%221%22"), "");
+    }
+}

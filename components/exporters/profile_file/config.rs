@@ -1,0 +1,51 @@
+//! The options of `profile_file`.
+
+use profcol_config::{Config, Problems};
+use profcol_files::Format;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::pprof_labels::Labels;
+
+/// Adds up everything it gets and writes it to one file when it stops.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub struct ProfileFileConfig {
+    /// The file; its ending says the format: `.pb.gz`, `.pprof`, `.otlp`, `.otlp.json`, `.folded`, `.svg`, `.html` or
+    /// `.speedscope.json`. An existing file is replaced.
+    pub path: String,
+    /// Title of pictures and pages.
+    pub title: String,
+    /// Attributes kept as labels of samples; more labels mean more different samples.
+    pub labels: Labels,
+    /// Maximum memory for the profile; beyond it samples are dropped and counted.
+    pub max_memory_mib: usize,
+}
+
+/// The largest profile that can be built in one piece.
+const MAX_MEMORY_MIB: usize = 1024;
+
+impl Default for ProfileFileConfig {
+    fn default() -> Self {
+        Self {
+            path: String::new(),
+            title: "Profile".to_owned(),
+            labels: Labels::default(),
+            max_memory_mib: 512,
+        }
+    }
+}
+
+impl Config for ProfileFileConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.path.is_empty() {
+            problems.add("path", "must not be empty");
+        } else if let Err(error) = Format::of_file(&self.path) {
+            problems.add("path", error.to_string());
+        }
+        if !(1..=MAX_MEMORY_MIB).contains(&self.max_memory_mib) {
+            let message = format!("must be between 1 and {MAX_MEMORY_MIB}");
+            problems.add("max_memory_mib", message);
+        }
+    }
+}

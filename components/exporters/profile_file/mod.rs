@@ -1,0 +1,208 @@
+//! Writes one profile of everything that came: for runs that end.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use profcol_component::{
+    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
+    RunError, Stability, StartError, Stop, files,
+};
+use profcol_files::Format;
+use profcol_pprof::{Limits, sets};
+use profcol_profile::{Model, Profile};
+
+pub use self::config::ProfileFileConfig;
+use crate::shared::pprof_builder::PprofBuilder;
+
+pub struct ProfileFile {
+    config: ProfileFileConfig,
+    /// The profile so far.
+    profile: Mutex<PprofBuilder>,
+    telemetry: Telemetry,
+}
+
+struct Telemetry {
+    written_bytes: Gauge,
+    unnamed_samples: Gauge,
+    written_samples: Gauge,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SaveError {
+    #[error("failed to write {path}: {source}")]
+    Io {
+        path: String,
+        source: std::io::Error,
+    },
+    #[error("{0}")]
+    Write(#[from] profcol_files::WriteError),
+    #[error("{0}")]
+    Pprof(#[from] profcol_pprof::PprofError),
+}
+
+impl Factory for ProfileFile {
+    const NAME: &'static str = "profile_file";
+    const STABILITY: Stability = Stability::Alpha;
+    type Config = ProfileFileConfig;
+    type Component = dyn Exporter;
+
+    fn build(
+        config: &ProfileFileConfig,
+        context: &BuildContext,
+    ) -> Result<Box<dyn Exporter>, BuildError> {
+        Ok(Box::new(Self {
+            config: config.clone(),
+            profile: Mutex::new(PprofBuilder::new(config.labels.selection())),
+            telemetry: Telemetry::new(context),
+        }))
+    }
+}
+
+impl ProfileFile {
+    fn profile(&self) -> MutexGuard<'_, PprofBuilder> {
+        self.profile.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn save(&self) -> Result<(), SaveError> {
+        let empty = PprofBuilder::new(self.config.labels.selection());
+        let profile = std::mem::replace(&mut *self.profile(), empty);
+        if profile.is_empty() {
+            tracing::info!(
+                path = self.config.path,
+                "No sample came; no file is written."
+            );
+            return Ok(());
+        }
+        let pprof = profile.finish();
+        let path = &self.config.path;
+        let format = Format::of_file(path).unwrap_or_default();
+        let model = profcol_pprof::read(
+            &pprof,
+            Limits {
+                file_bytes: usize::MAX,
+                model_bytes: usize::MAX,
+            },
+        )?;
+        self.telemetry.count(&model);
+        let content = match format {
+            Format::Pprof => profcol_pprof::gzip(&pprof),
+            other => profcol_files::write(&model, other, &self.config.title)?,
+        };
+        write_whole(Path::new(path), &content).map_err(|source| SaveError::Io {
+            path: path.clone(),
+            source,
+        })?;
+        #[expect(clippy::cast_precision_loss, reason = "files are far below 2^52 bytes")]
+        self.telemetry.written_bytes.set(content.len() as f64);
+        tracing::info!(path, bytes = content.len(), %format, "Wrote the profile.");
+        Ok(())
+    }
+}
+
+/// Under its name there is the old file or the whole new one.
+fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        files::create_directories(directory)?;
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".tmp");
+    let unfinished = path.with_file_name(name);
+    files::write(&unfinished, content)?;
+    std::fs::rename(&unfinished, path).inspect_err(|_| {
+        // What is half there helps nobody.
+        let _ = std::fs::remove_file(&unfinished);
+    })
+}
+
+#[async_trait]
+impl Exporter for ProfileFile {
+    fn delivery(&self) -> Delivery {
+        Delivery::inline()
+    }
+
+    async fn start(&self) -> Result<(), StartError> {
+        let path = Path::new(&self.config.path);
+        if path.is_dir() {
+            return Err(StartError(format!("{} is a directory", path.display())));
+        }
+        Ok(())
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let model = batch.profiles.model();
+        let mut profile = self.profile();
+        let limit = self.config.max_memory_mib << 20;
+        if profile.heap_size() >= limit {
+            return Err(Refusal::permanent(format!(
+                "the profile has reached {} MiB; raise `max_memory_mib` or record for a shorter time",
+                self.config.max_memory_mib
+            )));
+        }
+        for set in sets(model).filter(|set| set.sample_count() > 0) {
+            profile
+                .add(&set, &model.dictionary, &batch.deferred_symbols)
+                .map_err(|error| Refusal::permanent(error.to_string()))?;
+        }
+        Ok(Delivered::default())
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        stop.cancelled().await;
+        let saved = tokio::task::spawn_blocking(move || self.save()).await;
+        let failed = |error: &dyn std::fmt::Display| RunError(error.to_string());
+        match saved {
+            Ok(saved) => saved.map_err(|error| failed(&error)),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+impl Telemetry {
+    fn new(context: &BuildContext) -> Self {
+        let id = context.id.to_string();
+        let labels = [("exporter", id.as_str())];
+        let gauge = |name: &str, help: &str| {
+            let name = format!("otelcol_exporter_profile_file_{name}");
+            context.meter.gauge(&name, help, &labels)
+        };
+        Self {
+            written_bytes: gauge("written_bytes", "Size of the written file."),
+            written_samples: gauge("written_samples", "Samples in the written file."),
+            unnamed_samples: gauge(
+                "unnamed_samples",
+                "Samples in the written file whose innermost function has no name.",
+            ),
+        }
+    }
+
+    fn count(&self, model: &Model) {
+        let (mut all, mut unnamed) = (0u64, 0u64);
+        let dictionary = &model.dictionary;
+        // Each sample stands in the profile of each sample type; one of them counts.
+        let counts = |profile: &&Profile| {
+            let unit = profile.sample_type.map(|kind| kind.unit);
+            unit.is_some_and(|unit| dictionary.strings.get(unit) == "count")
+        };
+        let Some(profile) = model.profiles().find(counts) else {
+            return;
+        };
+        for sample in profile.samples.iter() {
+            let count = u64::try_from(sample.observed()).unwrap_or(0);
+            let innermost = dictionary.stacks.get(sample.stack).first();
+            let is_named =
+                innermost.is_some_and(|&it| !dictionary.locations.get(it).lines.is_empty());
+            all += count;
+            unnamed += if is_named { 0 } else { count };
+        }
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        {
+            self.written_samples.set(all as f64);
+            self.unnamed_samples.set(unnamed as f64);
+        }
+    }
+}

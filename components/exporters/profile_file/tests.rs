@@ -1,0 +1,118 @@
+use profcol_component::Batch;
+use profcol_component::testkit::{batch, context, load};
+use tempfile::TempDir;
+
+use super::*;
+
+fn exporter(config: &str) -> (Arc<dyn Exporter>, BuildContext) {
+    let (config, context) = (load(config).unwrap(), context("profile_file"));
+    let exporter = ProfileFile::build(&config, &context).unwrap();
+    (Arc::from(exporter), context)
+}
+
+async fn finish(exporter: Arc<dyn Exporter>) -> Result<(), RunError> {
+    let stop = Stop::new();
+    stop.cancel();
+    exporter.run(stop).await
+}
+
+fn path(folder: &TempDir, name: &str) -> String {
+    folder.path().join(name).display().to_string()
+}
+
+fn samples(file: &str) -> usize {
+    let model = profcol_files::read(&std::fs::read(file).unwrap()).unwrap();
+    model.profiles().next().unwrap().samples.len()
+}
+
+#[tokio::test]
+async fn all_batches_are_added_up_in_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.pb.gz", "a.folded", "a.otlp", "new/folder/a.otlp.json"] {
+        let file = path(&folder, name);
+        let (exporter, context) = exporter(&format!("path: {file}"));
+        for _ in 0..3 {
+            exporter.export(&batch(5)).await.unwrap();
+        }
+        exporter.export(&batch(7)).await.unwrap();
+        assert!(!Path::new(&file).exists());
+        finish(exporter).await.unwrap();
+        assert_eq!(samples(&file), 7, "{name}");
+        let metrics = String::from_utf8(context.meter.render().unwrap()).unwrap();
+        assert!(
+            metrics.contains("written_samples{exporter=\"profile_file\"} 22\n"),
+            "{metrics}"
+        );
+        assert!(
+            metrics.contains("unnamed_samples{exporter=\"profile_file\"} 0\n"),
+            "{metrics}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_old_file_stays_until_there_is_a_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = path(&folder, "a.folded");
+    std::fs::write(&file, "old 1\n").unwrap();
+    let (nothing, _) = exporter(&format!("path: {file}"));
+    finish(nothing).await.unwrap();
+    assert_eq!(std::fs::read(&file).unwrap(), b"old 1\n");
+    let (exporter, _) = exporter(&format!("path: {file}"));
+    exporter.export(&batch(2)).await.unwrap();
+    finish(exporter).await.unwrap();
+    assert_eq!(samples(&file), 2);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("path: {}\nmax_memory_mib: 1", path(&folder, "a.pb.gz"));
+    let (exporter, _) = exporter(&config);
+    exporter.export(&batch(20_000)).await.unwrap();
+    let refusal = exporter
+        .export(&Batch::new(batch(1).profiles))
+        .await
+        .unwrap_err();
+    assert!(!refusal.is_retryable());
+    assert!(
+        refusal
+            .to_string()
+            .starts_with("the profile has reached 1 MiB; "),
+        "{refusal}"
+    );
+    finish(exporter).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let (exporter, _) = exporter(&format!("path: {}", path(&folder, "a.svg")));
+    exporter.export(&batch(2)).await.unwrap();
+    std::fs::create_dir(path(&folder, "a.svg")).unwrap();
+    assert!(
+        exporter
+            .start()
+            .await
+            .unwrap_err()
+            .to_string()
+            .ends_with("a.svg is a directory")
+    );
+    let error = finish(exporter).await.unwrap_err().to_string();
+    assert!(error.starts_with("failed to write "), "{error}");
+}
+
+#[test]
+fn a_path_says_its_format() {
+    let error = load::<ProfileFileConfig>("path: profile.xyz").unwrap_err();
+    assert!(
+        error.contains("does not say its format by its ending"),
+        "{error}"
+    );
+    assert!(
+        load::<ProfileFileConfig>("{}")
+            .unwrap_err()
+            .contains("must not be empty")
+    );
+}

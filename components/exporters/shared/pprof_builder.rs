@@ -1,0 +1,68 @@
+//! A pprof under construction whose functions may get their names until it is finished.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use profcol_component::{DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup};
+use profcol_pprof::{Builder, LabelSelection, Options, ProfileSet, Refused, UnnamedLocation};
+use profcol_profile::{Dictionary, LocationIdx};
+
+pub(crate) struct PprofBuilder {
+    builder: Builder,
+    /// Locations whose names are asked for at the end.
+    pending_symbols: HashMap<UnnamedLocation, DeferredSymbol>,
+}
+
+/// What a location without a name takes, with its place in a hash table.
+const BYTES_PER_PENDING_SYMBOL: usize = size_of::<(UnnamedLocation, DeferredSymbol)>() * 2;
+
+impl PprofBuilder {
+    pub(crate) fn new(labels: LabelSelection) -> Self {
+        Self {
+            builder: Builder::new(Options {
+                labels,
+                period_values: true,
+            }),
+            pending_symbols: HashMap::new(),
+        }
+    }
+
+    /// Adds profiles of the same sample types as those before.
+    pub(crate) fn add(
+        &mut self,
+        set: &ProfileSet<'_>,
+        dictionary: &Dictionary,
+        deferred_symbols: &DeferredSymbols,
+    ) -> Result<(), Refused> {
+        let pending = &mut self.pending_symbols;
+        let mut note = |location: LocationIdx, id| {
+            if let Some(symbol) = deferred_symbols.find(dictionary, location) {
+                pending.insert(id, symbol);
+            }
+        };
+        self.builder.add_and_tell(set, &mut note)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.builder.is_empty()
+    }
+
+    pub(crate) fn heap_size(&self) -> usize {
+        self.builder.heap_size() + self.pending_symbols.len() * BYTES_PER_PENDING_SYMBOL
+    }
+
+    /// The file, not compressed, with the names that have come by now.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let mut named: HashMap<UnnamedLocation, Arc<[SymbolFrame]>> = HashMap::new();
+        for (id, symbol) in self.pending_symbols {
+            if let SymbolLookup::Resolved(frames) = symbol.lookup() {
+                named.insert(id, frames);
+            }
+        }
+        if !named.is_empty() {
+            self.builder
+                .set_lines(|id| Some(named.get(&id)?.iter().map(SymbolFrame::line)));
+        }
+        self.builder.finish()
+    }
+}

@@ -1,0 +1,85 @@
+//! The formats, and the names of their files.
+
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// pprof's `profile.proto`, compressed by gzip.
+    #[default]
+    Pprof,
+    /// OTLP profiles, in protobuf.
+    OtlpProto,
+    /// OTLP profiles, in JSON.
+    OtlpJson,
+    /// A stack and its value per line.
+    Folded,
+    /// A flame graph as a picture.
+    Svg,
+    /// A page with the viewer and the profile in it.
+    Html,
+    Speedscope,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{name:?} does not say its format by its ending; use one of {}",
+    endings()
+)]
+pub struct UnknownFormat {
+    name: String,
+}
+
+/// Longer endings stand before those that they end with.
+const ENDINGS: &[(&str, Format)] = &[
+    (".pb.gz", Format::Pprof),
+    (".pprof", Format::Pprof),
+    (".otlp.json", Format::OtlpJson),
+    (".otlp", Format::OtlpProto),
+    (".folded", Format::Folded),
+    (".collapsed", Format::Folded),
+    (".svg", Format::Svg),
+    (".html", Format::Html),
+    (".speedscope.json", Format::Speedscope),
+];
+
+impl Format {
+    pub fn of_file(name: &str) -> Result<Self, UnknownFormat> {
+        let lower = name.to_ascii_lowercase();
+        let found = ENDINGS.iter().find(|(ending, _)| lower.ends_with(ending));
+        found
+            .map(|(_, format)| *format)
+            .ok_or_else(|| UnknownFormat {
+                name: name.to_owned(),
+            })
+    }
+
+    /// How to look at such a file.
+    pub fn how_to_open(self, file: &str) -> String {
+        match self {
+            Self::Pprof => format!("go tool pprof -http=: {file}"),
+            Self::Html | Self::Svg => format!("open {file} in a browser"),
+            Self::Speedscope => format!("speedscope {file}"),
+            Self::Folded => format!("profcol convert {file} profile.html"),
+            Self::OtlpProto | Self::OtlpJson => format!("profcol convert {file} profile.html"),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pprof => "pprof",
+            Self::OtlpProto => "OTLP",
+            Self::OtlpJson => "OTLP JSON",
+            Self::Folded => "folded stacks",
+            Self::Svg => "SVG",
+            Self::Html => "HTML",
+            Self::Speedscope => "speedscope",
+        })
+    }
+}
+
+fn endings() -> String {
+    let endings: Vec<&str> = ENDINGS.iter().map(|(ending, _)| *ending).collect();
+    endings.join(", ")
+}

@@ -1,0 +1,120 @@
+//! From bytes of any known format to the model.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use profcol_pprof::Limits;
+use profcol_profile::{
+    Function, Interner, Line, Location, LocationRef, Model, Profile, Profiles, ResourceProfiles,
+    SampleRef, Samples, ScopeProfiles, Validation, ValueType, json,
+};
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("the file is empty")]
+    Empty,
+    #[error("{0}")]
+    Pprof(#[from] profcol_pprof::PprofError),
+    #[error("not an OTLP profile in JSON: {0}")]
+    Json(String),
+    #[error("line {line} is not a folded stack such as `main;run;read 12`")]
+    Folded { line: usize },
+    #[error(
+        "not a profile that can be read: neither pprof ({pprof}) nor OTLP ({otlp}) nor folded stacks"
+    )]
+    Unknown { pprof: String, otlp: String },
+}
+
+/// A profile may take this much memory.
+const MAX_BYTES: usize = 2 << 30;
+
+/// Reads pprof, OTLP in protobuf or JSON, or folded stacks.
+pub fn read(content: &[u8]) -> Result<Model, ReadError> {
+    let limits = Limits {
+        file_bytes: MAX_BYTES,
+        model_bytes: MAX_BYTES,
+    };
+    match content {
+        [] => Err(ReadError::Empty),
+        [0x1f, 0x8b, ..] => Ok(profcol_pprof::read(content, limits)?),
+        [b'{', ..] => otlp_json(content),
+        _ => binary_or_text(content, limits),
+    }
+}
+
+fn otlp_json(content: &[u8]) -> Result<Model, ReadError> {
+    json::decode(content).map_err(|error| ReadError::Json(error.to_string()))
+}
+
+fn binary_or_text(content: &[u8], limits: Limits) -> Result<Model, ReadError> {
+    // Text never begins with a byte that both protobuf formats begin with.
+    if content.first().is_some_and(|byte| *byte >= b' ')
+        && let Ok(text) = std::str::from_utf8(content)
+    {
+        return folded(text);
+    }
+    let pprof = match profcol_pprof::read(content, limits) {
+        Ok(model) => return Ok(model),
+        Err(error) => error.to_string(),
+    };
+    match Profiles::from_wire(Bytes::copy_from_slice(content), Validation::Reject) {
+        Ok(received) => Ok(received.profiles.into_model()),
+        Err(error) => Err(ReadError::Unknown {
+            pprof,
+            otlp: error.to_string(),
+        }),
+    }
+}
+
+/// Outermost function first, parted by semicolons, and a number.
+fn folded(text: &str) -> Result<Model, ReadError> {
+    let mut rows = Interner::default();
+    let (kind, unit) = (rows.string("samples"), rows.string("count"));
+    let mut samples = Samples::default();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let wrong = || ReadError::Folded { line: number + 1 };
+        let (stack, value) = line.rsplit_once(' ').ok_or_else(wrong)?;
+        let value: i64 = value.parse().map_err(|_| wrong())?;
+        let mut locations = Vec::new();
+        for name in stack.split(';').rev() {
+            let name = rows.string(name);
+            let function = rows.function(Function {
+                name,
+                ..Function::default()
+            });
+            let line = Line {
+                function,
+                ..Line::default()
+            };
+            locations.push(rows.location(LocationRef {
+                location: Location::default(),
+                lines: &[line],
+                attributes: &[],
+            }));
+        }
+        samples.push(SampleRef {
+            stack: rows.stack(&locations),
+            values: &[value],
+            ..SampleRef::default()
+        });
+    }
+    let profile = Profile {
+        sample_type: Some(ValueType { kind, unit }),
+        samples,
+        ..Profile::default()
+    };
+    Ok(Model {
+        dictionary: Arc::new(rows.finish()),
+        resources: vec![ResourceProfiles {
+            scopes: vec![ScopeProfiles {
+                profiles: vec![Arc::new(profile)],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        }],
+    })
+}

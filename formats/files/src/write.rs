@@ -1,0 +1,84 @@
+//! From the model to the bytes of a file.
+
+use profcol_flamegraph::{
+    CallTree, Document, SampleType, Side, Source, add_model, folded, html, sample_types,
+    speedscope, svg, to_model,
+};
+use profcol_pprof::{Builder, Options, sets};
+use profcol_profile::{Model, Profiles, json};
+
+use crate::Format;
+
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    #[error("there is no sample in it")]
+    Empty,
+    #[error("{0}; a pprof file has one kind of samples")]
+    Pprof(#[from] profcol_pprof::Refused),
+}
+
+/// `title` says what was profiled. Of several sample types, formats that show one show the first.
+pub fn write(model: &Model, format: Format, title: &str) -> Result<Vec<u8>, WriteError> {
+    let kind = sample_types(model)
+        .into_iter()
+        .next()
+        .ok_or(WriteError::Empty)?;
+    match format {
+        Format::Pprof => pprof(model),
+        Format::OtlpProto => Ok(Profiles::from_model(model.clone()).to_wire().to_vec()),
+        Format::OtlpJson => Ok(json::encode(model, json::ResourceAttrEncoding::default())),
+        Format::Folded | Format::Svg | Format::Html | Format::Speedscope => {
+            let (tree, source) = call_tree(model, kind);
+            write_tree(&tree, &source, format, title)
+        }
+    }
+}
+
+/// What is left of a profile in its call tree: no labels, no addresses.
+pub fn write_tree(
+    tree: &CallTree,
+    source: &Source,
+    format: Format,
+    title: &str,
+) -> Result<Vec<u8>, WriteError> {
+    let text = match format {
+        Format::Svg => svg(tree, source, title),
+        Format::Speedscope => speedscope(tree, source, title),
+        Format::Html => html(&Document::new(tree, source, usize::MAX), title),
+        Format::Folded => folded(tree),
+        Format::Pprof | Format::OtlpProto | Format::OtlpJson => {
+            return write(&to_model(tree, source), format, title);
+        }
+    };
+    Ok(text.into_bytes())
+}
+
+/// The stacks of one sample type, added up by function.
+pub fn call_tree(model: &Model, kind: SampleType) -> (CallTree, Source) {
+    let mut tree = CallTree::default();
+    let samples = add_model(&mut tree, model, &kind, Side::Current);
+    let milliseconds = |nanoseconds: u64| nanoseconds / 1_000_000;
+    let starts = model.profiles().map(|it| it.time_unix_nano);
+    let ends = model
+        .profiles()
+        .map(|it| it.time_unix_nano.saturating_add(it.duration_nano));
+    let source = Source {
+        sample_type: kind,
+        from: milliseconds(starts.min().unwrap_or(0)),
+        until: milliseconds(ends.max().unwrap_or(0)),
+        samples,
+        is_comparison: false,
+    };
+    (tree, source)
+}
+
+fn pprof(model: &Model) -> Result<Vec<u8>, WriteError> {
+    let mut builder = Builder::new(Options {
+        period_values: true,
+        ..Options::default()
+    });
+    for set in sets(model).filter(|set| set.sample_count() > 0) {
+        builder.add(&set)?;
+    }
+    Ok(profcol_pprof::gzip(&builder.finish()))
+}

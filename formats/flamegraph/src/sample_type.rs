@@ -1,0 +1,116 @@
+//! What profiles measure.
+//!
+//! Samples of a clock are counted, and measured in the time that they stand for: `samples/count` with a period of 10 ms is
+//! `cpu/nanoseconds`. pprof files have both beside each other, so the count stays one there.
+
+use profcol_profile::{Dictionary, Model, Profile, SampleRef, ScopeProfiles, ValueType};
+
+/// What is measured, such as `cpu`, and in which unit, such as `nanoseconds`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SampleType {
+    pub name: String,
+    pub unit: String,
+}
+
+/// A profile, and how its samples are measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'a> {
+    pub profile: &'a Profile,
+    pub name: &'a str,
+    pub unit: &'a str,
+    is_count: bool,
+    /// How much of the unit a counted sample stands for.
+    period: u64,
+}
+
+/// What a sample of a profile stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weight {
+    pub samples: u64,
+    /// In the unit of its [`SampleType`].
+    pub value: u64,
+}
+
+/// The profiles of a scope that have samples.
+pub fn measured<'a>(
+    scope: &'a ScopeProfiles,
+    dictionary: &'a Dictionary,
+) -> impl Iterator<Item = Measured<'a>> {
+    let profiles = scope.profiles.iter().map(|it| &**it);
+    let profiles = profiles.filter(|it| !it.samples.is_empty());
+    profiles.map(move |profile| Measured::new(profile, scope, dictionary))
+}
+
+/// The types of a model, in the order in which they come.
+pub fn sample_types(model: &Model) -> Vec<SampleType> {
+    let mut types: Vec<SampleType> = Vec::new();
+    let scopes = model.resources.iter().flat_map(|it| &it.scopes);
+    for measured in scopes.flat_map(|scope| measured(scope, &model.dictionary)) {
+        if !types.iter().any(|kind| kind.is_of(&measured)) {
+            types.push(measured.sample_type());
+        }
+    }
+    types
+}
+
+impl SampleType {
+    pub fn is_of(&self, measured: &Measured<'_>) -> bool {
+        (measured.name, measured.unit) == (self.name.as_str(), self.unit.as_str())
+    }
+}
+
+impl<'a> Measured<'a> {
+    fn new(profile: &'a Profile, scope: &ScopeProfiles, dictionary: &'a Dictionary) -> Self {
+        let text = |index| dictionary.strings.get(index);
+        let own = profile.sample_type.unwrap_or_default();
+        let is_count = text(own.unit) == "count";
+        let has = |kind: ValueType| scope.profiles.iter().any(|it| it.sample_type == Some(kind));
+        let period = match (u64::try_from(profile.period), profile.period_type) {
+            (Ok(period), Some(kind)) if is_count && period > 0 && !has(kind) => {
+                Some((period, kind))
+            }
+            _ => None,
+        };
+        let (period, kind) = period.unwrap_or((1, own));
+        Self {
+            profile,
+            name: text(kind.kind),
+            unit: text(kind.unit),
+            is_count,
+            period,
+        }
+    }
+
+    pub fn sample_type(&self) -> SampleType {
+        SampleType {
+            name: self.name.to_owned(),
+            unit: self.unit.to_owned(),
+        }
+    }
+
+    pub fn weigh(&self, sample: &SampleRef<'_>) -> Weight {
+        let observed = u64::try_from(sample.observed()).unwrap_or(0);
+        let times = sample.timestamps.len() as u64;
+        Weight {
+            samples: match self.is_count {
+                true => observed,
+                false => times.max(u64::from(!sample.values.is_empty())),
+            },
+            value: observed.saturating_mul(self.period),
+        }
+    }
+
+    /// How many samples there were.
+    pub fn samples(&self) -> u64 {
+        self.profile
+            .samples
+            .iter()
+            .map(|it| self.weigh(&it).samples)
+            .sum()
+    }
+
+    /// Whether it counts the samples that others measure.
+    pub fn counts_samples(&self) -> bool {
+        (self.name, self.unit) == ("samples", "count")
+    }
+}

@@ -1,0 +1,219 @@
+use proptest::prelude::*;
+
+use crate::*;
+
+fn frame(tree: &mut CallTree, name: &str) -> FrameId {
+    let frame = Frame {
+        name: tree.frames.string(name),
+        file: 0,
+        line: 0,
+        binary: tree.frames.string("app"),
+        kind: FrameKind::Native,
+    };
+    tree.frames.add(frame)
+}
+
+/// `stacks` are outermost first, their functions parted by spaces.
+fn tree(stacks: &[(&str, u64)]) -> CallTree {
+    let mut tree = CallTree::default();
+    for (stack, value) in stacks {
+        let frames: Vec<FrameId> = stack.split(' ').map(|it| frame(&mut tree, it)).collect();
+        tree.add_stack(frames, Side::Current, *value);
+    }
+    tree
+}
+
+/// Each node as `depth name self/total`.
+fn drawn(tree: &CallTree, max_nodes: usize) -> Vec<String> {
+    let layout = Layout::new(tree, max_nodes);
+    let row = |row: usize| {
+        let name = tree.frames.label(layout.frame[row]);
+        let (own, total) = (layout.own[row].value, layout.total[row].value);
+        format!("{} {name} {own}/{total}", layout.depth[row])
+    };
+    (0..layout.len()).map(row).collect()
+}
+
+#[test]
+fn stacks_are_added_up_and_drawn_by_name() {
+    let tree = tree(&[("main b", 3), ("main a c", 2), ("main b", 1), ("main", 4)]);
+    let expected = ["0 main 4/10", "1 a 0/2", "2 c 2/2", "1 b 4/4"];
+    assert_eq!(drawn(&tree, 100), expected);
+    assert_eq!(tree.total().value, 10);
+}
+
+#[test]
+fn what_is_cut_is_told_and_leaves_the_totals_as_they_are() {
+    let tree = tree(&[("main a", 50), ("main b x", 2), ("main c", 3), ("other", 1)]);
+    let layout = Layout::new(&tree, 3);
+    assert_eq!(drawn(&tree, 3), ["0 main 0/55", "1 a 50/50", "1 c 3/3"]);
+    // `b` with `x` in it, and `other`.
+    assert_eq!(layout.cut, Cut { nodes: 3, value: 3 });
+}
+
+#[test]
+fn nodes_of_the_same_weight_fill_the_room_that_is_left() {
+    let tree = tree(&[
+        ("main a x", 1),
+        ("main b y", 1),
+        ("main c z", 1),
+        ("main", 7),
+    ]);
+    assert_eq!(
+        drawn(&tree, 4),
+        ["0 main 7/10", "1 a 0/1", "2 x 1/1", "1 b 0/1"]
+    );
+    assert_eq!(Layout::new(&tree, 4).cut, Cut { nodes: 3, value: 2 });
+}
+
+#[test]
+fn a_tree_is_a_profile_again() {
+    let tree = tree(&[("main a", 5), ("main", 2)]);
+    let source = Source {
+        sample_type: SampleType {
+            name: "cpu".to_owned(),
+            unit: "nanoseconds".to_owned(),
+        },
+        ..Source::default()
+    };
+    let model = to_model(&tree, &source);
+    let mut again = CallTree::default();
+    add_model(&mut again, &model, &source.sample_type, Side::Current);
+    assert_eq!(folded(&again), folded(&tree));
+    assert_eq!(sample_types(&model), [source.sample_type]);
+}
+
+#[test]
+fn a_function_that_calls_itself_counts_once_in_its_total() {
+    let tree = tree(&[("main f g f", 5), ("main g", 2), ("f", 1)]);
+    let table = function_table(&tree, 10);
+    let rows: Vec<(String, u64, u64)> = (0..table.frame.len())
+        .map(|row| {
+            let name = tree.frames.label(table.frame[row]);
+            (name, table.own[row].value, table.total[row].value)
+        })
+        .collect();
+    let row = |name: &str, own, total| (name.to_owned(), own, total);
+    assert_eq!(rows, [row("f", 6, 6), row("g", 2, 7), row("main", 0, 7)]);
+    assert_eq!(function_table(&tree, 1).function_count, 3);
+}
+
+#[test]
+fn a_sandwich_has_callers_and_callees() {
+    let tree = tree(&[
+        ("main f x", 5),
+        ("main g f", 2),
+        ("main g", 9),
+        ("f y f z", 3),
+    ]);
+    let function = tree.find("f", "app").unwrap();
+    let (callers, callees) = tree.sandwich(function);
+    assert_eq!(callers.total().value, 10);
+    assert_eq!(callees.total().value, 10);
+    assert_eq!(
+        drawn(&callees, 9),
+        ["0 f 2/10", "1 x 5/5", "1 y 0/3", "2 f 0/3", "3 z 3/3"]
+    );
+    let expected = [
+        "0 f 0/10",
+        "1 g 0/2",
+        "2 main 2/2",
+        "1 main 5/5",
+        "1 y 0/3",
+        "2 f 3/3",
+    ];
+    assert_eq!(drawn(&callers, 9), expected);
+    assert!(tree.find("f", "other").is_none());
+}
+
+#[test]
+fn a_comparison_has_both_values_and_keeps_what_is_gone() {
+    let mut tree = tree(&[("main a", 5)]);
+    let (main, gone) = (frame(&mut tree, "main"), frame(&mut tree, "gone"));
+    tree.add_stack([main, gone], Side::Base, 7);
+    let source = Source {
+        sample_type: SampleType {
+            name: "cpu".to_owned(),
+            unit: "nanoseconds".to_owned(),
+        },
+        is_comparison: true,
+        ..Source::default()
+    };
+    let json = serde_json::to_value(Document::new(&tree, &source, 100)).unwrap();
+    assert_eq!(json["total"], 5);
+    assert_eq!(json["base_total"], 7);
+    assert_eq!(json["nodes"]["total"], serde_json::json!([5, 5, 0]));
+    assert_eq!(json["nodes"]["base_total"], serde_json::json!([7, 0, 7]));
+    assert_eq!(json["nodes"]["depth"], serde_json::json!([0, 1, 1]));
+    assert_eq!(
+        json["strings"][json["frames"]["name"][0].as_u64().unwrap() as usize],
+        "main"
+    );
+}
+
+#[test]
+fn hostile_names_stay_text() {
+    let tree = tree(&[("a;b <script>&\"\n\u{1b}", 2), ("a", 1)]);
+    assert_eq!(folded(&tree), "a 1\na:b;<script>&\"   2\n");
+    let svg = svg(&tree, &Source::default(), "</text><script>");
+    assert!(!svg.contains("<script"), "{svg}");
+    assert!(svg.contains("&lt;/text&gt;&lt;script&gt;"));
+}
+
+#[test]
+fn speedscope_has_each_stack_with_its_weight() {
+    let tree = tree(&[("main a", 5), ("main", 2)]);
+    let file = speedscope(&tree, &Source::default(), "host");
+    let file: serde_json::Value = serde_json::from_str(&file).unwrap();
+    assert_eq!(
+        file["profiles"][0]["samples"],
+        serde_json::json!([[0], [0, 1]])
+    );
+    assert_eq!(file["profiles"][0]["weights"], serde_json::json!([2, 5]));
+    assert_eq!(file["shared"]["frames"][1]["name"], "a");
+}
+
+#[test]
+fn names_have_a_bound() {
+    let mut table = FrameTable::default();
+    let index = table.string(&"x".repeat(1 << 20));
+    assert_eq!(table.text(index).len(), 4096);
+}
+
+#[test]
+fn a_stack_of_any_depth_is_drawn() {
+    let mut tree = CallTree::default();
+    let f = frame(&mut tree, "f");
+    tree.add_stack(std::iter::repeat_n(f, 100_000), Side::Current, 1);
+    assert_eq!(Layout::new(&tree, 1_000_000).len(), 100_000);
+    assert_eq!(function_table(&tree, 10).total[0].value, 1);
+    let (callers, callees) = tree.sandwich(f);
+    assert_eq!((callers.total().value, callees.total().value), (1, 1));
+    assert!(svg(&tree, &Source::default(), "").len() < 1 << 20);
+}
+
+proptest! {
+    /// Whatever the stacks are, nothing is lost or counted twice.
+    #[test]
+    fn totals_add_up(stacks in prop::collection::vec((prop::collection::vec(0..6u8, 1..8), 1..100u64), 0..40), max in 1..50usize) {
+        let mut tree = CallTree::default();
+        for (stack, value) in &stacks {
+            let frames: Vec<FrameId> = stack.iter().map(|it| frame(&mut tree, &it.to_string())).collect();
+            tree.add_stack(frames, Side::Current, *value);
+        }
+        let sum: u64 = stacks.iter().map(|(_, value)| value).sum();
+        prop_assert_eq!(tree.total().value, sum);
+        let layout = Layout::new(&tree, max);
+        prop_assert!(layout.len() <= max);
+        prop_assert_eq!(layout.len() + layout.cut.nodes, tree.node_count());
+        let own: u64 = layout.own.iter().map(|it| it.value).sum();
+        prop_assert_eq!(own + layout.cut.value, sum);
+        let table = function_table(&tree, usize::MAX);
+        prop_assert_eq!(table.own.iter().map(|it| it.value).sum::<u64>(), sum);
+        for (row, &function) in table.frame.iter().enumerate() {
+            let (callers, callees) = tree.sandwich(function);
+            prop_assert_eq!(callers.total().value, table.total[row].value);
+            prop_assert_eq!(callees.total().value, table.total[row].value);
+        }
+    }
+}

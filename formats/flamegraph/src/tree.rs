@@ -1,0 +1,189 @@
+//! Stacks, added up by function.
+
+use std::collections::HashMap;
+
+use crate::{FrameId, FrameTable};
+
+/// A node stands for a function called by the function of its parent.
+#[derive(Clone, Debug, Default)]
+pub struct CallTree {
+    pub frames: FrameTable,
+    nodes: Vec<Node>,
+    children: HashMap<(NodeId, FrameId), NodeId>,
+    total: Values,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Node {
+    pub parent: NodeId,
+    pub frame: FrameId,
+    /// Of stacks that end here.
+    pub own: Values,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u32);
+
+/// The value of a node on either side of a comparison.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    pub value: u64,
+    pub base: u64,
+}
+
+/// What a value belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Side {
+    /// The profile that is looked at.
+    #[default]
+    Current,
+    /// The one with which it is compared.
+    Base,
+}
+
+impl CallTree {
+    /// Adds a stack, outermost frame first.
+    pub fn add_stack(&mut self, stack: impl IntoIterator<Item = FrameId>, side: Side, value: u64) {
+        let mut node = NodeId::ROOT;
+        for frame in stack {
+            node = self.child(node, frame);
+        }
+        self.add(node, side, value);
+    }
+
+    /// The node of `frame` below `parent`.
+    pub fn child(&mut self, parent: NodeId, frame: FrameId) -> NodeId {
+        let next = NodeId::at(self.nodes.len());
+        let child = *self.children.entry((parent, frame)).or_insert(next);
+        if child == next {
+            self.nodes.push(Node {
+                parent,
+                frame,
+                own: Values::default(),
+            });
+        }
+        child
+    }
+
+    /// Adds to the stacks that end at `node`.
+    pub fn add(&mut self, node: NodeId, side: Side, value: u64) {
+        self.total.add(side, value);
+        if let Some(node) = self.nodes.get_mut(node.row()) {
+            node.own.add(side, value);
+        }
+    }
+
+    pub fn total(&self) -> Values {
+        self.total
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(crate) fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Of each node, with all that it calls.
+    pub(crate) fn totals(&self) -> Vec<Values> {
+        let mut totals: Vec<Values> = self.nodes.iter().map(|node| node.own).collect();
+        // A node comes behind its parent.
+        for row in (0..self.nodes.len()).rev() {
+            let (total, parent) = (totals[row], self.nodes[row].parent);
+            if parent != NodeId::ROOT {
+                totals[parent.row()].add_all(total);
+            }
+        }
+        totals
+    }
+
+    /// The frames from `node` to the outermost one.
+    pub(crate) fn ancestors(&self, node: NodeId) -> impl Iterator<Item = FrameId> {
+        let mut next = node;
+        std::iter::from_fn(move || {
+            let node = self.nodes.get(next.row())?;
+            next = node.parent;
+            Some(node.frame)
+        })
+    }
+
+    /// What is called by `frame`, and, turned around, who calls it: trees whose outermost node it is. Where it calls
+    /// itself, a stack counts from its outermost call down, and from its innermost call up.
+    pub fn sandwich(&self, frame: FrameId) -> (CallTree, CallTree) {
+        let (mut callers, mut callees) = (self.empty(), self.empty());
+        // The place of each node below the outermost call of the function.
+        let mut below: Vec<Option<NodeId>> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let place = match below.get(node.parent.row()).copied().flatten() {
+                Some(parent) => Some(callees.child(parent, node.frame)),
+                None if node.frame == frame => Some(callees.child(NodeId::ROOT, frame)),
+                None => None,
+            };
+            below.push(place);
+            if let Some(place) = place {
+                callees.add_values(place, node.own);
+            }
+        }
+        for (row, node) in self.nodes.iter().enumerate() {
+            if node.own == Values::default() || below[row].is_none() {
+                continue;
+            }
+            let stack = self.ancestors(NodeId::at(row));
+            let mut place = NodeId::ROOT;
+            for caller in stack.skip_while(|&other| other != frame) {
+                place = callers.child(place, caller);
+            }
+            callers.add_values(place, node.own);
+        }
+        (callers, callees)
+    }
+
+    /// The frame of a function by its name and that of its binary.
+    pub fn find(&self, name: &str, binary: &str) -> Option<FrameId> {
+        let found = self.frames.iter().position(|frame| {
+            self.frames.text(frame.name) == name && self.frames.text(frame.binary) == binary
+        });
+        found.map(|row| FrameId(row as u32))
+    }
+
+    fn add_values(&mut self, node: NodeId, values: Values) {
+        self.add(node, Side::Current, values.value);
+        self.add(node, Side::Base, values.base);
+    }
+
+    fn empty(&self) -> Self {
+        Self {
+            frames: self.frames.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+impl NodeId {
+    /// The place above the outermost frames.
+    pub const ROOT: Self = Self(u32::MAX);
+
+    pub(crate) fn at(row: usize) -> Self {
+        Self(row as u32)
+    }
+
+    pub(crate) fn row(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Values {
+    pub fn add(&mut self, side: Side, value: u64) {
+        let sum = match side {
+            Side::Current => &mut self.value,
+            Side::Base => &mut self.base,
+        };
+        *sum = sum.saturating_add(value);
+    }
+
+    pub(crate) fn add_all(&mut self, other: Self) {
+        self.value = self.value.saturating_add(other.value);
+        self.base = self.base.saturating_add(other.base);
+    }
+}

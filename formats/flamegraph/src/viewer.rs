@@ -1,0 +1,81 @@
+//! The files of the viewer, which are in `viewer/`.
+//!
+//! Browsers get the modules as one script: in the order of their dependencies, without imports, exports, indentation
+//! and lines of comment. That is all that a bundler would have to do, so that none is needed to build profcol. No text
+//! in the modules goes over several lines; a test of theirs looks for that.
+
+macro_rules! modules {
+    ($($name:literal),* $(,)?) => {
+        &[$(include_str!(concat!("../viewer/", $name))),*]
+    };
+}
+
+/// What the live page and the one-file page have in common, each behind what it imports.
+const SHARED: &[&str] = modules!(
+    "format.js",
+    "dom.js",
+    "colors.js",
+    "profile.js",
+    "callers.js",
+    "paths.js",
+    "search.js",
+    "layout.js",
+    "details.js",
+    "legend.js",
+    "selection.js",
+    "paint.js",
+    "graphinput.js",
+    "flamegraph.js",
+    "table.js",
+    "calltree.js",
+    "sandwich.js",
+    "url.js",
+    "viewer.js",
+);
+const LIVE: &[&str] = modules!(
+    "api.js",
+    "selector.js",
+    "labelfilter.js",
+    "timeline.js",
+    "processes.js",
+    "page.js"
+);
+const STANDALONE: &[&str] = modules!("standalone.js");
+
+/// The live page, which loads `/style.css` and `/page.js`.
+pub const PAGE: &str = include_str!("../viewer/page.html");
+pub const STYLE: &str = include_str!("../viewer/style.css");
+
+const STANDALONE_PAGE: &str = include_str!("../viewer/standalone.html");
+
+/// The script of the live page.
+pub fn page_script() -> String {
+    bundle(&[SHARED, LIVE])
+}
+
+/// A page with everything in it; `title` is escaped for HTML, and `profile` is JSON without any `<`.
+pub(crate) fn standalone(title: &str, profile: &str) -> String {
+    // The profile comes last: it may have anything in it that looks like a place to fill.
+    STANDALONE_PAGE
+        .replacen("{{style}}", STYLE, 1)
+        .replacen("{{script}}", &bundle(&[SHARED, STANDALONE]), 1)
+        .replacen("{{title}}", title, 1)
+        .replacen("{{profile}}", profile, 1)
+}
+
+fn bundle(groups: &[&[&str]]) -> String {
+    let lines = groups
+        .iter()
+        .copied()
+        .flatten()
+        .flat_map(|module| module.lines())
+        .map(str::trim);
+    let lines = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("//") && !line.starts_with("import "));
+    let mut script = String::new();
+    for line in lines {
+        script.push_str(line.strip_prefix("export ").unwrap_or(line));
+        script.push('\n');
+    }
+    script
+}

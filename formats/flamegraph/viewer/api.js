@@ -1,0 +1,31 @@
+// Requests to the server of this page.
+
+function queryOf(parameters) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== undefined && value !== null) query.set(name, typeof value === 'number' ? String(Math.round(value)) : value);
+  }
+  return query.toString();
+}
+
+export function addressOf(path, parameters) {
+  return `/api/v1/${path}?${queryOf(parameters)}`;
+}
+
+export async function request(path, parameters, signal) {
+  let response;
+  try {
+    response = await fetch(addressOf(path, parameters), { signal, credentials: 'same-origin' });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new Error('profcol does not answer. Is it still running?', { cause: error });
+  }
+  if (response.ok) return response.json();
+  let reason = '';
+  try {
+    reason = (await response.json()).error;
+  } catch {
+    // An answer from something in between has no text of ours.
+  }
+  throw new Error(reason || `${path}: the server answered ${response.status}`);
+}

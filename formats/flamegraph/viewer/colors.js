@@ -1,0 +1,149 @@
+// Colours: themes, palettes by binary and by kind, and the scales of a comparison. Every fill leaves at least 4.5:1 to its text.
+
+// OKLCH keeps the lightness that people see equal between hues, so one text colour suits a whole palette.
+function oklch(lightness, chroma, hue) {
+  const angle = (hue * Math.PI) / 180;
+  const a = chroma * Math.cos(angle);
+  const b = chroma * Math.sin(angle);
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const linear = [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s,
+  ];
+  return `#${linear.map(hexByte).join('')}`;
+}
+
+function hexByte(linear) {
+  const clamped = Math.min(1, Math.max(0, linear));
+  const encoded = clamped <= 0.0031308 ? 12.92 * clamped : 1.055 * clamped ** (1 / 2.4) - 0.055;
+  return Math.round(encoded * 255).toString(16).padStart(2, '0');
+}
+
+export const LIGHT = {
+  dark: false, background: '#ffffff', text: '#1c2024', dim: '#5c646c', line: '#d8dce0', outline: '#1c2024', root: '#e6e9ec',
+  grey: '#dfe2e5', hatch: '#b4bac0', match: oklch(0.85, 0.155, 95), selection: '#0b5cad', base: '#b45309',
+};
+
+export const DARK = {
+  dark: true, background: '#14171a', text: '#eceff2', dim: '#9aa4ae', line: '#30363c', outline: '#ffffff', root: '#2c3238',
+  grey: '#2a2f34', hatch: '#555d65', match: oklch(0.5, 0.105, 90), selection: '#6cb0f5', base: '#e5a15a',
+};
+
+export function currentTheme() {
+  return matchMedia('(prefers-color-scheme: dark)').matches ? DARK : LIGHT;
+}
+
+export function hashText(text) {
+  let hash = 0x811c9dc5 ^ text.length;
+  for (let index = 0; index < text.length; index++) {
+    hash = Math.imul(hash ^ text.charCodeAt(index), 0x01000193);
+  }
+  hash ^= hash >>> 15;
+  hash = Math.imul(hash, 0x2c1b3c6d);
+  return (hash ^ (hash >>> 13)) >>> 0;
+}
+
+const KIND_HUES = { native: 250, kernel: 50, jit: 150, interpreted: 310, inlined: 215, marker: 0 };
+const KIND_CHROMA = { inlined: 0.03, marker: 0 };
+// Kept apart from the kernel's hue, which has the same colour in every mode.
+const BINARY_HUES = [250, 150, 310, 200, 110, 345, 275, 175, 225, 130, 290, 325];
+const BINARY_CHROMAS = [0.058, 0.034];
+const SHADES = 3;
+
+function fill(theme, hue, shade, chroma) {
+  return theme.dark ? oklch(0.385 + 0.025 * shade, chroma * 0.95, hue) : oklch(0.88 - 0.028 * shade, chroma, hue);
+}
+
+function kindFill(theme, kind, shade) {
+  return fill(theme, KIND_HUES[kind] ?? 0, shade, KIND_CHROMA[kind] ?? (KIND_HUES[kind] === undefined ? 0 : 0.075));
+}
+
+// The stripe at the left edge of a frame that is not plain native code.
+export function kindStripe(theme, kind) {
+  if (kind === 'native' || KIND_HUES[kind] === undefined) return null;
+  return kind === 'marker' ? theme.dim : oklch(theme.dark ? 0.72 : 0.55, kind === 'inlined' ? 0.02 : 0.13, KIND_HUES[kind]);
+}
+
+export function kindColor(theme, kind) {
+  return kindFill(theme, kind, 1);
+}
+
+// Hue and chroma of a binary, as one number.
+function binaryTint(binary) {
+  const hash = hashText(binary);
+  return (hash % BINARY_HUES.length) * BINARY_CHROMAS.length + ((hash >>> 16) % BINARY_CHROMAS.length);
+}
+
+function binaryFill(theme, tint, shade) {
+  return fill(theme, BINARY_HUES[Math.floor(tint / BINARY_CHROMAS.length)], shade, BINARY_CHROMAS[tint % BINARY_CHROMAS.length]);
+}
+
+export function binaryColor(theme, binary, kind) {
+  return kind === 'kernel' ? kindFill(theme, 'kernel', 1) : binaryFill(theme, binaryTint(binary), 1);
+}
+
+// For each frame the index of its fill among `styles`.
+export function frameColors(frames, mode, theme) {
+  const styles = [theme.root];
+  const known = new Map();
+  const tints = new Map();
+  const ofFrame = new Uint16Array(frames.count + 1);
+  for (let frame = 0; frame < frames.count; frame++) {
+    const kind = frames.kindOf(frame);
+    const shade = hashText(frames.nameOf(frame)) % SHADES;
+    const byKind = mode === 'kind' || kind === 'kernel';
+    const binary = frames.binaryOf(frame);
+    if (!byKind && !tints.has(binary)) tints.set(binary, binaryTint(binary));
+    const key = byKind ? `${kind} ${shade}` : tints.get(binary) * SHADES + shade;
+    let style = known.get(key);
+    if (style === undefined) {
+      style = styles.length;
+      known.set(key, style);
+      styles.push(byKind ? kindFill(theme, kind, shade) : binaryFill(theme, tints.get(binary), shade));
+    }
+    ofFrame[frame] = style;
+  }
+  return { styles, ofNode: (nodes, node) => ofFrame[nodes.frame[node]] };
+}
+
+const DIFFERENCE_HUES = { 'blue-orange': [255, 55], 'green-red': [150, 25] };
+const STEPS = 8;
+
+// From "only in the baseline" over "unchanged" (the middle) to "only now".
+export function differenceScale(palette, theme) {
+  const [less, more] = DIFFERENCE_HUES[palette] ?? DIFFERENCE_HUES['blue-orange'];
+  const styles = [];
+  for (let step = -STEPS; step <= STEPS; step++) {
+    const strength = Math.abs(step) / STEPS;
+    const hue = step < 0 ? less : more;
+    styles.push(
+      theme.dark ? oklch(0.33 + 0.16 * strength, 0.115 * strength, hue) : oklch(0.93 - 0.2 * strength, 0.12 * strength, hue),
+    );
+  }
+  return styles;
+}
+
+// Where on the scale: `now` and `base` are shares or values in the same unit.
+export function differenceStep(now, base) {
+  const sum = now + base;
+  if (!(sum > 0)) return STEPS;
+  const relative = (now - base) / sum;
+  return STEPS + Math.round(Math.sign(relative) * Math.sqrt(Math.abs(relative)) * STEPS);
+}
+
+export function differenceColors(palette, theme, scale) {
+  return {
+    styles: differenceScale(palette, theme),
+    ofNode: (nodes, node) => differenceStep(nodes.total[node] * scale.now, nodes.baseTotal[node] * scale.base),
+  };
+}
+
+// Colours of the timeline, told by first appearance so that they stay when the order changes.
+const SERIES_HUES = [250, 150, 50, 310, 200, 95, 345, 25, 275, 175];
+
+export function seriesColor(theme, slot) {
+  return oklch(theme.dark ? 0.62 : 0.68, 0.1, SERIES_HUES[slot % SERIES_HUES.length]);
+}

@@ -1,0 +1,52 @@
+// Builds elements. Text from outside only ever becomes a text node or the value of an attribute.
+
+export function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? '' : String(value));
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+export function button(label, onclick, attributes = {}) {
+  return element('button', { type: 'button', onclick, ...attributes }, label);
+}
+
+// A labelled <select>; choices are pairs of value and text.
+export function select(label, choices, value, onchange) {
+  const box = element('select', { 'aria-label': label, title: label, onchange: () => onchange(box.value) });
+  for (const [choice, text] of choices) box.append(element('option', { value: choice }, text));
+  box.value = value;
+  return box;
+}
+
+export function setPressed(toggle, pressed) {
+  toggle.setAttribute('aria-pressed', String(pressed));
+}
+
+// A text that is the same again must not be read out again.
+export function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+export function swatch(color) {
+  const made = element('span', { class: 'swatch', 'aria-hidden': 'true' });
+  made.style.background = color;
+  return made;
+}
+
+// Calls `action` once per animation frame, however often it is asked.
+export function oncePerFrame(action) {
+  let waiting = false;
+  return () => {
+    if (waiting) return;
+    waiting = true;
+    requestAnimationFrame(() => {
+      waiting = false;
+      action();
+    });
+  };
+}

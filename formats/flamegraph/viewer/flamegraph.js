@@ -1,0 +1,299 @@
+// A flame graph or icicle on a canvas as large as its window: data, zoom, pan, and which row is where.
+import { BAR_HEIGHT, barNear, layoutTree, rowsBelow, widthScale } from './layout.js';
+import { element, oncePerFrame } from './dom.js';
+import { findFromAddress, pathForAddress, pathOf } from './paths.js';
+import { GraphInput } from './graphinput.js';
+import { GraphPainter } from './paint.js';
+import { ROOT } from './profile.js';
+
+const ANIMATION_MILLISECONDS = 180;
+const NARROWEST_VIEW = 1e-9;
+const MOST_HISTORY = 50;
+
+export class FlameGraph {
+  // `events`: onHover(node, x, y), onSelect(node), onCursor(node), onZoom(node). Rows before `firstRow` are not drawn.
+  constructor(label, events, firstRow = 0) {
+    this.firstRow = firstRow;
+    this.events = events;
+    this.canvas = element('canvas', {
+      class: 'graph-canvas', tabindex: '0', role: 'application', 'aria-roledescription': 'flame graph', 'aria-label': label,
+    });
+    this.sizer = element('div', { class: 'graph-sizer' }, this.canvas);
+    this.element = element('div', { class: 'graph-scroll' }, this.sizer);
+    this.orientation = 'icicle';
+    this.zoomsOnClick = true;
+    this.view = { from: 0, until: 1 };
+    this.focus = ROOT;
+    this.wantedPath = [];
+    this.history = [];
+    this.hovered = -1;
+    this.cursor = -1;
+    this.selected = -1;
+    this.matchesBefore = null;
+    this.painter = new GraphPainter(this);
+    this.input = new GraphInput(this);
+    this.redraw = oncePerFrame(() => this.painter.draw());
+    this.element.addEventListener('scroll', () => this.redraw());
+    this.canvas.addEventListener('blur', () => this.redraw());
+    new ResizeObserver(() => this.resize()).observe(this.element);
+  }
+
+  // Shows new data; focus, view and scroll position stay where the names stay.
+  show(frames, nodes, unit, byShare) {
+    const inFocus = this.layout ? this.viewInFocus() : null;
+    const cursorPath = this.cursor > 0 ? pathOf(this.frames, this.nodes, this.cursor) : null;
+    this.frames = frames;
+    this.nodes = nodes;
+    this.unit = unit;
+    this.layout = layoutTree(nodes, widthScale(nodes, byShare));
+    this.hovered = -1;
+    this.focus = findFromAddress(frames, nodes, this.wantedPath);
+    this.cursor = cursorPath ? findFromAddress(frames, nodes, cursorPath) : -1;
+    this.stopAnimation();
+    this.view = this.viewOf(this.focus);
+    if (inFocus) {
+      const width = this.view.until - this.view.from;
+      this.view = this.clampView(this.view.from + inFocus.from * width, this.view.from + inFocus.until * width);
+    }
+    this.measureRows();
+  }
+
+  setColors(colors, theme) {
+    this.colors = colors;
+    this.theme = theme;
+    this.painter.forgetPatterns();
+    this.redraw();
+  }
+
+  setOrientation(orientation) {
+    if (orientation === this.orientation) return;
+    this.orientation = orientation;
+    this.measureRows();
+    this.element.scrollTop = orientation === 'flame' ? this.element.scrollHeight : 0;
+  }
+
+  // `matches`: one byte per frame, or null without a search.
+  setMatches(matches) {
+    this.matches = matches;
+    this.matchesBefore = null;
+    if (matches && this.layout) {
+      const before = new Uint32Array(this.layout.bars + 1);
+      for (let bar = 0; bar < this.layout.bars; bar++) {
+        const node = this.layout.node[bar];
+        before[bar + 1] = before[bar] + (node >= 0 ? matches[this.nodes.frame[node]] : 0);
+      }
+      this.matchesBefore = before;
+    }
+    this.redraw();
+  }
+
+  // The number of the selected function, or -1.
+  setSelected(selected) {
+    this.selected = selected;
+    this.redraw();
+  }
+
+  // The zoom as the address holds it.
+  zoomPath() {
+    return this.wantedPath;
+  }
+
+  setZoomPath(path) {
+    this.wantedPath = path;
+    if (!this.layout) return;
+    this.focus = findFromAddress(this.frames, this.nodes, path);
+    this.stopAnimation();
+    this.view = this.viewOf(this.focus);
+    this.measureRows();
+  }
+
+  zoomTo(node) {
+    if (!this.layout) return;
+    if (node !== this.focus) {
+      this.history.push(this.wantedPath);
+      if (this.history.length > MOST_HISTORY) this.history.shift();
+    }
+    this.moveTo(node, pathForAddress(this.frames, this.nodes, node));
+  }
+
+  // Back to the focus after a pan, else to the focus before it.
+  zoomBack() {
+    const view = this.viewOf(this.focus);
+    if (!this.animation && (view.from !== this.view.from || view.until !== this.view.until)) {
+      this.animateTo(view);
+      return;
+    }
+    const path = this.history.pop() ?? [];
+    this.moveTo(findFromAddress(this.frames, this.nodes, path), path);
+  }
+
+  moveTo(node, path) {
+    this.focus = node;
+    this.wantedPath = path;
+    this.measureRows();
+    this.animateTo(this.viewOf(node));
+    this.revealRow(this.nodes.depth[node]);
+    this.events.onZoom?.(node);
+  }
+
+  get isZoomed() {
+    return this.focus !== ROOT || this.view.from > 0 || this.view.until < 1;
+  }
+
+  // The heaviest node of a function, to zoom to.
+  heaviestNode(called) {
+    let heaviest = -1;
+    for (let node = 1; node < this.nodes.count; node++) {
+      if (this.frames.function[this.nodes.frame[node]] !== called) continue;
+      if (heaviest < 0 || this.nodes.total[node] > this.nodes.total[heaviest]) heaviest = node;
+    }
+    return heaviest;
+  }
+
+  viewOf(node) {
+    const bar = this.layout.barOf[node];
+    const from = this.layout.start[bar];
+    const until = this.layout.end[bar];
+    return until - from > NARROWEST_VIEW ? { from, until } : this.clampView(from, from + NARROWEST_VIEW);
+  }
+
+  viewInFocus() {
+    const focus = this.viewOf(this.focus);
+    const width = focus.until - focus.from;
+    const target = this.animation?.target ?? this.view;
+    return { from: (target.from - focus.from) / width, until: (target.until - focus.from) / width };
+  }
+
+  clampView(from, until) {
+    const width = Math.min(1, Math.max(NARROWEST_VIEW, until - from));
+    const start = Math.min(1 - width, Math.max(0, from));
+    return { from: start, until: start + width };
+  }
+
+  stopAnimation() {
+    if (this.animation) cancelAnimationFrame(this.animation.request);
+    this.animation = null;
+  }
+
+  animateTo(target) {
+    this.stopAnimation();
+    if (matchMedia('(prefers-reduced-motion: reduce)').matches) {
+      this.view = target;
+      this.redraw();
+      return;
+    }
+    const origin = this.view;
+    const began = performance.now();
+    const step = (now) => {
+      const progress = Math.min(1, Math.max(0, (now - began) / ANIMATION_MILLISECONDS));
+      const eased = 1 - (1 - progress) ** 3;
+      this.view = progress === 1 ? target : {
+        from: origin.from + (target.from - origin.from) * eased,
+        until: origin.until + (target.until - origin.until) * eased,
+      };
+      this.animation = progress === 1 ? null : { target, request: requestAnimationFrame(step) };
+      this.painter.draw();
+    };
+    this.animation = { target, request: requestAnimationFrame(step) };
+  }
+
+  // The window scrolls over the rows of the focus only, however deep the rest of the tree is.
+  measureRows() {
+    if (!this.layout) return;
+    const fromBottom = this.element.scrollHeight - this.element.scrollTop;
+    this.contentHeight = (rowsBelow(this.nodes, this.layout, this.focus) - this.firstRow) * BAR_HEIGHT + 2;
+    this.sizer.style.height = `${this.contentHeight}px`;
+    if (this.orientation === 'flame') this.element.scrollTop = this.element.scrollHeight - fromBottom;
+    this.redraw();
+  }
+
+  resize() {
+    const width = this.element.clientWidth;
+    const height = this.element.clientHeight;
+    if (width === 0 || height === 0) return;
+    const ratio = globalThis.devicePixelRatio || 1;
+    this.width = width;
+    this.height = height;
+    this.ratio = ratio;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.canvas.style.width = `${width}px`;
+    this.canvas.style.height = `${height}px`;
+    if (this.orientation === 'flame') this.element.scrollTop = this.element.scrollHeight;
+    this.painter.draw();
+  }
+
+  // Where row 0 is and which way the rows go.
+  rowTop(row) {
+    const scroll = this.element.scrollTop;
+    if (this.orientation === 'icicle') return (row - this.firstRow) * BAR_HEIGHT - scroll;
+    return Math.max(this.height, this.contentHeight) - (row - this.firstRow + 1) * BAR_HEIGHT - scroll;
+  }
+
+  rowAtY(y) {
+    const scroll = this.element.scrollTop;
+    const distance = this.orientation === 'icicle' ? y + scroll : Math.max(this.height, this.contentHeight) - y - scroll;
+    return Math.floor(distance / BAR_HEIGHT) + this.firstRow;
+  }
+
+  revealRow(row) {
+    if (!this.height) return;
+    const margin = Math.min(2 * BAR_HEIGHT, this.height / 4);
+    const top = this.rowTop(row);
+    if (top < margin) this.element.scrollTop += top - margin;
+    else if (top + BAR_HEIGHT > this.height - margin) this.element.scrollTop += top + BAR_HEIGHT - this.height + margin;
+    this.redraw();
+  }
+
+  nodeAt(x, y) {
+    if (!this.layout) return -1;
+    const place = this.view.from + (x / this.width) * (this.view.until - this.view.from);
+    const pixel = (this.view.until - this.view.from) / this.width;
+    const row = this.rowAtY(y);
+    const bar = row < this.firstRow ? -1 : barNear(this.layout, row, place, pixel);
+    return bar < 0 ? -1 : this.layout.node[bar];
+  }
+
+  visibleRows() {
+    const rows = [this.rowAtY(0), this.rowAtY(this.height - 1)];
+    return [Math.max(this.firstRow, Math.min(...rows)), Math.min(this.layout.rows - 1, Math.max(...rows))];
+  }
+
+  hover(node, x = 0, y = 0) {
+    const shown = Math.max(node, -1);
+    if (shown !== this.hovered) {
+      this.hovered = shown;
+      this.redraw();
+    }
+    this.events.onHover?.(node === -1 ? null : node, x, y);
+  }
+
+  zoomAt(x, factor) {
+    this.stopAnimation();
+    const { from, until } = this.view;
+    const at = from + (x / this.width) * (until - from);
+    const width = Math.min(1, (until - from) * factor);
+    this.view = this.clampView(at - (x / this.width) * width, at + (1 - x / this.width) * width);
+    this.redraw();
+  }
+
+  pan(pixels) {
+    this.stopAnimation();
+    const width = this.view.until - this.view.from;
+    const from = this.view.from + (pixels / this.width) * width;
+    this.view = this.clampView(from, from + width);
+    this.redraw();
+  }
+
+  // A click or Enter. Zooms first: the selection belongs to the new step in the history of the browser.
+  choose(node) {
+    this.moveCursor(node);
+    if (this.zoomsOnClick) this.zoomTo(node);
+    this.events.onSelect?.(node);
+  }
+
+  moveCursor(node) {
+    this.cursor = node;
+    this.redraw();
+  }
+}

@@ -1,0 +1,86 @@
+// Numbers, times and names as text.
+
+// Scales of a unit: size, symbol, and from how many of them on the scale is used.
+const SCALES = {
+  nanoseconds: [[1, 'ns', 0], [1e3, 'µs', 1], [1e6, 'ms', 1], [1e9, 's', 1], [60e9, 'min', 2], [3600e9, 'h', 2]],
+  bytes: [[1, 'B', 0], [1024, 'KiB', 1], [1024 ** 2, 'MiB', 1], [1024 ** 3, 'GiB', 1], [1024 ** 4, 'TiB', 1]],
+};
+
+function threeDigits(value) {
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1000) return String(value);
+  if (size < 10) return value.toFixed(2);
+  if (size < 100) return value.toFixed(1);
+  return Math.round(value).toLocaleString('en-US');
+}
+
+export function formatValue(value, unit) {
+  if (value === 0) return '0';
+  const scales = SCALES[unit];
+  if (!scales) {
+    const number = Math.round(value).toLocaleString('en-US');
+    return !unit || unit === 'count' ? number : `${number} ${unit}`;
+  }
+  let [size, symbol] = scales[0];
+  for (const [nextSize, nextSymbol, least] of scales) {
+    if (Math.abs(value) >= nextSize * least) [size, symbol] = [nextSize, nextSymbol];
+  }
+  return `${threeDigits(value / size)} ${symbol}`;
+}
+
+export function formatShare(part, whole) {
+  if (!(whole > 0)) return '–';
+  if (part === 0) return '0 %';
+  const percent = (100 * part) / whole;
+  if (percent > 0 && percent < 0.01) return '<0.01 %';
+  return `${percent.toFixed(percent < 10 ? 2 : 1)} %`;
+}
+
+// A difference always has its sign, so that it does not depend on colour.
+export function formatDifference(difference, format) {
+  const size = format(Math.abs(difference));
+  return /[1-9]/.test(size) ? (difference > 0 ? '+' : '−') + size : '0';
+}
+
+// A difference of two shares, in percentage points.
+export function formatPoints(share) {
+  return `${(share * 100).toFixed(2)} pp`;
+}
+
+function twoDigits(number) {
+  return String(number).padStart(2, '0');
+}
+
+export function formatClock(milliseconds, withSeconds = true) {
+  const date = new Date(milliseconds);
+  const clock = `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
+  return withSeconds ? `${clock}:${twoDigits(date.getSeconds())}` : clock;
+}
+
+export function formatDuration(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// Control characters and those that turn the direction of writing around could make a name look like another one.
+const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/;
+const EVERY_INVISIBLE = new RegExp(INVISIBLE, 'g');
+
+export function printable(text) {
+  if (!INVISIBLE.test(text)) return text;
+  return text.replace(EVERY_INVISIBLE, (character) => `\\u{${character.codePointAt(0).toString(16)}}`);
+}
+
+// The first part of a long name: enough to tell it, short enough for a line.
+export function abbreviate(text, most) {
+  return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
+}
+
+// Shortens in the middle, because both ends of `a::b::c` say most.
+export function shortenMiddle(text, most) {
+  if (text.length <= most) return text;
+  if (most < 10) return `${text.slice(0, most - 1)}…`;
+  const head = Math.ceil((most - 1) / 2);
+  return `${text.slice(0, head)}…${text.slice(text.length - (most - 1 - head))}`;
+}

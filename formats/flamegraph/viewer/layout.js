@@ -1,0 +1,145 @@
+// Where each bar of a flame graph is, and which of them can be seen.
+import { ROOT, notShown, notShownInBase } from './profile.js';
+
+export const BAR_HEIGHT = 20;
+
+// What the width of a bar stands for: `now` and `base` are factors for the values of a node.
+export function widthScale(nodes, byShare) {
+  const now = nodes.total[ROOT];
+  const base = nodes.baseTotal[ROOT];
+  if (!nodes.comparison) return { now: now > 0 ? 1 / now : 0, base: 0 };
+  if (!byShare) return { now: now + base > 0 ? 1 / (now + base) : 0, base: now + base > 0 ? 1 / (now + base) : 0 };
+  const parts = (now > 0 ? 1 : 0) + (base > 0 ? 1 : 0);
+  return { now: now > 0 ? 1 / (now * parts) : 0, base: base > 0 ? 1 / (base * parts) : 0 };
+}
+
+// Bars in rows, each row sorted by place, with the root from 0 to 1. `node` is -2 - n for what is not shown below node n.
+export function layoutTree(nodes, scale) {
+  const { rowStart, bars, rows } = countBars(nodes);
+  const layout = {
+    rows, rowStart, bars,
+    start: new Float64Array(bars),
+    end: new Float64Array(bars),
+    node: new Int32Array(bars),
+    barOf: new Uint32Array(nodes.count),
+  };
+  const next = rowStart.slice();
+  const cursor = new Float64Array(rows + 1);
+  const limit = new Float64Array(rows + 1).fill(1);
+  const open = new Uint32Array(rows + 1);
+  let deepest = -1;
+  const place = (row, width, node) => {
+    const bar = next[row]++;
+    const start = Math.min(cursor[row], limit[row]);
+    // Rounding must not push a bar into the neighbour of its parent.
+    const end = Math.min(start + width, limit[row]);
+    layout.start[bar] = start;
+    layout.end[bar] = end;
+    layout.node[bar] = node;
+    cursor[row] = end;
+    if (node >= 0) {
+      layout.barOf[node] = bar;
+      cursor[row + 1] = start;
+      limit[row + 1] = end;
+    }
+  };
+  const close = (node) => {
+    const hidden = hiddenWidth(nodes, node, scale);
+    if (hasHidden(nodes, node)) place(nodes.depth[node] + 1, hidden, -2 - node);
+  };
+  for (let node = 0; node < nodes.count; node++) {
+    const depth = nodes.depth[node];
+    for (; deepest >= depth; deepest--) close(open[deepest]);
+    place(depth, nodes.total[node] * scale.now + nodes.baseTotal[node] * scale.base, node);
+    open[depth] = node;
+    deepest = depth;
+  }
+  for (; deepest >= 0; deepest--) close(open[deepest]);
+  return layout;
+}
+
+function hasHidden(nodes, node) {
+  return notShown(nodes, node) > 0 || notShownInBase(nodes, node) > 0;
+}
+
+function hiddenWidth(nodes, node, scale) {
+  return notShown(nodes, node) * scale.now + notShownInBase(nodes, node) * scale.base;
+}
+
+function countBars(nodes) {
+  const perRow = new Uint32Array(nodes.rows + 1);
+  for (let node = 0; node < nodes.count; node++) {
+    perRow[nodes.depth[node]] += 1;
+    if (hasHidden(nodes, node)) perRow[nodes.depth[node] + 1] += 1;
+  }
+  const rows = perRow[nodes.rows] > 0 ? nodes.rows + 1 : nodes.rows;
+  const rowStart = new Uint32Array(rows + 1);
+  for (let row = 0; row < rows; row++) rowStart[row + 1] = rowStart[row] + perRow[row];
+  return { rows, rowStart, bars: rowStart[rows] };
+}
+
+// The first bar in [low, high) that ends after `place`.
+export function firstEndingAfter(ends, low, high, place) {
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (ends[middle] > place) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+// As firstEndingAfter, in steps that double: short where the answer is near.
+function firstEndingAfterNear(ends, low, high, place) {
+  let step = 1;
+  while (low + step < high && ends[low + step] <= place) {
+    low += step;
+    step *= 2;
+  }
+  return firstEndingAfter(ends, low, Math.min(high, low + step + 1), place);
+}
+
+// Calls `onBar(bar)` for each visible bar of at least a pixel, `onRun(first, last)` for neighbours that are narrower and share
+// pixels. Costs at most two steps for each pixel, whatever the row holds.
+export function visibleBars(layout, row, from, until, pixel, onBar, onRun) {
+  const { start, end } = layout;
+  const last = layout.rowStart[row + 1];
+  let bar = firstEndingAfter(end, layout.rowStart[row], last, from);
+  while (bar < last && start[bar] < until) {
+    if (end[bar] - start[bar] >= pixel) {
+      onBar(bar);
+      bar += 1;
+      continue;
+    }
+    const pixelEnd = from + (Math.floor((start[bar] - from) / pixel) + 1) * pixel;
+    const next = Math.max(bar + 1, firstEndingAfterNear(end, bar, last, pixelEnd));
+    onRun(bar, next);
+    bar = next;
+  }
+}
+
+// The bar at a place, or -1.
+export function barAt(layout, row, place) {
+  if (row < 0 || row >= layout.rows) return -1;
+  const bar = firstEndingAfter(layout.end, layout.rowStart[row], layout.rowStart[row + 1], place);
+  return bar < layout.rowStart[row + 1] && layout.start[bar] <= place ? bar : -1;
+}
+
+// The nearest bar with some width at or around a place that may fall between narrow bars.
+export function barNear(layout, row, place, distance) {
+  const exact = barAt(layout, row, place);
+  if (exact >= 0 || row < 0 || row >= layout.rows) return exact;
+  const after = firstEndingAfter(layout.end, layout.rowStart[row], layout.rowStart[row + 1], place);
+  if (after < layout.rowStart[row + 1] && layout.start[after] - place <= distance) return after;
+  const before = after - 1;
+  return before >= layout.rowStart[row] && place - layout.end[before] <= distance ? before : -1;
+}
+
+// The deepest row below a node, with what is not shown there.
+export function rowsBelow(nodes, layout, node) {
+  let deepest = nodes.depth[node];
+  for (let below = node; below < nodes.end[node]; below++) {
+    const row = nodes.depth[below] + (hasHidden(nodes, below) ? 1 : 0);
+    if (row > deepest) deepest = row;
+  }
+  return Math.min(deepest, layout.rows - 1) + 1;
+}

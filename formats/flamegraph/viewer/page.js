@@ -1,0 +1,387 @@
+// The live page: range, label filter, comparison and polling around the viewer.
+import { addressOf, request } from './api.js';
+import { button, element, select, setPressed } from './dom.js';
+import { formatClock, formatDuration, formatValue } from './format.js';
+import { addMatcher } from './selector.js';
+import { currentTheme } from './colors.js';
+import { decodeState, encodeState } from './url.js';
+import { LabelFilter } from './labelfilter.js';
+import { ProcessList } from './processes.js';
+import { Timeline } from './timeline.js';
+import { Viewer } from './viewer.js';
+
+const POLL_MILLISECONDS = 5000;
+const SLOWEST_POLL_MILLISECONDS = 30000;
+const LEAST_WINDOW_MILLISECONDS = 5 * 60000;
+const USUAL_WINDOW_MILLISECONDS = 60 * 60000;
+const MOST_NODES = 100000;
+const SERIES = 8;
+const LAST_CHOICES = [[300, '5 min'], [900, '15 min'], [3600, '1 h']];
+const BASE_CHOICES = [['previous', 'Period before'], ['same', 'Same range'], ['range', 'Drag on timeline']];
+const USUAL_LABELS = ['comm'];
+const FORMATS = [
+  ['pprof', 'pprof'], ['html', 'HTML, one file'], ['svg', 'SVG flame graph'], ['folded', 'Folded stacks'], ['speedscope', 'speedscope'],
+];
+
+class Page {
+  constructor(main) {
+    this.state = decodeState(location.hash);
+    this.isPaused = false;
+    this.failures = 0;
+    this.status = null;
+    this.build(main);
+    this.applyState();
+    addEventListener('popstate', () => this.takeAddress());
+    document.addEventListener('visibilitychange', () => {
+      if (!document.hidden && this.isLive) this.refresh();
+    });
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.timeline.setTheme(currentTheme()));
+    this.refresh();
+  }
+
+  // --- building
+
+  build(main) {
+    this.host = element('span', { class: 'host' });
+    this.history = element('span', { class: 'dim history' });
+    this.error = element('div', { class: 'error', role: 'alert', hidden: true });
+    this.liveButton = button('', () => this.toggleLive(), { class: 'live' });
+    this.lastButtons = LAST_CHOICES.map(([seconds, label]) => button(label, () => this.setLast(seconds), { 'data-last': seconds }));
+    this.fixedRange = element('span', { class: 'fixed-range' });
+    this.typeBox = element('span');
+    this.filter = this.labelFilter('Label filter', 'Filter by labels: {comm="nginx"}', (query) => this.changeAndLoad({ query }));
+    this.compareButton = button('Compare', () => this.toggleCompare(), { 'aria-pressed': 'false' });
+    this.byBox = element('span');
+    this.downloads = element('details', { class: 'menu' }, element('summary', {}, 'Download'), element('div', { class: 'menu-items' }));
+    this.downloads.addEventListener('toggle', () => this.renderDownloads());
+    this.downloads.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape') this.downloads.open = false;
+    });
+    document.addEventListener('pointerdown', (event) => {
+      if (!this.downloads.contains(event.target)) this.downloads.open = false;
+    });
+    this.buildComparison();
+    this.timeline = new Timeline({
+      onRange: (from, until, isBase) => this.chooseRange(from, until, isBase),
+      onSeries: (label, value) => this.setQuery(addMatcher(this.state.query, label, value)),
+    });
+    this.processes = new ProcessList((pid) => {
+      this.viewer.change({ view: 'flame' });
+      this.viewer.showView();
+      this.setQuery(addMatcher(this.state.query, 'pid', pid));
+    });
+    this.viewer = new Viewer({
+      state: this.state,
+      onState: (state, isStep) => this.store(isStep),
+      onError: (error) => this.showError(error),
+      loadSandwich: (name, binary) => request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal),
+      extraViews: [{ id: 'processes', label: 'Processes', element: this.processes.element, isIndependent: true, shown: () => this.loadProcesses() }],
+    });
+    main.append(
+      element('header', { class: 'topbar' },
+        element('strong', { class: 'brand' }, 'profcol'), this.host, this.history,
+        element('span', { class: 'spring' }),
+        this.fixedRange, element('span', { class: 'buttons', role: 'group', 'aria-label': 'Range' }, ...this.lastButtons), this.liveButton),
+      element('div', { class: 'querybar' }, this.typeBox, this.filter.element, this.byBox, this.compareButton, this.downloads),
+      this.comparison, this.error, this.timeline.element, this.viewer.element,
+    );
+  }
+
+  labelFilter(label, placeholder, onApply) {
+    return new LabelFilter(label, placeholder, {
+      loadNames: () => request('labels', this.rangeParameters()),
+      loadValues: async (name) => {
+        const values = await request('label_values', { ...this.rangeParameters(), name, limit: 50 });
+        return values.map(({ value }) => value);
+      },
+      onApply,
+    });
+  }
+
+  buildComparison() {
+    const placeholder = 'Labels of the baseline (empty: as above)';
+    this.baseFilter = this.labelFilter('Label filter of the baseline', placeholder, (baseQuery) => this.changeAndLoad({ baseQuery }));
+    this.baseButtons = BASE_CHOICES.map(([base, label]) => button(label, () => this.setBase(base), { 'data-base': base }));
+    this.baseText = element('span', { class: 'dim' });
+    this.comparison = element(
+      'div', { class: 'querybar comparison', hidden: true }, element('span', { class: 'base-label' }, 'Baseline'),
+      element('span', { class: 'buttons', role: 'group', 'aria-label': 'Baseline' }, ...this.baseButtons), this.baseFilter.element, this.baseText,
+    );
+  }
+
+  // --- state
+
+  store(isStep) {
+    const fragment = encodeState(this.state);
+    if (fragment === location.hash.slice(1)) return;
+    history[isStep ? 'pushState' : 'replaceState'](null, '', fragment === '' ? location.pathname : `#${fragment}`);
+  }
+
+  takeAddress() {
+    this.state = decodeState(location.hash);
+    this.viewer.setState(this.state);
+    this.applyState();
+    this.refresh();
+  }
+
+  applyState() {
+    this.filter.value = this.state.query;
+    this.baseFilter.value = this.state.baseQuery;
+    this.renderControls();
+  }
+
+  changeAndLoad(changes) {
+    Object.assign(this.state, changes);
+    this.store(true);
+    this.applyState();
+    this.refresh();
+  }
+
+  setQuery(query) {
+    this.changeAndLoad({ query });
+  }
+
+  setLast(last) {
+    this.isPaused = false;
+    this.changeAndLoad({ last, from: null, until: null });
+  }
+
+  chooseRange(from, until, isBase) {
+    if (isBase) this.changeAndLoad({ base: 'range', baseFrom: from, baseUntil: until });
+    else this.changeAndLoad({ from, until });
+    this.timeline.dragsBase = false;
+    this.renderControls();
+  }
+
+  get isFixed() {
+    return this.state.from !== null;
+  }
+
+  get isLive() {
+    return !this.isPaused && !this.isFixed;
+  }
+
+  toggleLive() {
+    if (this.isLive) {
+      this.isPaused = true;
+      this.renderControls();
+      return;
+    }
+    this.isPaused = false;
+    this.changeAndLoad({ from: null, until: null });
+  }
+
+  toggleCompare() {
+    this.timeline.dragsBase = false;
+    this.changeAndLoad({ base: this.state.base === '' ? 'previous' : '' });
+  }
+
+  setBase(base) {
+    if (base === 'range') {
+      // Takes effect with the drag; until then the picture stays.
+      this.timeline.dragsBase = true;
+      this.renderControls();
+      return;
+    }
+    this.timeline.dragsBase = false;
+    this.changeAndLoad({ base });
+  }
+
+  // --- ranges
+
+  // The server's clock: profiles carry its times.
+  now() {
+    return this.status ? this.status.now + (performance.now() - this.statusAt) : Date.now();
+  }
+
+  currentRange() {
+    if (this.isFixed) return { from: this.state.from, until: this.state.until };
+    if (this.isPaused && this.shownRange) return this.shownRange;
+    const now = this.now();
+    return { from: now - this.state.last * 1000, until: now };
+  }
+
+  baseRange({ from, until }) {
+    if (this.state.base === '') return null;
+    if (this.state.base === 'previous') return { from: from - (until - from), until: from };
+    const { baseFrom, baseUntil } = this.state;
+    if (this.state.base === 'range' && baseFrom !== null && baseUntil !== null) return { from: baseFrom, until: baseUntil };
+    return { from, until };
+  }
+
+  timelineWindow(range) {
+    const now = this.now();
+    const oldest = this.status?.oldest ?? now;
+    let from = Math.max(oldest, now - Math.max(USUAL_WINDOW_MILLISECONDS, this.state.last * 1000));
+    from = Math.min(from, now - LEAST_WINDOW_MILLISECONDS, ...(this.isFixed ? [range.from] : []));
+    const base = this.baseRange(range);
+    if (base && base.from >= oldest) from = Math.min(from, base.from);
+    return { from, until: now };
+  }
+
+  rangeParameters() {
+    return { ...this.currentRange(), query: this.queryOrNone };
+  }
+
+  // A query without a matcher is no parameter.
+  get queryOrNone() {
+    return this.state.query || null;
+  }
+
+  get type() {
+    const types = this.status?.types ?? [];
+    return types.find(({ name }) => name === this.state.type) ?? types[0] ?? { name: this.state.type || 'cpu', unit: 'nanoseconds' };
+  }
+
+  profileParameters(range) {
+    const base = this.baseRange(range);
+    return {
+      type: this.type.name, from: range.from, until: range.until, query: this.queryOrNone, max_nodes: MOST_NODES,
+      ...(base ? { base_from: base.from, base_until: base.until, base_query: this.state.baseQuery || this.queryOrNone } : {}),
+    };
+  }
+
+  // --- loading
+
+  async refresh() {
+    clearTimeout(this.timer);
+    this.abort?.abort();
+    this.abort = new AbortController();
+    const { signal } = this.abort;
+    this.viewer.element.setAttribute('aria-busy', 'true');
+    try {
+      this.status = await request('status', {}, signal);
+      this.statusAt = performance.now();
+      this.renderStatus();
+      const range = this.currentRange();
+      const window = this.timelineWindow(range);
+      const [profile, timeline] = await Promise.all([
+        request('profile', this.profileParameters(range), signal),
+        request('timeline', { type: this.type.name, ...window, query: this.queryOrNone, by: this.state.by, limit: SERIES }, signal),
+      ]);
+      this.shownRange = range;
+      this.timeline.show(timeline, this.state.by, this.type.unit, window, currentTheme());
+      this.timeline.mark(range, this.baseRange(range));
+      this.total = profile.total;
+      this.viewer.options.emptyText = this.emptyText();
+      this.failures = 0;
+      this.error.hidden = true;
+      this.renderControls();
+      // The next round must not cut off what this view asks for.
+      await this.viewer.show(profile);
+      if (this.state.view === 'processes') await this.loadProcesses();
+    } catch (error) {
+      if (error.name === 'AbortError') return;
+      this.failures += 1;
+      this.showError(error);
+    }
+    this.viewer.element.removeAttribute('aria-busy');
+    this.planNext();
+  }
+
+  planNext() {
+    clearTimeout(this.timer);
+    const wait = Math.min(SLOWEST_POLL_MILLISECONDS, POLL_MILLISECONDS * 2 ** Math.min(this.failures, 4));
+    this.timer = setTimeout(() => {
+      if (this.isLive && !document.hidden) this.refresh();
+      else this.planNext();
+    }, wait);
+  }
+
+  async loadProcesses() {
+    if (!this.shownRange) return;
+    try {
+      const processes = await request('processes', { from: this.shownRange.from, until: this.shownRange.until, query: this.queryOrNone }, this.abort?.signal);
+      this.processes.show(processes, this.total, this.type.unit);
+    } catch (error) {
+      if (error.name !== 'AbortError') this.showError(error);
+    }
+  }
+
+  emptyText() {
+    if (this.state.query !== '') return 'Nothing that matches the label filter was sampled in this range.';
+    return this.status.newest === null ? 'No sample yet. The first ones come within seconds.' : 'Nothing was sampled in this range.';
+  }
+
+  showError(error) {
+    this.error.textContent = error.message;
+    this.error.hidden = false;
+  }
+
+  // --- controls
+
+  renderStatus() {
+    const { status } = this;
+    document.title = `${status.host} – profcol`;
+    this.host.textContent = status.host;
+    const reach = status.oldest === null ? 'no history yet' : `${formatDuration((this.now() - status.oldest) / 1000)} in memory`;
+    this.history.textContent = reach;
+    this.history.title = [
+      `profcol ${status.version}`,
+      `${formatValue(status.memory_bytes ?? 0, 'bytes')} of ${formatValue(status.max_memory_bytes ?? 0, 'bytes')} in use`,
+      `${formatValue(status.samples ?? 0, 'count')} samples kept, ${formatValue(status.evicted_samples ?? 0, 'count')} evicted`,
+      status.oldest === null ? '' : `since ${new Date(status.oldest).toLocaleString()}`,
+    ].filter(Boolean).join('\n');
+    this.renderTypes();
+    this.renderLabels();
+    this.renderControls();
+  }
+
+  renderTypes() {
+    const names = (this.status.types ?? []).map(({ name }) => name);
+    const known = names.join('\n');
+    this.typeBox.hidden = names.length < 2;
+    if (this.knownTypes === known) return;
+    this.knownTypes = known;
+    this.typeBox.replaceChildren(select('Profile type', names.map((name) => [name, name]), this.type.name, (type) => this.changeAndLoad({ type })));
+  }
+
+  async renderLabels() {
+    let names;
+    try {
+      names = await request('labels', this.rangeParameters(), this.abort?.signal);
+    } catch {
+      names = USUAL_LABELS;
+    }
+    if (!names.includes(this.state.by)) names = [this.state.by, ...names];
+    const known = `${this.state.by}\n${names.join('\n')}`;
+    if (this.knownLabels === known) return;
+    this.knownLabels = known;
+    this.byBox.replaceChildren(select('Timeline by', names.map((name) => [name, `by ${name}`]), this.state.by, (by) => {
+      this.timeline.forgetSeries();
+      this.changeAndLoad({ by });
+    }));
+  }
+
+  renderControls() {
+    this.liveButton.textContent = this.isLive ? 'Pause' : 'Go live';
+    this.liveButton.classList.toggle('is-live', this.isLive);
+    this.liveButton.title = this.isLive ? 'New data every few seconds. Pause to keep this picture.' : 'Follow new data again';
+    for (const choice of this.lastButtons) setPressed(choice, !this.isFixed && Number(choice.dataset.last) === this.state.last);
+    const { from, until } = this.state;
+    this.fixedRange.textContent = this.isFixed ? `${formatClock(from)} – ${formatClock(until)} (${formatDuration((until - from) / 1000)})` : '';
+    const compares = this.state.base !== '';
+    setPressed(this.compareButton, compares);
+    this.comparison.hidden = !compares;
+    const { dragsBase } = this.timeline;
+    const chosen = dragsBase ? 'range' : this.state.base;
+    for (const choice of this.baseButtons) setPressed(choice, choice.dataset.base === chosen);
+    const base = compares ? this.baseRange(this.currentRange()) : null;
+    this.baseText.textContent = dragsBase ? 'Drag over the timeline to choose the baseline.' : base ? `${formatClock(base.from)} – ${formatClock(base.until)}` : '';
+    if (this.shownRange) this.timeline.mark(this.isFixed ? this.currentRange() : this.shownRange, base);
+  }
+
+  renderDownloads() {
+    if (!this.downloads.open || !this.shownRange) return;
+    const { from, until } = this.shownRange;
+    this.downloads.lastChild.replaceChildren(...FORMATS.map(([format, label]) => element(
+      'a', { href: addressOf('download', { format, type: this.type.name, from, until, query: this.queryOrNone }), download: true }, label,
+    )));
+  }
+}
+
+function startPage() {
+  return new Page(document.getElementById('page'));
+}
+
+startPage();

@@ -1,0 +1,58 @@
+// Search: text or /regular expression/ in names; `binary:` and `file:` look there instead.
+
+export function compileSearch(text) {
+  const [, field, rest] = /^(?:(binary|file):)?([^]*)$/.exec(text.trim());
+  if (rest === '') return null;
+  const expression = /^\/(.+)\/(i?)$/.exec(rest);
+  if (!expression) {
+    const needle = rest.toLowerCase();
+    return { field: field ?? 'name', test: (candidate) => candidate.toLowerCase().includes(needle) };
+  }
+  const compiled = new RegExp(expression[1], `${expression[2]}u`);
+  return { field: field ?? 'name', test: (candidate) => compiled.test(candidate) };
+}
+
+// One byte per frame: 1 where it matches. Each text is tested once.
+export function matchFrames(frames, search) {
+  const matches = new Uint8Array(frames.count + 1);
+  const column = frames[search.field];
+  const tested = new Map();
+  for (let frame = 0; frame < frames.count; frame++) {
+    const index = column[frame];
+    let result = tested.get(index);
+    if (result === undefined) {
+      result = search.test(frames.shown[index] ?? '') ? 1 : 0;
+      tested.set(index, result);
+    }
+    matches[frame] = result;
+  }
+  return matches;
+}
+
+// What all matching nodes have together; a match inside a match counts once.
+export function matchedTotal(nodes, matches) {
+  let total = 0;
+  let baseTotal = 0;
+  let functions = 0;
+  for (let node = 1; node < nodes.count;) {
+    if (matches[nodes.frame[node]]) {
+      total += nodes.total[node];
+      baseTotal += nodes.baseTotal[node];
+      node = nodes.end[node];
+    } else {
+      node += 1;
+    }
+  }
+  for (const match of matches) functions += match;
+  return { total, baseTotal, frames: functions };
+}
+
+// One byte per node: 1 where it or something below it matches.
+export function matchSubtrees(nodes, matches) {
+  const marked = new Uint8Array(nodes.count);
+  for (let node = nodes.count - 1; node > 0; node--) {
+    if (matches[nodes.frame[node]]) marked[node] = 1;
+    if (marked[node]) marked[nodes.parent[node]] = 1;
+  }
+  return marked;
+}

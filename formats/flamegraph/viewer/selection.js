@@ -1,0 +1,79 @@
+// The selected function in one line, with what can be done about it.
+import { abbreviate, printable } from './format.js';
+import { button, element } from './dom.js';
+import { describeValue } from './details.js';
+import { withoutSymbol } from './profile.js';
+
+const HINT = 'Click zooms, Escape goes back, ctrl + wheel zooms, drag pans, / searches';
+const ANSWER_MILLISECONDS = 1500;
+
+export class SelectionBar {
+  // `events`: onZoom() answers whether there was something to zoom to, onSandwich(), onClear().
+  constructor(events) {
+    this.events = events;
+    this.element = element('div', { class: 'selection' });
+  }
+
+  showHint() {
+    this.element.replaceChildren(element('span', { class: 'hint' }, HINT));
+  }
+
+  // `selected` is the number of the function, or -1 when this profile does not have it.
+  show(profile, selected, { name, binary, view }) {
+    const { onZoom, onSandwich, onClear } = this.events;
+    const facts = selected < 0 ? ['not sampled in this range'] : functionFacts(profile, selected);
+    const shownName = selected >= 0 ? profile.frames.nameOf(selected) : printable(name) || withoutSymbol(binary);
+    const zoom = (event) => {
+      if (!onZoom()) answerOn(event.currentTarget, 'Too small for the picture');
+    };
+    this.element.replaceChildren(
+      element('code', { class: 'selection-name', title: abbreviate(shownName, 1000) }, abbreviate(shownName, 300)),
+      ...facts.filter(Boolean).map((fact) => element('span', { class: 'fact' }, fact)),
+      element('span', { class: 'actions' },
+        name === '' ? null : button('Copy name', (event) => copyName(event.currentTarget, name), { class: 'quiet' }),
+        button('Zoom', zoom, { class: 'quiet', disabled: selected < 0 }),
+        view === 'sandwich' ? null : button('Sandwich', onSandwich, { class: 'quiet' }),
+        button('Clear', onClear, { class: 'quiet' })),
+    );
+  }
+}
+
+function functionFacts(profile, selected) {
+  const { frames, functions } = profile;
+  const kind = frames.kindOf(selected);
+  const place = [frames.placeOf(selected), frames.binaryOf(selected), kind === 'native' ? '' : kind];
+  const facts = [place.filter(Boolean).map((fact) => abbreviate(fact, 120)).join(' · ')];
+  const row = functions.frame.findIndex((frame) => frames.function[frame] === selected);
+  if (row >= 0) {
+    facts.push(`self ${describeValue(profile, functions.self[row], functions.baseSelf[row])}`);
+    facts.push(`total ${describeValue(profile, functions.total[row], functions.baseTotal[row])}`);
+  }
+  return facts;
+}
+
+async function copyName(clicked, name) {
+  answerOn(clicked, await copyText(name) ? 'Copied' : 'Not copied');
+}
+
+// Shows for a moment what came of a click, in place of the label.
+function answerOn(clicked, answer) {
+  const label = clicked.textContent;
+  clicked.textContent = answer;
+  setTimeout(() => { clicked.textContent = label; }, ANSWER_MILLISECONDS);
+}
+
+// The clipboard needs a secure page or localhost; elsewhere the old command still works.
+async function copyText(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = element('textarea', { class: 'hidden-text', readonly: true });
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const copied = document.execCommand('copy');
+    field.remove();
+    return copied;
+  }
+}

@@ -1,0 +1,31 @@
+// The viewer of a single HTML file: the profile is in the file, and there is no server.
+import { abbreviate, formatValue } from './format.js';
+import { decodeState, encodeState } from './url.js';
+import { element } from './dom.js';
+import { Viewer } from './viewer.js';
+
+function storeState(state, isStep) {
+  try {
+    history[isStep ? 'pushState' : 'replaceState'](null, '', `#${encodeState(state)}`);
+  } catch {
+    // Some browsers refuse a new address for a file: the viewer works without one.
+  }
+}
+
+function startStandalone() {
+  const main = document.getElementById('viewer');
+  const profile = JSON.parse(document.getElementById('profile').textContent);
+  const viewer = new Viewer({ state: decodeState(location.hash), onState: storeState });
+  const facts = [abbreviate(profile.type ?? '', 60), formatValue(profile.total ?? 0, profile.unit)];
+  if (profile.samples > 0) facts.push(`${formatValue(profile.samples, 'count')} samples`);
+  if (profile.from > 0) facts.push(`${new Date(profile.from).toLocaleString()} – ${new Date(profile.until).toLocaleTimeString()}`);
+  main.append(
+    element('header', { class: 'topbar' },
+      element('strong', { class: 'brand' }, document.title || 'profcol'), element('span', { class: 'dim' }, facts.filter(Boolean).join(' · '))),
+    viewer.element,
+  );
+  viewer.show(profile);
+  addEventListener('popstate', () => viewer.setState(decodeState(location.hash)));
+}
+
+if (document.getElementById('profile')) startStandalone();

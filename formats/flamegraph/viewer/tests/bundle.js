@@ -1,0 +1,23 @@
+// Joins modules as the build does: in this order, without imports, exports, indentation and lines of comment.
+import { readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const VIEWER = join(dirname(fileURLToPath(import.meta.url)), '..');
+
+const SHARED = [
+  'format.js', 'dom.js', 'colors.js', 'profile.js', 'callers.js', 'paths.js', 'search.js', 'layout.js', 'details.js', 'legend.js', 'selection.js', 'paint.js', 'graphinput.js', 'flamegraph.js', 'table.js',
+  'calltree.js', 'sandwich.js', 'url.js', 'viewer.js',
+];
+
+export const PAGE_MODULES = [...SHARED, 'api.js', 'selector.js', 'labelfilter.js', 'timeline.js', 'processes.js', 'page.js'];
+export const STANDALONE_MODULES = [...SHARED, 'standalone.js'];
+
+export function readModule(name) {
+  return readFileSync(join(VIEWER, name), 'utf8');
+}
+
+export function bundle(modules) {
+  const lines = modules.flatMap((name) => readModule(name).split('\n')).map((line) => line.trim());
+  return lines.filter((line) => line !== '' && !line.startsWith('//') && !line.startsWith('import ')).map((line) => line.replace(/^export /, '')).join('\n');
+}

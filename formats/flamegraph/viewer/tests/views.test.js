@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { childrenByTotal, visibleRows } from '../calltree.js';
+import { columnValue, sortRows } from '../table.js';
+import { compileSearch, matchedTotal, matchFrames, matchSubtrees } from '../search.js';
+import { DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT } from '../colors.js';
+import { decodeProfile, ROOT } from '../profile.js';
+import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
+import { describeEnds } from '../processes.js';
+import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle } from '../format.js';
+import { highestStep, roundUp, tickStep } from '../timeline.js';
+import { documentOf, namesOf } from './support.js';
+
+const PROFILE = decodeProfile(documentOf([[['main', 'read_file', 'copy'], 30], [['main', 'parse', 'read_token'], 50], [['idle'], 20]]));
+
+test('search finds text in any case, expressions, binaries and files', () => {
+  const matched = (text) => matchedTotal(PROFILE.nodes, matchFrames(PROFILE.frames, compileSearch(text)));
+  assert.deepEqual(matched('READ'), { total: 80, baseTotal: 0, frames: 2 });
+  assert.equal(matched('/^read_f/').total, 30);
+  assert.equal(matched('/^READ/i').total, 80);
+  assert.equal(matched('binary:bin').total, 100);
+  assert.equal(matched('file:nothing').frames, 0);
+  assert.equal(compileSearch('  '), null);
+  assert.throws(() => compileSearch('/(/'));
+});
+
+test('a match inside of a match counts once', () => {
+  const { nodes, frames } = decodeProfile(documentOf([[['read', 'read_all', 'x'], 10], [['y'], 5]]));
+  assert.equal(matchedTotal(nodes, matchFrames(frames, compileSearch('read'))).total, 10);
+});
+
+test('the table sorts by each column and keeps to the search', () => {
+  const { frames, functions } = PROFILE;
+  const names = (key, matches = null) => sortRows(frames, functions, { ...key, value: columnValue(PROFILE, true, key.id) }, matches).map((row) => frames.nameOf(functions.frame[row]));
+  assert.deepEqual(names({ id: 'self', ascending: false }), ['read_token', 'copy', 'idle', 'main', 'parse', 'read_file']);
+  assert.deepEqual(names({ id: 'total', ascending: true }).slice(0, 2), ['idle', 'copy']);
+  assert.deepEqual(names({ id: 'name', ascending: true }), ['copy', 'idle', 'main', 'parse', 'read_file', 'read_token']);
+  assert.deepEqual(names({ id: 'self', ascending: false }, matchFrames(frames, compileSearch('read'))), ['read_token', 'read_file']);
+});
+
+test('the change of a comparison is by share or absolute', () => {
+  const profile = decodeProfile(documentOf([[['a'], 30, 10], [['b'], 10, 10]]));
+  const a = [...profile.functions.frame].findIndex((frame) => profile.frames.nameOf(frame) === 'a');
+  assert.equal(columnValue(profile, true, 'selfChange')(a), 0.25);
+  assert.equal(columnValue(profile, false, 'selfChange')(a), 20);
+});
+
+test('the call tree shows open nodes, heaviest first, with places among siblings', () => {
+  const { nodes } = PROFILE;
+  assert.deepEqual(childrenByTotal(nodes, ROOT, null).map((node) => namesOf(PROFILE)[node]), ['main', 'idle']);
+  const rows = visibleRows(nodes, (node) => namesOf(PROFILE)[node] === 'main', null);
+  assert.deepEqual(rows.map(({ node, level, place, siblings }) => [namesOf(PROFILE)[node], level, place, siblings]), [
+    ['main', 1, 1, 2], ['parse', 2, 1, 2], ['read_file', 2, 2, 2], ['idle', 1, 2, 2],
+  ]);
+  const shows = matchSubtrees(nodes, matchFrames(PROFILE.frames, compileSearch('copy')));
+  assert.deepEqual(visibleRows(nodes, () => true, shows).map(({ node }) => namesOf(PROFILE)[node]), ['main', 'read_file', 'copy']);
+});
+
+test('an address restores the state and drops what does not fit', () => {
+  const state = {
+    ...DEFAULT_STATE, type: 'cpu', from: 1000, until: 2000, query: '{comm="a&b",x=~"#/é"}', view: 'table', search: '/a+b/', zoom: ['a b', 'c\t1', ''],
+    orientation: 'flame', ascending: true, base: 'range', baseFrom: 1, baseUntil: 2,
+  };
+  assert.deepEqual(decodeState(`#${encodeState(state)}`), state);
+  assert.equal(encodeState({ ...DEFAULT_STATE }), '');
+  assert.deepEqual(decodeState(''), { ...DEFAULT_STATE });
+  const odd = decodeState('#orientation=sideways&last=-3&from=9&until=3&color=<b>&__proto__=x&ascending=1');
+  assert.deepEqual(odd, { ...DEFAULT_STATE });
+});
+
+function luminance(hex) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+function contrast(one, other) {
+  const [high, low] = [luminance(one), luminance(other)].sort((left, right) => right - left);
+  return (high + 0.05) / (low + 0.05);
+}
+
+// A stack of frames that are in many binaries and of all kinds.
+function manyFrames() {
+  const kinds = ['native', 'kernel', 'jit', 'interpreted', 'inlined', 'marker', 'unheard of'];
+  const count = 700;
+  return { count, kindOf: (frame) => kinds[frame % kinds.length], nameOf: (frame) => `f${frame}`, binaryOf: (frame) => `/usr/lib/lib${frame % 100}.so` };
+}
+
+for (const theme of [LIGHT, DARK]) {
+  test(`text on every fill of the ${theme.dark ? 'dark' : 'light'} theme has a contrast of 4.5`, () => {
+    const frames = manyFrames();
+    const fills = [
+      theme.root, theme.match, theme.background, ...frameColors(frames, 'binary', theme).styles, ...frameColors(frames, 'kind', theme).styles,
+      ...differenceScale('blue-orange', theme), ...differenceScale('green-red', theme), kindColor(theme, 'kernel'),
+    ];
+    for (const fill of fills) {
+      assert.match(fill, /^#[0-9a-f]{6}$/);
+      assert.ok(contrast(fill, theme.text) >= 4.5, `${fill}: ${contrast(fill, theme.text)}`);
+    }
+    for (const fill of [theme.grey, theme.background]) assert.ok(contrast(fill, theme.dim) >= 4.5, `dim on ${fill}: ${contrast(fill, theme.dim)}`);
+  });
+}
+
+test('the scale of a comparison goes from gone over unchanged to new', () => {
+  const scale = differenceScale('blue-orange', LIGHT);
+  assert.equal(differenceStep(0, 1), 0);
+  assert.equal(differenceStep(1, 0), scale.length - 1);
+  assert.equal(differenceStep(0.3, 0.3), (scale.length - 1) / 2);
+  assert.equal(differenceStep(0, 0), (scale.length - 1) / 2);
+});
+
+test('numbers are short and have units', () => {
+  assert.equal(formatValue(0, 'nanoseconds'), '0');
+  assert.equal(formatValue(1_500_000, 'nanoseconds'), '1.50 ms');
+  assert.equal(formatValue(90e9, 'nanoseconds'), '90 s');
+  assert.equal(formatValue(7.2e12, 'nanoseconds'), '2 h');
+  assert.equal(formatValue(1536, 'bytes'), '1.50 KiB');
+  assert.equal(formatValue(12345, 'count'), '12,345');
+  assert.equal(formatValue(3, 'pages'), '3 pages');
+  assert.equal(formatShare(1, 8), '12.5 %');
+  assert.equal(formatShare(1, 1e9), '<0.01 %');
+  assert.equal(formatShare(1, 0), '–');
+  assert.equal(formatDifference(-0.021, formatPoints), '−2.10 pp');
+  assert.equal(formatDifference(0.000001, formatPoints), '0');
+});
+
+test('names are shortened in the middle and stay plain', () => {
+  assert.equal(shortenMiddle('tokio::runtime::task::poll', 12), 'tokio:…:poll');
+  assert.equal(shortenMiddle('abc', 12), 'abc');
+  assert.equal(shortenMiddle('abcdefghijkl', 5), 'abcd…');
+  assert.equal(printable('日本 ok'), '日本 ok');
+  assert.equal(printable('a\u2066b\nc'), 'a\\u{2066}b\\u{a}c');
+});
+
+test('the timeline has round scales', () => {
+  assert.deepEqual([0, 0.5, 1, 1.2, 3, 70, 91].map(roundUp), [1, 0.5, 1, 1.5, 3, 80, 100]);
+  assert.equal(tickStep(0, 3_600_000, 10), 600_000);
+  assert.equal(highestStep({ series: [{ points: [1, 5] }, { points: [2, 2] }], others: [0, 1, 4] }), 8);
+});
+
+test('how stacks end is told by share', () => {
+  assert.equal(describeEnds({ whole: 3, cut: 1, never: 0 }), 'whole 75.0 %, cut 25.0 %');
+  assert.equal(describeEnds(undefined), '');
+});

@@ -1,0 +1,47 @@
+// What the page shows, as the fragment of its address.
+
+export const DEFAULT_STATE = {
+  type: '', last: 300, from: null, until: null, query: '', by: 'comm',
+  base: '', baseFrom: null, baseUntil: null, baseQuery: '',
+  view: 'flame', search: '', zoom: [], name: '', binary: '',
+  orientation: 'icicle', color: 'binary', palette: 'blue-orange', difference: 'share', sort: 'self', ascending: false,
+};
+
+const ALLOWED = {
+  base: ['', 'previous', 'same', 'range'],
+  orientation: ['icicle', 'flame'],
+  color: ['binary', 'kind'],
+  palette: ['blue-orange', 'green-red'],
+  difference: ['share', 'absolute'],
+};
+
+export function encodeState(state) {
+  const parameters = new URLSearchParams();
+  for (const [name, usual] of Object.entries(DEFAULT_STATE)) {
+    const value = state[name];
+    if (Array.isArray(usual)) for (const step of value ?? []) parameters.append(name, step);
+    else if (value !== undefined && value !== null && value !== usual) parameters.set(name, String(value));
+  }
+  return parameters.toString();
+}
+
+// Anything that does not fit is left at its default: an address comes from anywhere.
+export function decodeState(fragment) {
+  const parameters = new URLSearchParams(fragment.replace(/^#/, ''));
+  const state = { ...DEFAULT_STATE, zoom: [] };
+  for (const [name, usual] of Object.entries(DEFAULT_STATE)) {
+    if (!parameters.has(name)) continue;
+    const text = parameters.get(name);
+    if (Array.isArray(usual)) state[name] = parameters.getAll(name);
+    else if (typeof usual === 'boolean') state[name] = text === 'true';
+    else if (typeof usual === 'number' || usual === null) state[name] = wholeNumber(text, usual);
+    else if (!ALLOWED[name] || ALLOWED[name].includes(text)) state[name] = text;
+  }
+  if (state.from === null || state.until === null || state.from >= state.until) state.from = state.until = null;
+  return state;
+}
+
+function wholeNumber(text, usual) {
+  const number = Number(text);
+  return text !== '' && Number.isSafeInteger(number) && number > 0 ? number : usual;
+}

@@ -1,0 +1,54 @@
+//! The options of `profcol record`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+/// Without any process or command, every process of the host is recorded.
+#[derive(Args, Clone, Debug)]
+pub struct Record {
+    /// Samples per second on each busy CPU
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub frequency: u32,
+    /// How long to record, such as `10s` or `2m`; without it until Ctrl-C, or the end of the command
+    #[arg(short, long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+    /// Only these processes
+    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+    /// Only processes of this name; `*` matches any text
+    #[arg(long, value_name = "NAME")]
+    pub comm: Vec<String>,
+    /// Only processes in this cgroup; `*` matches any text
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<String>,
+    /// Every process, also beside a command
+    #[arg(short, long, conflicts_with_all = ["pid", "comm", "cgroup"])]
+    pub all: bool,
+    /// The file; its ending says the format: .html, .svg, .pb.gz, .folded, .speedscope.json, .otlp, .otlp.json
+    #[arg(short, long, value_name = "FILE", default_value = "profile.html")]
+    pub output: PathBuf,
+    /// Open the file in a browser at the end
+    #[arg(long)]
+    pub open: bool,
+    /// Start this command, and record it and what it starts until it ends
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `10s`, `2m`, `1h30m`, or seconds alone.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = match text.bytes().all(|it| it.is_ascii_digit()) {
+        true => format!("{text}s"),
+        false => text.to_owned(),
+    };
+    let parsed: profcol_config::Duration = seconds
+        .parse()
+        .map_err(|_| "has to be a time such as 10s, 2m or 1h30m".to_owned())?;
+    match Duration::from(parsed) {
+        Duration::ZERO => Err("has to be longer than 0s".to_owned()),
+        time => Ok(time),
+    }
+}

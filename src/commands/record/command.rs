@@ -1,0 +1,274 @@
+//! The command that is recorded.
+//!
+//! It waits until sampling has begun, and then runs in a cgroup of its own: so all that it starts is recorded with it,
+//! also what outlives the process that started it.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::commands::Failure;
+use crate::stderr::tell;
+
+/// Waits for a line on the pipe that it is given, and becomes the command.
+const WAIT: &str = "read -r _ < \"$1\"; shift; exec \"$@\"";
+
+/// A command that has not begun yet; it ends where it is not to begin.
+pub struct Started {
+    child: Option<Child>,
+    pid: u32,
+    directory: PathBuf,
+    cgroup: Option<Cgroup>,
+}
+
+/// The command's exit code, as soon as it has one.
+#[derive(Clone, Default)]
+pub struct Recorded(Arc<Mutex<Option<i32>>>);
+
+/// Lets the command begin; where that never happens, the command ends.
+#[derive(Default)]
+pub struct Release {
+    pipe: Option<PathBuf>,
+    pid: u32,
+    recorded: Recorded,
+}
+
+/// Tells when the command has ended.
+#[derive(Default)]
+pub struct Ended(Option<oneshot::Receiver<()>>);
+
+/// A cgroup for one command.
+struct Cgroup {
+    path: PathBuf,
+    name: String,
+}
+
+impl Started {
+    pub fn waiting(command: &[OsString]) -> Result<Self, Failure> {
+        let failed = |what: &str, error: &dyn std::fmt::Display| {
+            Failure::Runtime(format!("failed to start the command: {what}: {error}"))
+        };
+        let directory = std::env::temp_dir().join(format!("profcol-record-{}", std::process::id()));
+        fs::create_dir_all(&directory).map_err(|error| failed("no folder for a pipe", &error))?;
+        let pipe = directory.join("begin");
+        // One that was left behind by a process of the same number.
+        let _ = fs::remove_file(&pipe);
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| failed("no pipe", &std::io::Error::from(error)))?;
+        let child = Command::new("/bin/sh")
+            .args(["-c", WAIT, "sh"])
+            .arg(&pipe)
+            .args(command)
+            .spawn()
+            .map_err(|error| failed("/bin/sh", &error))?;
+        let cgroup = Cgroup::with(child.id()).inspect_err(|error| {
+            tell(&format!(
+                "Only the command itself is recorded, not what it starts: {error}\n"
+            ));
+        });
+        Ok(Self {
+            pid: child.id(),
+            child: Some(child),
+            directory,
+            cgroup: cgroup.ok(),
+        })
+    }
+
+    /// Which processes are recorded.
+    pub fn rule(&self) -> Value {
+        match &self.cgroup {
+            Some(cgroup) => json!({"cgroup": format!("*/{}*", cgroup.name)}),
+            None => json!({"pid": self.pid}),
+        }
+    }
+
+    pub fn into_parts(mut self) -> (Recorded, (Release, Ended)) {
+        let recorded = Recorded::default();
+        let exit_code = recorded.clone();
+        let (sender, receiver) = oneshot::channel();
+        let release = Release {
+            pipe: Some(self.directory.join("begin")),
+            pid: self.pid,
+            recorded: recorded.clone(),
+        };
+        let (child, cgroup) = (self.child.take(), self.cgroup.take());
+        let directory = self.directory.clone();
+        std::thread::spawn(move || {
+            let Some(mut child) = child else {
+                return;
+            };
+            let status = child.wait();
+            exit_code.set(status.ok());
+            let _ = fs::remove_dir_all(&directory);
+            // What the command left running keeps it.
+            drop(cgroup);
+            // Recording may have ended before.
+            let _ = sender.send(());
+        });
+        (recorded, (release, Ended(Some(receiver))))
+    }
+}
+
+impl Recorded {
+    fn set(&self, status: Option<std::process::ExitStatus>) {
+        use std::os::unix::process::ExitStatusExt;
+        // A shell says so of a command that a signal ended.
+        let code =
+            status.and_then(|status| status.code().or(status.signal().map(|signal| 128 + signal)));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = code;
+    }
+
+    fn has_ended(&self) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
+    }
+
+    /// Of a command that has ended; else that of a recording that went well.
+    pub fn exit_code(&self) -> ExitCode {
+        let code = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        code.and_then(|code| u8::try_from(code).ok())
+            .map_or(ExitCode::SUCCESS, ExitCode::from)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        let is_waiting = self.pipe.is_some() && !self.recorded.has_ended();
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| is_waiting) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+impl Release {
+    pub fn send(mut self) {
+        let Some(pipe) = self.pipe.take() else {
+            return;
+        };
+        // Opening waits for the reader, which may have been ended meanwhile.
+        std::thread::spawn(move || {
+            let opened = fs::OpenOptions::new().write(true).open(pipe);
+            // A command that is gone needs no beginning.
+            let _ = opened.and_then(|mut pipe| pipe.write_all(b"\n"));
+        });
+    }
+}
+
+impl Ended {
+    pub async fn wait(self) {
+        match self.0 {
+            Some(ended) => {
+                let _ = ended.await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Cgroup {
+    /// Moves a process into a new cgroup below that of this process: in the hierarchy where that is deepest, by which
+    /// processes are told apart where there are several.
+    fn with(pid: u32) -> Result<Self, String> {
+        let mounts = read("/proc/self/mounts")?;
+        let own = read("/proc/self/cgroup")?;
+        let name = format!("profcol-record-{pid}");
+        let parent = deepest(&own).and_then(|(controllers, path)| {
+            let mount = mount_of(&mounts, controllers)?;
+            Some(mount.join(path.trim_start_matches('/')))
+        });
+        let path = parent.ok_or("no cgroup hierarchy is mounted")?.join(&name);
+        let failed = |error: std::io::Error| format!("failed to make {}: {error}", path.display());
+        fs::create_dir(&path).map_err(failed)?;
+        let cgroup = Self {
+            path: path.clone(),
+            name,
+        };
+        fs::write(path.join("cgroup.procs"), pid.to_string()).map_err(failed)?;
+        Ok(cgroup)
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // It stays as long as something runs in it, and where it lies at the root of the hierarchy: nobody may change
+        // that without the capabilities that were given up. An empty cgroup costs nothing.
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+fn read(path: &str) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("failed to read {path}: {error}"))
+}
+
+/// Its controllers, none for version 2, and its path.
+fn deepest(cgroups: &str) -> Option<(&str, &str)> {
+    let entries = cgroups.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        Some((controllers, path))
+    });
+    let depth = |path: &str| path.split('/').filter(|name| !name.is_empty()).count();
+    // Of equally deep ones the first, as for the processes.
+    entries.rev().max_by_key(|(_, path)| depth(path))
+}
+
+fn mount_of<'a>(mounts: &'a str, controllers: &str) -> Option<&'a Path> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (directory, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let is_wanted = match controllers {
+            "" => kind == "cgroup2",
+            // `memory`, `cpu,cpuacct`, `name=systemd`
+            _ => kind == "cgroup" && options.ends_with(controllers),
+        };
+        is_wanted.then_some(Path::new(directory))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_hierarchy_is_found() {
+        let mounts = "cgroup /c/memory cgroup rw,memory 0 0\n\
+                      cgroup /c/systemd cgroup rw,relatime,name=systemd 0 0\n\
+                      cgroup2 /c/unified cgroup2 rw 0 0\n";
+        let found = |cgroups| {
+            let (controllers, path) = deepest(cgroups)?;
+            Some((mount_of(mounts, controllers)?.to_str()?, path))
+        };
+        assert_eq!(found("4:memory:/a/b\n0::/c\n"), Some(("/c/memory", "/a/b")));
+        assert_eq!(
+            found("4:memory:/a\n0::/b/c\n"),
+            Some(("/c/unified", "/b/c"))
+        );
+        assert_eq!(
+            found("1:name=systemd:/a\n0::/b\n"),
+            Some(("/c/systemd", "/a"))
+        );
+        assert_eq!(found("0::/\n"), Some(("/c/unified", "/")));
+        assert_eq!(found("7:cpuset:/x\n"), None);
+        assert_eq!(found(""), None);
+    }
+}

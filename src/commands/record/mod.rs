@@ -1,0 +1,216 @@
+//! `profcol record`: profiles for a while, and writes one file.
+
+mod command;
+
+use std::io::{IsTerminal, stderr};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use profcol_component::{Meter, StatusBoard};
+use profcol_engine::{Balance, telemetry};
+use profcol_files::Format;
+use profcol_printable::line;
+use serde_json::{Value, json};
+
+use self::command::{Recorded, Started};
+use super::run::{Session, in_runtime, serve, tell_of_writing};
+use super::{Failure, load};
+use crate::cli::{Configuration, Record};
+use crate::privileges;
+use crate::stderr::tell;
+
+/// How often the line on a terminal moves.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+
+const NO_SAMPLE: &str =
+    "no sample was taken: nothing that was to be recorded ran on a CPU in that time";
+
+pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Failure> {
+    if !on_top.uris.is_empty() {
+        return Err(Failure::Usage(
+            "`record` has a pipeline of its own: change it by --set, or run `profcol --config` with the exporter `profile_file`".to_owned(),
+        ));
+    }
+    let output = record
+        .output
+        .to_str()
+        .ok_or_else(|| Failure::Usage("the name of the output file must be UTF-8".to_owned()))?;
+    let format = Format::of_file(output).map_err(|error| Failure::Usage(error.to_string()))?;
+    if record.open && !matches!(format, Format::Html | Format::Svg) {
+        return Err(Failure::Usage(
+            "--open shows .html and .svg files: choose one by --output".to_owned(),
+        ));
+    }
+    // The command gets all the rights that profcol gives up below.
+    let started = match record.command.as_slice() {
+        [] => None,
+        command => Some(Started::waiting(command)?),
+    };
+    let loaded = load::load(&Configuration {
+        uris: vec![load::own(&configuration(record, started.as_ref()))],
+        ..on_top.clone()
+    })?;
+    telemetry::init_logs(&loaded.document.service.telemetry.logs, &[])
+        .map_err(|error| Failure::Configuration(error.to_string()))?;
+    privileges::keep(loaded.document.capabilities());
+
+    let (meter, board) = (Meter::default(), StatusBoard::default());
+    let began = Instant::now();
+    let (report, code) = in_runtime(async {
+        let (session, recorded) = session(record, started);
+        let report = serve(&loaded.document, &meter, &board, session).await?;
+        Ok((report, recorded.exit_code()))
+    })?;
+    if let Some(failure) = report.failures.first() {
+        return Err(Failure::Runtime(failure.to_string()));
+    }
+    match summary(&report.balance, &meter, output, format, began.elapsed()) {
+        Some(summary) => tell(&summary),
+        None if record.command.is_empty() => return Err(Failure::Runtime(NO_SAMPLE.to_owned())),
+        // What counts is how the command went.
+        None => {
+            tell(&format!("{NO_SAMPLE}\n"));
+            return Ok(code);
+        }
+    }
+    if record.open {
+        open_in_browser(&record.output);
+    }
+    Ok(code)
+}
+
+/// The pipeline of a recording.
+fn configuration(record: &Record, started: Option<&Started>) -> Value {
+    let title = match record.command.as_slice() {
+        [] => "profcol record".to_owned(),
+        command => {
+            let words = command.iter().map(|word| word.to_string_lossy());
+            words.collect::<Vec<_>>().join(" ")
+        }
+    };
+    json!({
+        "receivers": {"ebpf_cpu": {
+            "frequency": record.frequency,
+            "interval": "1s",
+            "max_waiting_batches": 60,
+            "table_priority": "normal",
+            "include": include(record, started),
+        }},
+        "processors": {
+            "process": {},
+            "container": {},
+            "systemd": {},
+            // Batches wait for their names: there is time until the file is written.
+            "symbolize": {"priority": "normal", "max_cpu": 1, "timeout": "3s"},
+        },
+        "exporters": {"profile_file": {"path": record.output, "title": title}},
+        "service": {
+            "telemetry": {"logs": {"level": "warn"}, "metrics": {"level": "none"}},
+            "pipelines": {"profiles": {
+                "receivers": ["ebpf_cpu"],
+                "processors": ["process", "container", "systemd", "symbolize"],
+                "exporters": ["profile_file"],
+            }},
+        },
+    })
+}
+
+/// The rules for processes; none means every process.
+fn include(record: &Record, started: Option<&Started>) -> Vec<Value> {
+    if record.all {
+        return Vec::new();
+    }
+    let pids = record.pid.iter().map(|pid| json!({"pid": pid}));
+    let names = record.comm.iter().map(|name| json!({"comm": name}));
+    let cgroups = record.cgroup.iter().map(|path| json!({"cgroup": path}));
+    let command = started.map(Started::rule);
+    pids.chain(names).chain(cgroups).chain(command).collect()
+}
+
+/// Ends with the command, after the duration, or never by itself.
+fn session(record: &Record, started: Option<Started>) -> (Session, Recorded) {
+    let duration = record.duration;
+    let (recorded, running) = match started {
+        Some(started) => started.into_parts(),
+        None => Default::default(),
+    };
+    let (release, ended) = running;
+    let until = async move {
+        let enough = async {
+            match duration {
+                Some(duration) => tokio::time::sleep(duration).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = enough => {}
+            () = ended.wait() => {}
+            () = show_progress(duration) => {}
+        }
+    };
+    let session = Session {
+        on_start: Box::new(move || release.send()),
+        until: Box::pin(until),
+        on_stop: tell_of_writing,
+    };
+    (session, recorded)
+}
+
+/// Never ends.
+async fn show_progress(duration: Option<Duration>) {
+    let of = duration.map_or_else(String::new, |duration| {
+        format!(" of {}", profcol_config::Duration::from(duration))
+    });
+    if !stderr().is_terminal() {
+        return std::future::pending().await;
+    }
+    let began = Instant::now();
+    loop {
+        let seconds = began.elapsed().as_secs();
+        tell(&format!(
+            "\rRecording: {seconds} s{of}. Ctrl-C ends it and writes the file. "
+        ));
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+    }
+}
+
+fn summary(
+    balance: &Balance,
+    meter: &Meter,
+    output: &str,
+    format: Format,
+    time: Duration,
+) -> Option<String> {
+    let metric = |name: &str| {
+        let name = format!("otelcol_exporter_profile_file_{name}");
+        meter
+            .gauge(&name, "", &[("exporter", "profile_file")])
+            .get()
+    };
+    let samples = metric("written_samples");
+    if samples == 0.0 {
+        return None;
+    }
+    let unnamed = metric("unnamed_samples") / samples * 100.0;
+    let output = line(output);
+    Some(format!(
+        "{output}: {samples} samples in {:.1} s, {} lost, {unnamed:.1}% without a function name, {:.0} kB\n{}\n",
+        time.as_secs_f64(),
+        balance.lost(),
+        metric("written_bytes") / 1000.0,
+        format.how_to_open(&output),
+    ))
+}
+
+fn open_in_browser(file: &Path) {
+    let opened = Command::new("xdg-open")
+        .arg(file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    if let Err(error) = opened {
+        tell(&format!("Could not open a browser (xdg-open: {error}).\n"));
+    }
+}

@@ -1,0 +1,156 @@
+//! `profcol record`: one profile, of a command, a process or the host.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::host::{PROFCOL, Running, can_profile};
+use crate::toolchain::Workshop;
+
+/// Takes a second or so: an idle host has no samples.
+const BUSY_SHELL: &str = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done";
+
+/// In `directory`, since the file goes where the user is.
+fn record(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(PROFCOL)
+        .arg("record")
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Stacks with their values.
+fn stacks(file: &Path) -> Vec<(String, u64)> {
+    let text = fs::read_to_string(file).unwrap();
+    let line = |line: &str| {
+        let (stack, value) = line.rsplit_once(' ')?;
+        Some((stack.to_owned(), value.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[test]
+fn a_command_and_what_it_starts_are_recorded() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    // One that is not recorded.
+    let _other = Running::start_nicely(&busy, &["60"]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{} 2; (exec {} 1); exit 7", busy.display(), busy.display());
+    let ended = record(
+        folder.path(),
+        &["-o", "$a.folded", "--", "sh", "-c", &script],
+    );
+    assert_eq!(ended.status.code(), Some(7), "{}", stderr(&ended));
+    let stacks = stacks(&folder.path().join("$a.folded"));
+    let total = |of: &dyn Fn(&str) -> bool| {
+        let fitting = stacks.iter().filter(|(stack, _)| of(stack));
+        fitting.map(|(_, value)| value).sum::<u64>() as f64 / 1e9
+    };
+    let work = total(&|stack| stack.contains("main;work_until;work"));
+    assert!((2.0..4.0).contains(&work), "{work} s of 3 s: {stacks:?}");
+    // The shell and the loader beside it.
+    assert!(total(&|_| true) < work + 1.5, "{stacks:?}");
+    let said = stderr(&ended);
+    assert!(
+        said.contains("a.folded: ") && said.contains(", 0 lost, "),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_process_is_recorded_for_a_time() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = workshop.build("busy", "cc -O2 -g busy.c") else {
+        return;
+    };
+    let running = Running::start_nicely(&busy, &["60"]);
+    let _other = Running::start_nicely(&busy, &["60"]);
+    let folder = tempfile::tempdir().unwrap();
+    let pid = running.pid().to_string();
+    // The other formats are held by the unit tests of what writes them.
+    for file in ["profile.html", "a.pb.gz"] {
+        let ended = record(folder.path(), &["-d", "2", "-p", &pid, "-o", file]);
+        assert!(ended.status.success(), "{}", stderr(&ended));
+        let converted = Command::new(PROFCOL)
+            .args(["convert", file, "again.folded"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        if file.ends_with(".pb.gz") || file.ends_with(".otlp") {
+            assert!(converted.status.success(), "{}", stderr(&converted));
+            let stacks = stacks(&folder.path().join("again.folded"));
+            let total: u64 = stacks.iter().map(|(_, value)| value).sum();
+            // Of one process, which has one thread.
+            assert!(total < 3_500_000_000, "{stacks:?}");
+            assert!(
+                stacks
+                    .iter()
+                    .any(|(stack, _)| stack.ends_with("main;work_until;work")),
+                "{stacks:?}"
+            );
+        } else {
+            let text = fs::read_to_string(folder.path().join(file)).unwrap();
+            assert!(text.contains("work_until"), "{file}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_recorded_says_why() {
+    if !can_profile() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let check = |arguments: &[&str], code: i32, expected: &str| {
+        let ended = record(folder.path(), arguments);
+        assert_eq!(
+            ended.status.code(),
+            Some(code),
+            "{arguments:?}: {}",
+            stderr(&ended)
+        );
+        assert!(
+            stderr(&ended).contains(expected),
+            "{arguments:?}: {}",
+            stderr(&ended)
+        );
+    };
+    check(&["-o", "a.xyz"], 2, "does not say its format by its ending");
+    check(
+        &["--config", "a.yaml"],
+        2,
+        "`record` has a pipeline of its own",
+    );
+    check(
+        &["--set", "receivers.ebpf_cpu.interval=x"],
+        78,
+        "receivers.ebpf_cpu",
+    );
+    check(&["-d", "0"], 2, "has to be longer than 0s");
+    check(&["-a", "-p", "1"], 2, "cannot be used with");
+    check(
+        &["--open", "-o", "a.pb.gz"],
+        2,
+        "--open shows .html and .svg files",
+    );
+    check(&["-d", "1", "-p", "4194303"], 1, "no sample was taken");
+    check(
+        &["-o", "/proc/a.svg", "--", "sh", "-c", BUSY_SHELL],
+        1,
+        "failed to write /proc/a.svg",
+    );
+}

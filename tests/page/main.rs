@@ -1,0 +1,215 @@
+//! The live page in a real browser: a script uses it as people do, and holds it to what it shows.
+//!
+//! Needs Chromium, Node and its package puppeteer-core (`NODE_PATH`); `browser.mjs` says what is held.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use profcol_profile::{
+    Function, Interner, KeyValue, Line, Location, LocationIdx, LocationRef, Mapping, MappingRef,
+    Model, Profile, Profiles, Resource, ResourceProfiles, SampleRef, Samples, ScopeProfiles,
+    ValueType,
+};
+use support::{file, path, root, skip};
+
+const CHROMIUM: &str = "/usr/bin/chromium";
+/// What a function may be called that wants to be more than text.
+const HOSTILE: &str = "<img src=x onerror=alert(1)>";
+const START: Duration = Duration::from_secs(30);
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn people_can_use_the_page() {
+    if !Path::new(CHROMIUM).exists() {
+        skip("there is no Chromium in /usr/bin");
+        return;
+    }
+    if !has_puppeteer() {
+        skip("there is no puppeteer-core in NODE_PATH for Node");
+        return;
+    }
+    let [page, otlp] = [free_address(), free_address()];
+    let config = file("page.yaml", configuration(&page, &otlp));
+    let mut profcol = support::profcol(&["--config", path(&config.path)]);
+    let _profcol = Running(profcol.stdout(Stdio::null()).spawn().unwrap());
+    let deadline = Instant::now() + START;
+    while TcpStream::connect(&otlp).is_err() {
+        assert!(
+            Instant::now() < deadline,
+            "profcol does not listen on {otlp}"
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+    // Profiles go on coming while the page is used.
+    thread::spawn(move || {
+        for second in 0.. {
+            if !send(&otlp, &profile(second)) {
+                return;
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+    });
+    thread::sleep(Duration::from_secs(3));
+    let screenshots = root().join("target/screenshots");
+    let browser = Command::new("node")
+        .arg(root().join("tests/page/browser.mjs"))
+        .arg(format!("http://{page}/"))
+        .arg(&screenshots)
+        .args(["--hostile", HOSTILE])
+        .output()
+        .unwrap();
+    let [said, errors] = [&browser.stdout, &browser.stderr].map(|it| String::from_utf8_lossy(it));
+    assert!(
+        browser.status.success(),
+        "{said}{errors}screenshots are in {}",
+        screenshots.display()
+    );
+}
+
+fn has_puppeteer() -> bool {
+    let folders = std::env::var("NODE_PATH").unwrap_or_default();
+    let mut folders = folders.split(':');
+    let is_there = |folder: &str| Path::new(folder).join("puppeteer-core").is_dir();
+    let has_node = Command::new("node").arg("--version").output();
+    has_node.is_ok_and(|it| it.status.success()) && folders.any(is_there)
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn configuration(page: &str, otlp: &str) -> String {
+    format!(
+        "
+receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
+exporters: {{live_view: {{endpoint: '{page}', resolution: 1s}}}}
+service:
+  telemetry: {{metrics: {{level: none}}, logs: {{level: warn}}}}
+  pipelines: {{profiles: {{receivers: [otlp], exporters: [live_view]}}}}
+"
+    )
+}
+
+/// Whether it was accepted.
+fn send(address: &str, profiles: &Profiles) -> bool {
+    let body = profiles.to_wire();
+    let Ok(mut stream) = TcpStream::connect(address) else {
+        return false;
+    };
+    let head = format!(
+        "POST /v1development/profiles HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-protobuf\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let mut answer = String::new();
+    stream.write_all(head.as_bytes()).is_ok()
+        && stream.write_all(&body).is_ok()
+        && stream.read_to_string(&mut answer).is_ok()
+        && answer.starts_with("HTTP/1.1 200")
+}
+
+/// One second of two programs with stacks of many depths; some functions come and go.
+fn profile(second: u64) -> Profiles {
+    let mut rows = Interner::new();
+    let (cpu, nanoseconds) = (rows.string("cpu"), rows.string("nanoseconds"));
+    let mut model = Model::default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    for (pid, name) in [(1, "webserver"), (2, "database")] {
+        let mut samples = Samples::default();
+        for branch in 0..40 + second % 5 {
+            let depth = 3 + branch % 25;
+            let mut stack: Vec<LocationIdx> = vec![location(&mut rows, name, "main")];
+            for level in 0..depth {
+                let function = match (branch, level) {
+                    (7, 2) => HOSTILE.to_owned(),
+                    _ => format!("{name}::module_{}::function_{level}", branch / 4),
+                };
+                stack.push(location(&mut rows, name, &function));
+            }
+            stack.reverse();
+            samples.push(SampleRef {
+                stack: rows.stack(&stack),
+                values: &[10_000_000 * (1 + i64::try_from(branch % 7).unwrap())],
+                ..SampleRef::default()
+            });
+        }
+        let profile = Profile {
+            sample_type: Some(ValueType {
+                kind: cpu,
+                unit: nanoseconds,
+            }),
+            samples,
+            time_unix_nano: u64::try_from(now.as_nanos()).unwrap() - 1_000_000_000,
+            duration_nano: 1_000_000_000,
+            ..Profile::default()
+        };
+        model.resources.push(ResourceProfiles {
+            resource: Some(
+                Resource {
+                    attributes: vec![
+                        KeyValue::new("process.pid", pid),
+                        KeyValue::new("process.comm", name),
+                        KeyValue::new("process.executable.name", name),
+                    ],
+                    ..Resource::default()
+                }
+                .into(),
+            ),
+            scopes: vec![ScopeProfiles {
+                profiles: vec![profile.into()],
+                ..ScopeProfiles::default()
+            }],
+            ..ResourceProfiles::default()
+        });
+    }
+    model.dictionary = rows.finish().into();
+    Profiles::from_model(model)
+}
+
+fn location(rows: &mut Interner, binary: &str, function: &str) -> LocationIdx {
+    let filename = rows.string(binary);
+    let mapping = rows.mapping(MappingRef {
+        mapping: Mapping {
+            filename,
+            ..Mapping::default()
+        },
+        attributes: &[],
+    });
+    let name = rows.string(function);
+    let function = rows.function(Function {
+        name,
+        ..Function::default()
+    });
+    let line = Line {
+        function,
+        ..Line::default()
+    };
+    rows.location(LocationRef {
+        location: Location {
+            mapping,
+            address: 0,
+        },
+        lines: &[line],
+        attributes: &[],
+    })
+}
