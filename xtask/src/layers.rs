@@ -6,7 +6,7 @@
 //! config, admission ◄─ net ◄─ engine, components/*
 //! printable ◄─ config, engine, exporters
 //! elf ◄─ debuginfo ◄─ exporters, symbols ◄─ processors
-//! elf ◄─ processes ◄─ processors, receivers   elf, ebpf-common ◄─ ebpf-unwind ◄─ ebpf-loader ◄─ receivers
+//! elf ◄─ processes ◄─ processors, receivers   elf, ebpf-common ◄─ ebpf-unwind ◄─ ebpf-interpreters ◄─ ebpf-loader ◄─ receivers
 //! ```
 //!
 //! The engine names no component crate and no component crate names the engine or another kind: they meet in the binary
@@ -47,8 +47,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["profcol-ebpf-common", "profcol-elf"],
     ),
     (
-        "profcol-ebpf-loader",
+        "profcol-ebpf-interpreters",
         &["profcol-ebpf-common", "profcol-ebpf-unwind", "profcol-elf"],
+    ),
+    (
+        "profcol-ebpf-loader",
+        &[
+            "profcol-ebpf-common",
+            "profcol-ebpf-interpreters",
+            "profcol-ebpf-unwind",
+            "profcol-elf",
+        ],
     ),
     ("profcol-engine", BELOW_ENGINE),
     ("profcol-receivers", BELOW_RECEIVERS),
@@ -68,6 +77,7 @@ const BELOW_RECEIVERS: &[&str] = &[
     "profcol-net",
     "profcol-parca",
     "profcol-pprof",
+    "profcol-ebpf-interpreters",
     "profcol-ebpf-loader",
     "profcol-processes",
 ];

@@ -40,6 +40,8 @@ pub struct EbpfCpuConfig {
     pub interval: Duration,
     /// The maximum number of user frames, up to 1024. Deeper stacks are marked as truncated.
     pub max_frames: u32,
+    /// Native frames of an interpreter's loop: `hide` shows the functions that they run in their place, `show` both.
+    pub interpreter_frames: InterpreterFrames,
     /// Attributes of processes and samples.
     pub attributes: Attributes,
     /// Memory for unwind tables, in MiB, allocated on demand.
@@ -63,6 +65,14 @@ pub enum Aggregation {
     #[default]
     Stream,
     Count,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InterpreterFrames {
+    #[default]
+    Hide,
+    Show,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq, Serialize)]
@@ -145,6 +155,7 @@ impl Default for EbpfCpuConfig {
             frequency: 19,
             interval: Duration::from_secs(5),
             max_frames: 128,
+            interpreter_frames: InterpreterFrames::Hide,
             attributes: Attributes::default(),
             max_table_memory_mib: 64,
             table_priority: Priority::Low,

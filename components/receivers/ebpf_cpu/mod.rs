@@ -18,6 +18,8 @@ mod metrics;
 mod processes;
 mod render;
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -25,9 +27,11 @@ use profcol_component::{
     BuildContext, BuildError, Capabilities, Executables, Factory, Output, Receiver, RunError,
     Stability, StartError, Stop,
 };
+use profcol_ebpf_interpreters::DetectedInterpreter;
+use profcol_ebpf_interpreters::names::{FunctionKey, InterpretedNames};
 use profcol_ebpf_loader::{
-    Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, count_buffer, file_number,
-    next_bpf_program, since_boot, trim_heap,
+    InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, StackFrame,
+    count_buffer, file_number, next_bpf_program, since_boot, trim_heap,
 };
 use profcol_processes::{JitProcesses, KernelNames};
 
@@ -48,6 +52,12 @@ const POLL: Duration = Duration::from_millis(100);
 /// Bytes of names of generated code, of all processes together.
 const GENERATED_NAMES: usize = 256 << 20;
 
+/// Bytes of names and lines of interpreted functions, of all processes together.
+const INTERPRETED_NAMES: usize = 64 << 20;
+
+/// How long a batch waits for names of functions that were met last.
+const NAMES_WAIT: Duration = Duration::from_millis(200);
+
 pub struct EbpfCpu {
     config: EbpfCpuConfig,
     metrics: Metrics,
@@ -62,6 +72,7 @@ struct Running {
     kernel: KernelNames,
     processes: Processes,
     jit: JitProcesses<ProcessKey>,
+    interpreted: InterpretedNames<ProcessKey>,
     is_sidecar: bool,
     filter: Filter,
     budget: Budget,
@@ -136,6 +147,9 @@ impl Receiver for EbpfCpu {
             kernel,
             processes: Processes::new(self.config.max_processes as usize),
             jit: JitProcesses::new(GENERATED_NAMES),
+            interpreted: InterpretedNames::start(INTERPRETED_NAMES).map_err(|error| {
+                StartError(format!("failed to start the thread that reads names: {error}"))
+            })?,
             is_sidecar: self.config.mode == Mode::Sidecar,
             filter,
             budget: Budget::new(self.config.cpu_budget, frequency),
@@ -282,6 +296,7 @@ impl Running {
             profiler,
             processes,
             jit,
+            interpreted,
             filter,
             interval,
             is_sidecar,
@@ -290,6 +305,7 @@ impl Running {
             ..
         } = self;
         let executables = profiler.sampled_files().clone();
+        let mut interpreters: HashMap<u32, Option<Arc<DetectedInterpreter>>> = HashMap::new();
         let mut drop_feedback = Vec::new();
         profiler.drain(|record| match record {
             Record::Sample {
@@ -301,11 +317,23 @@ impl Running {
                     metrics.excluded.inc();
                     return;
                 }
-                if user
-                    .frames()
-                    .any(|frame| frame.file() == file_number::ANONYMOUS)
-                {
-                    jit.meet(sample.process, sample.process.pid);
+                for frame in user.stack() {
+                    match frame {
+                        StackFrame::Native(frame) if frame.file() == file_number::ANONYMOUS => {
+                            jit.meet(sample.process, sample.process.pid);
+                        }
+                        StackFrame::Native(_) => {}
+                        StackFrame::Interpreted(frame) if frame.function == 0 => {}
+                        StackFrame::Interpreted(frame) => {
+                            let known = interpreters.entry(frame.file).or_insert_with(|| {
+                                executables.get(frame.file)?.interpreter.clone()
+                            });
+                            if let Some(interpreter) = known {
+                                let key = function_key(sample.process, &frame);
+                                interpreted.meet(key, sample.process.pid, interpreter);
+                            }
+                        }
+                    }
                 }
                 let sample_key =
                     (sample.count_buffer != count_buffer::NONE).then(|| sample.sample_key());
@@ -352,6 +380,7 @@ impl Running {
         self.count_buffer = self.profiler.count_buffer();
         self.jit.refresh();
         self.kernel.keep_up();
+        self.interpreted.wait(NAMES_WAIT);
         let clock = self.profiler.clock();
         let model = render::render(
             &seen,
@@ -361,18 +390,31 @@ impl Running {
                 processes: &self.processes,
                 attributes: &config.attributes,
                 jit: &self.jit,
+                interpreted: &self.interpreted,
+                loop_frames: config.interpreter_frames,
             },
             clock,
             frequency,
         );
         let profiler = &mut self.profiler;
         profiler.release_file_numbers();
+        self.interpreted.end_round();
         self.processes
             .keep_seen(&seen, |process| profiler.forget(process));
         drop(seen);
         // An interval takes megabytes, and the next one is seconds away.
         trim_heap();
         profcol_profile::Profiles::from_model(model)
+    }
+}
+
+/// How the names of interpreted functions speak of the function of a frame.
+fn function_key(process: ProcessKey, frame: &InterpretedFrame) -> FunctionKey<ProcessKey> {
+    FunctionKey {
+        process,
+        file: frame.file,
+        address: frame.function,
+        generation: frame.detail.generation(),
     }
 }
 

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use profcol_ebpf_interpreters::Runtime;
+use profcol_ebpf_interpreters::names::InterpretedNames;
 use profcol_ebpf_loader::{
-    Clock, EndReason, Frame, ProcessKey, SampledFile, SampledFiles, file_number,
+    Clock, EndReason, Frame, InterpretedFrame, ProcessKey, SampledFile, SampledFiles, StackFrame,
+    file_number, unreadable,
 };
 use profcol_processes::{GeneratedCode, JitNames, JitProcesses, KernelNames};
 use profcol_profile::{
@@ -14,6 +17,8 @@ use profcol_profile::{
 };
 
 use super::attributes::{Attributes, key};
+use super::config::InterpreterFrames;
+use super::function_key;
 use super::interval::{Interval, Observation, SeenStack};
 use super::processes::{Processes, text};
 
@@ -26,6 +31,8 @@ pub struct NameSources<'a> {
     pub processes: &'a Processes,
     pub attributes: &'a Attributes,
     pub jit: &'a JitProcesses<ProcessKey>,
+    pub interpreted: &'a InterpretedNames<ProcessKey>,
+    pub loop_frames: InterpreterFrames,
 }
 
 pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency: u64) -> Model {
@@ -35,8 +42,10 @@ pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency:
         files: HashMap::new(),
         frames: HashMap::new(),
         kernel_frames: HashMap::new(),
+        interpreted: HashMap::new(),
         stacks: HashMap::new(),
         jit: None,
+        process: ProcessKey::default(),
     };
     let duration = seen.duration();
     let stacks = seen.stacks();
@@ -111,23 +120,28 @@ struct Rendering<'a> {
     files: HashMap<u32, Option<Arc<SampledFile>>>,
     frames: HashMap<u64, LocationIdx>,
     kernel_frames: HashMap<u64, LocationIdx>,
+    /// Of the process whose samples are rendered.
+    interpreted: HashMap<InterpretedFrame, LocationIdx>,
     /// By number and reason of end, which is a frame too.
     stacks: HashMap<(u32, u32), StackIdx>,
     /// Of the process whose samples are rendered.
     jit: Option<&'a JitNames>,
+    process: ProcessKey,
 }
 
 impl<'a> Rendering<'a> {
     /// The samples that follow are of this process.
     fn enter(&mut self, observation: &Observation) {
         let names = self.names.jit.names(&observation.process);
-        if self.jit.is_some() || names.is_some() {
+        if self.jit.is_some() || names.is_some() || !self.interpreted.is_empty() {
+            self.interpreted.clear();
             // The same address is other code in another process.
             self.stacks.clear();
             let is_shared = |&frame: &u64| Frame(frame).file() != file_number::ANONYMOUS;
             self.frames.retain(|frame, _| is_shared(frame));
         }
         self.jit = names;
+        self.process = observation.process;
     }
 
     fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
@@ -247,12 +261,74 @@ impl<'a> Rendering<'a> {
                     self.kernel_frame(address.saturating_sub(u64::from(depth > 0)))
                 }),
         );
-        locations.extend(stack.user.frames().map(|frame| self.user_frame(frame)));
+        self.user_stack(stack, &mut locations);
         if let Some(reason) = broken_end(observation.end) {
             locations.push(self.marker(reason));
         }
         let row = self.rows.stack(&locations);
         self.stacks.insert(key, row);
+        row
+    }
+
+    fn user_stack(&mut self, stack: &SeenStack<'_>, locations: &mut Vec<LocationIdx>) {
+        let mut is_behind_native = false;
+        for frame in stack.user.stack() {
+            match frame {
+                StackFrame::Native(frame) => {
+                    locations.push(self.user_frame(frame));
+                    is_behind_native = true;
+                }
+                StackFrame::Interpreted(frame) => {
+                    if is_behind_native && self.names.loop_frames == InterpreterFrames::Hide {
+                        // The interpreter's loop; what it runs takes its place.
+                        locations.pop();
+                    }
+                    locations.push(self.interpreted_frame(&frame));
+                    is_behind_native = false;
+                }
+            }
+        }
+    }
+
+    fn interpreted_frame(&mut self, frame: &InterpretedFrame) -> LocationIdx {
+        if let Some(&known) = self.interpreted.get(frame) {
+            return known;
+        }
+        let key = function_key(self.process, frame);
+        let line = match self.names.interpreted.get(&key) {
+            Some(function) => {
+                let name = self.rows.string(function.name());
+                let filename = self.rows.string(function.file());
+                let row = self.rows.function(Function {
+                    name,
+                    system_name: name,
+                    filename,
+                    start_line: function.first_line().into(),
+                });
+                Line {
+                    function: row,
+                    line: function.line(frame.detail.position()).into(),
+                    ..Line::default()
+                }
+            }
+            None => {
+                let runtime = Runtime::from_number(frame.runtime).map_or("", Runtime::name);
+                let why = match (frame.function, frame.detail.position()) {
+                    (0, unreadable::NO_THREAD) => "unknown thread",
+                    (0, _) => "unreadable",
+                    _ => "no name",
+                };
+                self.named_line(&format!("[{runtime}: {why}]"))
+            }
+        };
+        let kind = Runtime::from_number(frame.runtime).map_or("", Runtime::frame_type);
+        let kind = self.frame_type(kind);
+        let row = self.rows.location(LocationRef {
+            location: Location::default(),
+            lines: &[line],
+            attributes: &[kind],
+        });
+        self.interpreted.insert(*frame, row);
         row
     }
 

@@ -19,3 +19,7 @@ pub const EXCLUDED: u32 = 37;
 pub const RUN_NANOSECONDS: u32 = 38;
 /// Samples counted instead of sent.
 pub const COUNTED_SAMPLES: u32 = 39;
+/// Interpreted frames whose memory could not be read.
+pub const INTERPRETER_UNREADABLE: u32 = 40;
+/// Native frames of an interpreter that does not know their thread.
+pub const INTERPRETER_NO_THREAD: u32 = 41;

@@ -96,6 +96,8 @@ pub mod file_number {
     pub const MAP_FULL: u32 = 3;
     /// The process is inside execve: it is announced again.
     pub const IN_EXEC: u32 = 4;
+    /// Frames of interpreters have the numbers from here on, see [`crate::interpreter::runtime`].
+    pub const FIRST_RUNTIME: u32 = 8;
     pub const FIRST_FILE: u32 = 16;
     /// Frames hold the number in sixteen bits.
     pub const LIMIT: u32 = 1 << 16;

@@ -79,6 +79,8 @@ layout! {
     task_nsproxy: "task_struct"."nsproxy";
     nsproxy_mnt_ns: "nsproxy"."mnt_ns";
     mount_namespace_number: "mnt_namespace"."ns.inum";
+    /// The thread pointer of user space.
+    task_thread_pointer: "task_struct"."thread.fsbase" | "thread.uw.tp_value" | "?";
     task_pid: "task_struct"."thread_pid";
     pid_level: "pid"."level";
     /// A `upid` per PID namespace level, the host's first.

@@ -5,6 +5,7 @@
 //!
 //! * [`rule`] and [`table`]: unwind rules and the tables that hold them;
 //! * [`walk`]: one unwind step on each [`architecture`], and [`reason`]: why it stopped;
+//! * [`interpreter`]: the frames of interpreted code, runtime by runtime;
 //! * [`mappings`]: VMA lookup in the kernel's tree, whose members [`layout`] has, or in what the loader
 //!   [`published`];
 //! * [`file`](mod@file) and [`frame`]: file IDs and frames; [`record`]: the records that are sent.
@@ -20,6 +21,7 @@ pub mod counter;
 pub mod file;
 pub mod frame;
 pub mod identify;
+pub mod interpreter;
 pub mod layout;
 pub mod mappings;
 pub mod published;
@@ -60,7 +62,7 @@ pub fn barrier_var_u32(value: u32) -> u32 {
 #[cfg(feature = "host")]
 #[allow(unsafe_code, reason = "each is plain data, as its derives prove")]
 mod host {
-    use crate::{file, identify, published, record, sample_counts, settings};
+    use crate::{file, identify, interpreter, published, record, sample_counts, settings};
 
     // SAFETY: plain data of fixed layout, valid for any bytes.
     unsafe impl aya::Pod for file::FileId {}
@@ -71,7 +73,11 @@ mod host {
     // SAFETY: as above.
     unsafe impl aya::Pod for identify::Identified {}
     // SAFETY: as above.
+    unsafe impl aya::Pod for interpreter::Interpreter {}
+    // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for record::ThreadKey {}
     // SAFETY: as above.
     unsafe impl aya::Pod for sample_counts::SampleKey {}
     // SAFETY: as above.

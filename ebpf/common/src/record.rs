@@ -7,6 +7,9 @@ use crate::sample_counts::{SampleKey, StackHash};
 pub const MAX_KERNEL_FRAMES: usize = 127;
 /// The largest `max_frames`.
 pub const MAX_USER_FRAMES: usize = 1024;
+/// Maximum number of words of their frames: scratch memory, which a per-CPU map limits to 32 KiB, has
+/// room for no more. A stack of interpreted frames alone is truncated at 960.
+pub const MAX_USER_WORDS: usize = 1920;
 
 /// The first word of each record.
 pub mod kind {
@@ -27,6 +30,17 @@ pub struct ProcessKey {
     pub started: u64,
 }
 
+/// One thread of a process image.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct ThreadKey {
+    pub process: ProcessKey,
+    pub thread: u32,
+    /// The file of the interpreter that knows the thread.
+    pub file: u32,
+}
+
 /// Values of the `processes` map.
 pub mod process_state {
     /// The process was announced to the loader.
@@ -36,7 +50,8 @@ pub mod process_state {
 }
 
 /// A sample, followed by its frames of eight bytes: the kernel addresses, then the user
-/// [`Frame`](crate::frame::Frame)s, innermost first.
+/// [`Frame`](crate::frame::Frame)s, innermost first; those of interpreters are followed by their
+/// [`Detail`](crate::interpreter::Detail).
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -50,7 +65,8 @@ pub struct Sample {
     /// An [`EndReason`](crate::reason::EndReason).
     pub end: u32,
     pub kernel_frames: u32,
-    pub user_frames: u32,
+    /// In words: frames of interpreters have two.
+    pub user_words: u32,
     pub thread_name: [u8; 16],
     /// Hash of the frames, set if equal samples are counted.
     pub stack: StackHash,

@@ -6,11 +6,11 @@
 //! ```text
 //!  63            40 39          24 23           8 7    6 5    4 3    0
 //! ┌────────────────┬──────────────┬──────────────┬──────┬──────┬──────┐
-//! │ CFA offset     │ RA or slot   │ FP offset    │  RA  │  FP  │ kind │
+//! │ CFA offset     │ RA or slot   │ FP offset    │I, RA │  FP  │ kind │
 //! └────────────────┴──────────────┴──────────────┴──────┴──────┴──────┘
 //! ```
 //!
-//! Offsets of saved registers are from the CFA, the stack pointer's value in the caller, and count
+//! I marks the code of an interpreter's loop. Offsets of saved registers are from the CFA, the stack pointer's value in the caller, and count
 //! words of eight bytes: aarch64 saves them at the other end of a frame, which may be a large one.
 
 /// How to unwind one frame.
@@ -80,6 +80,8 @@ pub const PUSHED: ReturnAddress = ReturnAddress::At(-8);
 
 /// Set if the return address is on the stack.
 const RA_SAVED: u64 = 1 << 6;
+/// Set in the loop of an interpreter.
+const INTERPRETER: u64 = 1 << 7;
 
 /// CFA offsets are 24 bits wide.
 const CFA_LIMIT: i32 = 1 << 23;
@@ -182,6 +184,15 @@ impl Rule {
 }
 
 impl EncodedRule {
+    /// The same rule for code of an interpreter's loop.
+    pub fn in_interpreter(self) -> Self {
+        Self(self.0 | INTERPRETER)
+    }
+
+    pub fn is_interpreter(self) -> bool {
+        self.0 & INTERPRETER != 0
+    }
+
     pub fn kind(self) -> u64 {
         self.0 & 0xf
     }

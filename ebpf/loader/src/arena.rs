@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::file::TableRef;
-use profcol_ebpf_common::rule::Rule;
+use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::settings::FRAME_CACHE_TTL_SHIFT;
 use profcol_ebpf_common::table::{MAX_RULES, Page, Row};
 use profcol_ebpf_unwind::Table;
@@ -29,7 +29,7 @@ const _: () = assert!(REUSE_DELAY.as_nanos() > 1 << FRAME_CACHE_TTL_SHIFT);
 
 pub struct Arena {
     memory: Memory,
-    rules: HashMap<Rule, u32>,
+    rules: HashMap<EncodedRule, u32>,
     free: FreeList,
     quarantined: VecDeque<(Instant, Allocation)>,
     used_words: u64,
@@ -221,7 +221,7 @@ impl Arena {
             .map_err(|error| AllocError::Refused(error.to_string()))
     }
 
-    fn intern(&mut self, rules: &[Rule]) -> Result<Vec<u32>, AllocError> {
+    fn intern(&mut self, rules: &[EncodedRule]) -> Result<Vec<u32>, AllocError> {
         rules
             .iter()
             .map(|&rule| {
@@ -236,9 +236,8 @@ impl Arena {
                     start: index * 2,
                     words: 2,
                 })?;
-                let encoded = rule.encode().0;
-                self.store(index * 2, encoded as u32);
-                self.store(index * 2 + 1, (encoded >> 32) as u32);
+                self.store(index * 2, rule.0 as u32);
+                self.store(index * 2 + 1, (rule.0 >> 32) as u32);
                 self.rules.insert(rule, index);
                 Ok(index)
             })

@@ -16,6 +16,7 @@ use profcol_ebpf_unwind as unwind;
 
 use crate::arena::{AllocError, Allocation, Arena};
 use crate::files::Files;
+use crate::interpreters::Interpreters;
 use crate::jobs::{Job, JobQueue, Task};
 use crate::sys;
 use crate::tables::Stats;
@@ -58,6 +59,7 @@ pub struct Builder {
     pub unfinished: VecDeque<u32>,
     /// Where the whole tables are, by the numbers of their files.
     pub allocations: HashMap<u32, Allocation>,
+    pub interpreters: Interpreters,
     pub low_priority: bool,
 }
 
@@ -67,6 +69,7 @@ pub struct LazyTable {
     index: unwind::Index,
     pages: Allocation,
     table: TableRef,
+    loops: Vec<Range<u64>>,
     /// How often it was asked for pages.
     requests: u32,
     /// The first page of what is left of the rest.
@@ -129,10 +132,14 @@ impl Builder {
     }
 
     fn build_whole(&mut self, job: Job) -> Result<(), Box<(Job, BuildError)>> {
-        let table = match unwind::Table::build(&job.elf, &*job.source) {
+        let mut table = match unwind::Table::build(&job.elf, &*job.source) {
             Ok(table) => table,
             Err(refused) => return Err(Box::new((job, refused.into()))),
         };
+        let loops = self.interpreter_loops(&job);
+        if !loops.is_empty() {
+            table.mark_interpreter(&loops);
+        }
         let allocation = match self.arena.insert(&table) {
             Ok(allocation) => allocation,
             Err(full) => return Err(Box::new((job, full.into()))),
@@ -198,16 +205,52 @@ impl Builder {
             "building an unwind table by pages"
         );
         let number = job.announced.file.number;
+        let loops = self.interpreter_loops(&job);
         let lazy = LazyTable {
             job,
             index,
             pages,
             table,
+            loops,
             requests: 0,
             next_remaining: first,
         };
         self.lazy_tables.insert(number, lazy);
         Ok(())
+    }
+
+    /// Where the file has the loop of an interpreter; the programs know how it is from here on.
+    fn interpreter_loops(&mut self, job: &Job) -> Vec<Range<u64>> {
+        match profcol_ebpf_interpreters::detect(&job.elf, &*job.source) {
+            Ok(None) => Vec::new(),
+            Ok(Some(detected)) => {
+                let number = job.announced.file.number;
+                if !self.interpreters.add(number, &detected.interpreter) {
+                    Stats::count(&self.stats.unsupported_interpreters);
+                    return Vec::new();
+                }
+                Stats::count(&self.stats.interpreters);
+                tracing::info!(
+                    path = job.path,
+                    runtime = detected.runtime.name(),
+                    version = detected.version,
+                    "Found an interpreter."
+                );
+                let loops = detected.loops.clone();
+                let sampled_files = self.files.sampled_files();
+                sampled_files.set_interpreter(number, Arc::new(detected));
+                loops
+            }
+            Err(unsupported) => {
+                Stats::count(&self.stats.unsupported_interpreters);
+                tracing::warn!(
+                    path = job.path,
+                    reason = %unsupported,
+                    "Interpreter not supported; its frames are native ones."
+                );
+                Vec::new()
+            }
+        }
     }
 
     /// Builds the page and those around it.
@@ -288,11 +331,16 @@ impl Builder {
         let built = lazy.index.pages(&*lazy.job.source, begin, count);
         let place = (begin - first) as u32;
         let error = match built {
-            Ok(table) => match self.arena.insert_pages(index, place, &table) {
+            Ok(mut table) => {
+                if !lazy.loops.is_empty() {
+                    table.mark_interpreter(&lazy.loops);
+                }
+                match self.arena.insert_pages(index, place, &table) {
                 Ok(()) => return Ok(()),
                 Err(AllocError::Full) => return Err(AllocError::Full.into()),
                 Err(error) => error.into(),
-            },
+                }
+            }
             Err(_) if count > 1 => {
                 // What is wrong with one of them is not wrong with all.
                 let mut each = Ok(());
@@ -340,6 +388,7 @@ impl Builder {
 
     fn remove(&mut self, number: u32) {
         Stats::count(&self.stats.evicted);
+        self.interpreters.remove(number);
         if let Some(allocation) = self.allocations.remove(&number) {
             self.arena.remove(allocation);
         }

@@ -15,18 +15,19 @@ use crate::clock::{Clock, Event};
 use crate::events::{Events, EventsError};
 use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
+use crate::interpreters::Interpreters;
 use crate::mapping_source::{self, MappingSource};
 use crate::namespace::Namespace;
 use crate::opener::OnOpened;
 use crate::preflight::{self, PreflightError};
 use crate::programs::{LoadError, Sizes};
-use crate::records::{self, Frames, Record};
+use crate::records::{self, Frames, Record, StackFrame};
 use crate::sample_counts::SampleCounts;
 use crate::sampled_files::SampledFiles;
 use crate::self_test::SelfTestError;
 use crate::sideband::{MappingCounts, Publisher, SideBand, SideBandError};
 use crate::sys;
-use crate::tables::{TableCounts, Tables};
+use crate::tables::{TableCounts, TableParts, Tables};
 
 /// What is sampled, and how large everything may grow.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +105,7 @@ struct Parts {
 fn request_page(tables: &Tables, record: &Record<'_>) {
     if let Record::Sample { sample, user, .. } = record
         && sample.end == EndReason::TablePending as u32
-        && let Some(last) = user.frames().last()
+        && let Some(StackFrame::Native(last)) = user.stack().last()
         && last.has_file()
     {
         tables.request_page(last.file(), last.offset() >> PAGE_SHIFT);
@@ -133,7 +134,7 @@ fn dispatch(
         (Record::Sample { sample, user, .. }, Some(sideband)) => {
             if let Some(reason) = sideband.correct_reason(sample) {
                 sample.end = reason as u32;
-                sample.user_frames = 0;
+                sample.user_words = 0;
                 *user = Frames::default();
             }
         }
@@ -157,6 +158,10 @@ pub struct Counts {
     pub lost_processes: u64,
     pub lost_files: u64,
     pub no_free_file_number: u64,
+    /// Interpreted frames whose memory could not be read.
+    pub interpreter_unreadable: u64,
+    /// Samples in an interpreter that does not know the thread.
+    pub interpreter_no_thread: u64,
 }
 
 impl Loaded {
@@ -206,7 +211,13 @@ impl Loaded {
             settings.files as usize,
         );
         let low_priority = settings.low_table_priority;
-        let tables = Tables::start(programs.arena, files, identifier, on_opened, low_priority)
+        let parts = TableParts {
+            arena: programs.arena,
+            files,
+            identifier,
+            interpreters: Interpreters::new(programs.interpreters),
+        };
+        let tables = Tables::start(parts, on_opened, low_priority)
             .map_err(StartError::Thread)?;
         let parts = Parts {
             records: programs.records,
@@ -361,6 +372,8 @@ impl Profiler {
             lost_processes: at(counter::RING_FULL_PROCESS),
             lost_files: at(counter::RING_FULL_FILE),
             no_free_file_number: at(counter::NO_FREE_FILE_NUMBER),
+            interpreter_unreadable: at(counter::INTERPRETER_UNREADABLE),
+            interpreter_no_thread: at(counter::INTERPRETER_NO_THREAD),
         }
     }
 }

@@ -8,6 +8,7 @@ use aya::programs::{PerfEvent, ProgramError, RawTracePoint};
 use aya::{Ebpf, EbpfError, EbpfLoader};
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, file_number};
+use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::published::{Area, ImageAreas, MAX_AREAS_SHIFT, ProcessImage};
 use profcol_ebpf_common::record::ProcessKey;
@@ -110,6 +111,7 @@ pub struct Programs {
     pub files: HashMap<MapData, FileId, FileEntry>,
     pub free_numbers: Queue<MapData, u32>,
     pub processes: HashMap<MapData, ProcessKey, u32>,
+    pub interpreters: HashMap<MapData, u32, Interpreter>,
     pub image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     pub areas: AreaMemory,
     pub sample_counts: SampleCounts,
@@ -132,6 +134,13 @@ pub struct Sizes {
     pub sample_counts: u32,
 }
 
+/// Files with an interpreter that are known at once. A host has some ten; what is over this many keeps
+/// its native frames, which is counted.
+const MAX_INTERPRETERS: u32 = 512;
+
+/// Threads of interpreters that are remembered; others are looked for again at each sample.
+const THREADS: u32 = 1 << 14;
+
 /// Areas of a process on the average: those that one forks share its own.
 const AREAS_OF_PROCESS: u32 = 16;
 
@@ -149,6 +158,7 @@ const FIRST_COUNTS: &str = "first_counts";
 const SECOND_COUNTS: &str = "second_counts";
 const IMAGE_AREAS: &str = "image_areas";
 const AREAS: &str = "areas";
+const INTERPRETERS: &str = "interpreters";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
 
@@ -190,6 +200,8 @@ impl Programs {
             .map_max_entries("files", sizes.files)
             .map_max_entries("free_numbers", sizes.files)
             .map_max_entries("processes", sizes.processes)
+            .map_max_entries(INTERPRETERS, MAX_INTERPRETERS)
+            .map_max_entries("python_threads", THREADS)
             .map_max_entries("frame_cache", frame_cache)
             .map_max_entries(IMAGE_AREAS, images)
             .map_max_entries(AREAS, areas)
@@ -259,6 +271,7 @@ impl Programs {
         let counters = take(&mut object, "counters")?;
         let files = take(&mut object, "files")?;
         let processes = take(&mut object, "processes")?;
+        let interpreters = take(&mut object, INTERPRETERS)?;
         let image_areas = take(&mut object, IMAGE_AREAS)?;
         let first_counts = hash_map(&mut object, FIRST_COUNTS)?;
         let second_counts = hash_map(&mut object, SECOND_COUNTS)?;
@@ -274,6 +287,7 @@ impl Programs {
             files,
             free_numbers: numbers,
             processes,
+            interpreters,
             image_areas,
             areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,
             sample_counts: SampleCounts::new(settings, settings_value, first_counts, second_counts),

@@ -1,6 +1,8 @@
 //! Takes the records out of the ring.
 
+use profcol_ebpf_common::file::file_number;
 use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::interpreter::Detail;
 use profcol_ebpf_common::record::{self, File, Process, Sample};
 
 use crate::names::Names;
@@ -56,9 +58,43 @@ impl<'a> Frames<'a> {
             .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
     }
 
-    pub fn frames(&self) -> impl ExactSizeIterator<Item = Frame> + 'a {
-        self.addresses().map(Frame)
+    /// The frames of a user's stack.
+    pub fn stack(&self) -> impl Iterator<Item = StackFrame> + 'a {
+        let mut words = self.addresses();
+        let mut file = file_number::UNMAPPED;
+        std::iter::from_fn(move || {
+            let frame = Frame(words.next()?);
+            Some(match frame.runtime() {
+                Some(runtime) => StackFrame::Interpreted(InterpretedFrame {
+                    runtime,
+                    file,
+                    function: frame.offset(),
+                    detail: Detail(words.next().unwrap_or_default()),
+                }),
+                None => {
+                    file = frame.file();
+                    StackFrame::Native(frame)
+                }
+            })
+        })
     }
+}
+
+/// A frame of a user's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackFrame {
+    Native(Frame),
+    Interpreted(InterpretedFrame),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InterpretedFrame {
+    pub runtime: u32,
+    /// The file of the native frame that runs it.
+    pub file: u32,
+    /// 0 if it could not be read.
+    pub function: u64,
+    pub detail: Detail,
 }
 
 /// None for what no program of this version sends.
@@ -67,7 +103,7 @@ pub fn parse(bytes: &[u8]) -> Option<Record<'_>> {
         record::kind::SAMPLE => {
             let (sample, frames) = take::<Sample>(bytes)?;
             let (kernel, user) = frames.split_at_checked(sample.kernel_frames as usize * 8)?;
-            let user = user.get(..sample.user_frames as usize * 8)?;
+            let user = user.get(..sample.user_words as usize * 8)?;
             Some(Record::Sample {
                 sample,
                 kernel: Frames(kernel),
@@ -100,17 +136,21 @@ fn take<T: bytemuck::Pod>(bytes: &[u8]) -> Option<(T, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use profcol_ebpf_common::interpreter::runtime;
 
     #[test]
     fn reads_a_sample_and_its_frames() {
         let sample = Sample {
             kind: record::kind::SAMPLE,
             kernel_frames: 1,
-            user_frames: 2,
+            user_words: 4,
             ..Sample::default()
         };
         let mut bytes = bytemuck::bytes_of(&sample).to_vec();
-        for frame in [7u64, Frame::new(20, 0x123).0, Frame::new(21, 0x456).0] {
+        let detail = Detail::new(5, 6);
+        let function = Frame::interpreted(runtime::PYTHON, 0x789);
+        let native = [Frame::new(20, 0x123), Frame::new(21, 0x456)];
+        for frame in [7u64, native[0].0, function.0, detail.0, native[1].0] {
             bytes.extend(frame.to_le_bytes());
         }
         let Some(Record::Sample { kernel, user, .. }) = parse(&bytes) else {
@@ -118,10 +158,17 @@ mod tests {
         };
         assert_eq!(kernel.addresses().collect::<Vec<_>>(), [7]);
         assert_eq!(
-            user.frames()
-                .map(|frame| (frame.file(), frame.offset()))
-                .collect::<Vec<_>>(),
-            [(20, 0x123), (21, 0x456)]
+            user.stack().collect::<Vec<_>>(),
+            [
+                StackFrame::Native(native[0]),
+                StackFrame::Interpreted(InterpretedFrame {
+                    runtime: runtime::PYTHON,
+                    file: 20,
+                    function: 0x789,
+                    detail,
+                }),
+                StackFrame::Native(native[1]),
+            ]
         );
         for length in 0..bytes.len() {
             assert!(parse(&bytes[..length]).is_none(), "{length} bytes");

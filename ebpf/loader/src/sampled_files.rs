@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use profcol_ebpf_interpreters::DetectedInterpreter;
 use profcol_elf::Segment;
 
 use crate::functions::Functions;
@@ -20,6 +21,8 @@ pub struct SampledFile {
     pub segments: Vec<Segment>,
     /// Of the vDSO; files have theirs in themselves.
     pub functions: Functions,
+    /// Known once the file's table is built.
+    pub interpreter: Option<Arc<DetectedInterpreter>>,
 }
 
 impl SampledFile {
@@ -52,6 +55,16 @@ impl SampledFiles {
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         known.insert(number, Arc::new(file));
+    }
+
+    pub(crate) fn set_interpreter(&self, number: u32, interpreter: Arc<DetectedInterpreter>) {
+        let mut known = self
+            .by_number
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = known.get_mut(&number) {
+            Arc::make_mut(file).interpreter = Some(interpreter);
+        }
     }
 
     pub(crate) fn remove(&self, number: u32) {

@@ -15,6 +15,7 @@ use crate::arena::Arena;
 use crate::builder::Builder;
 use crate::files::{AnnouncedFile, Files};
 use crate::identify::FileIdentifier;
+use crate::interpreters::Interpreters;
 use crate::jobs::JobQueue;
 use crate::opener::{OnOpened, Opener};
 use crate::path_resolver::PathResolver;
@@ -36,6 +37,14 @@ pub struct Tables {
     stats: Arc<Stats>,
 }
 
+/// What the threads work on.
+pub struct TableParts {
+    pub arena: Arena,
+    pub files: Files,
+    pub identifier: FileIdentifier,
+    pub interpreters: Interpreters,
+}
+
 #[derive(Default)]
 pub struct Stats {
     pub built: AtomicU64,
@@ -45,6 +54,8 @@ pub struct Stats {
     pub no_room: AtomicU64,
     pub evicted: AtomicU64,
     pub table_bytes: AtomicU64,
+    pub interpreters: AtomicU64,
+    pub unsupported_interpreters: AtomicU64,
 }
 
 /// What became of the files.
@@ -63,16 +74,24 @@ pub struct TableCounts {
     pub evicted: u64,
     /// Memory that the tables use.
     pub bytes: u64,
+    /// Files whose interpreted frames are shown.
+    pub interpreters: u64,
+    /// Files with an interpreter that is not supported.
+    pub unsupported_interpreters: u64,
 }
 
 impl Tables {
     pub fn start(
-        mut arena: Arena,
-        files: Files,
-        identifier: FileIdentifier,
+        parts: TableParts,
         on_opened: Option<OnOpened>,
         low_priority: bool,
     ) -> io::Result<Self> {
+        let TableParts {
+            mut arena,
+            files,
+            identifier,
+            interpreters,
+        } = parts;
         let empty_table = arena.insert_empty().map_err(io::Error::other)?;
         let (announced, to_open) = sync_channel(QUEUE_CAPACITY);
         let stats = Arc::<Stats>::default();
@@ -95,6 +114,7 @@ impl Tables {
             lazy_tables: HashMap::new(),
             unfinished: VecDeque::new(),
             allocations: HashMap::new(),
+            interpreters,
             low_priority,
         };
         let mut tables = Self {
@@ -124,6 +144,8 @@ impl Tables {
             no_room: count(&self.stats.no_room),
             evicted: count(&self.stats.evicted),
             bytes: count(&self.stats.table_bytes),
+            interpreters: count(&self.stats.interpreters),
+            unsupported_interpreters: count(&self.stats.unsupported_interpreters),
         }
     }
 

@@ -17,6 +17,7 @@ mod arena;
 mod files;
 mod frame_cache;
 mod identify;
+mod interpreter;
 mod kernel;
 mod maps;
 mod names;

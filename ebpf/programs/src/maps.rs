@@ -4,8 +4,9 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
+use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::published::{Area, ImageAreas, ProcessImage};
-use profcol_ebpf_common::record::ProcessKey;
+use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::Settings;
 
 use crate::frame_cache::CacheEntry;
@@ -38,6 +39,14 @@ pub static FREE_NUMBERS: Queue<u32> = Queue::with_max_entries(8192, 0);
 /// Sampled processes, see `record::process_state`.
 #[map(name = "processes")]
 pub static PROCESSES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(8192, 0);
+
+/// By file number.
+#[map(name = "interpreters")]
+pub static INTERPRETERS: HashMap<u32, Interpreter> = HashMap::with_max_entries(1, 0);
+
+/// Where the interpreter has the state of a thread.
+#[map(name = "python_threads")]
+pub static PYTHON_THREADS: LruHashMap<ThreadKey, u64> = LruHashMap::with_max_entries(1, 0);
 
 /// The areas of each process image, if they are published.
 #[map(name = "image_areas")]

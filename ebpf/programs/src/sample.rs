@@ -13,13 +13,14 @@ use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
-    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, ProcessKey, Sample, kind, process_state,
+    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, MAX_USER_WORDS, ProcessKey, Sample, kind, process_state,
 };
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::{CodeMapping, Walk};
 use profcol_ebpf_common::{barrier_var, counter};
 
 use crate::files::{self, MappedFile};
+use crate::interpreter::stage;
 use crate::kernel::{self, Kernel};
 use crate::maps::{self, PROCESSES, RECORDS};
 use crate::scratch::{RECENT_CODE, Scratch};
@@ -29,6 +30,12 @@ use crate::{frame_cache, names, process, registers, sample_counts, task};
 /// The loader polls the ring: a wakeup would cost more than the sample.
 const BPF_RB_NO_WAKEUP: u64 = 1;
 const BPF_RB_FORCE_WAKEUP: u64 = 2;
+
+/// A native frame of an interpreter needs steps for the frames that it runs.
+const MAX_STEPS: u32 = MAX_USER_FRAMES as u32 * 2;
+
+/// A process that is younger, in nanoseconds, may be gone before the ring is polled.
+const YOUNG: u64 = 1 << 30;
 
 const OVERLAYFS_SUPER_MAGIC: u64 = 0x794c_7630;
 
@@ -55,7 +62,11 @@ pub fn sample(context: PerfEventContext) -> u32 {
     }
     maps::count(counter::SAMPLES);
     scratch.sample.kernel_frames = kernel_stack(&context, scratch);
-    scratch.sample.user_frames = 0;
+    scratch.sample.user_words = 0;
+    scratch.depth = 0;
+    scratch.has_interpreted = 0;
+    scratch.python_file = 0;
+    scratch.interpreter_stage = stage::NATIVE;
     sample_counts::begin_hash(scratch.handle());
     let end = barrier_var(u64::from(walk(&context, scratch, settings, task))) as u32;
     scratch.sample.end = end;
@@ -154,7 +165,7 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
     scratch.anonymous.start = 0;
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
-    for _ in 0..MAX_USER_FRAMES as u32 / FRAMES_PER_CALL {
+    for _ in 0..MAX_STEPS / FRAMES_PER_CALL {
         let end = barrier_var(u64::from(unwind::walk_frames(
             scratch.handle(),
             settings.max_frames,
@@ -265,16 +276,19 @@ fn is_on_overlay(layout: &Layout, file: u64) -> bool {
 
 #[inline(always)]
 fn send(scratch: &mut Scratch) -> bool {
-    let frames = scratch.sample.kernel_frames + scratch.sample.user_frames;
+    let frames = scratch.sample.kernel_frames + scratch.sample.user_words;
     let mut frames = barrier_var(u64::from(frames));
-    let most = (MAX_KERNEL_FRAMES + MAX_USER_FRAMES) as u64;
+    let most = (MAX_KERNEL_FRAMES + MAX_USER_WORDS) as u64;
     if frames > most {
         frames = most;
     }
     let bytes = size_of::<Sample>() as u64 + frames * 8;
     // A page of a table is missing.
     let is_pending = scratch.sample.end == EndReason::TablePending as u32;
-    let flags = if is_pending {
+    // Its functions have to be read while it is there.
+    let age = scratch.sample.time.wrapping_sub(scratch.sample.process.started);
+    let is_urgent = scratch.has_interpreted != 0 && age < YOUNG;
+    let flags = if is_pending || is_urgent {
         BPF_RB_FORCE_WAKEUP
     } else {
         BPF_RB_NO_WAKEUP

@@ -1,19 +1,21 @@
 //! Working memory of the programs in a per-CPU map: the BPF stack has only 512 bytes.
 
 use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::interpreter::{BLOCK_WORDS, NativeFrame, python};
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
-    File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_FRAMES,
+    File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_WORDS,
     Process, Sample,
 };
 use profcol_ebpf_common::rule::EncodedRule;
+use profcol_ebpf_common::sample_counts::StackHash;
 use profcol_ebpf_common::walk::{CodeMapping, Walk};
 
 use crate::kernel::Node;
 
 /// A power of two that holds all frames, so that a mask bounds the index.
 pub const FRAME_CAPACITY: usize = 2048;
-const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_FRAMES <= FRAME_CAPACITY);
+const _: () = assert!(MAX_KERNEL_FRAMES + MAX_USER_WORDS <= FRAME_CAPACITY);
 
 /// Code mappings of this stack; most stacks have few.
 pub const RECENT_CODE: usize = 8;
@@ -36,6 +38,30 @@ pub struct Scratch {
     pub frames: [u64; FRAME_CAPACITY],
     pub node: Node,
     pub walk: Walk,
+    /// The number of user frames.
+    pub depth: u32,
+    /// Whether one of them is of an interpreter.
+    pub has_interpreted: u32,
+    /// See [`crate::interpreter::stage`].
+    pub interpreter_stage: u32,
+    /// The file of the interpreter whose thread was looked for; 0 is none.
+    pub python_file: u32,
+    /// The native frame whose interpreted frames are added.
+    pub native: NativeFrame,
+    pub python: python::Walk,
+    /// As it was before the first frame of the native frame.
+    pub entered: python::Walk,
+    pub entered_stack: StackHash,
+    pub entered_words: u32,
+    pub entered_depth: u32,
+    /// Where the search for the thread goes on, in the threads of which interpreter.
+    pub thread: u64,
+    pub thread_owner: u64,
+    pub thread_calls: u32,
+    pub unused: u32,
+    /// Part of an object of the interpreter, and a word of another one.
+    pub block: [u64; BLOCK_WORDS],
+    pub interpreter_word: u64,
     /// The current frame, and its rule.
     pub frame: Frame,
     pub rule: EncodedRule,

@@ -6,6 +6,7 @@ use profcol_ebpf_common::file::{self, FileId, file_number};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::mappings::{self, Mapping};
 use profcol_ebpf_common::reason::EndReason;
+use profcol_ebpf_common::record::MAX_USER_WORDS;
 use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::settings::{self, Settings};
 use profcol_ebpf_common::table::{PAGE_SIZE, Page};
@@ -15,6 +16,7 @@ use crate::Target;
 use crate::arena::Arena;
 use crate::files::{self, MappedFile};
 use crate::frame_cache::{self, Key};
+use crate::interpreter;
 use crate::kernel::{self, Kernel};
 use crate::maps;
 use crate::published;
@@ -52,8 +54,16 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
         return EndReason::NoRegisters as u32;
     };
     for _ in 0..FRAMES_PER_CALL {
-        if scratch.sample.user_frames >= most {
+        if scratch.depth >= most || scratch.sample.user_words >= MAX_USER_WORDS as u32 {
             return EndReason::Truncated as u32;
+        }
+        if scratch.interpreter_stage != interpreter::stage::NATIVE {
+            if interpreter::is_searching(scratch) {
+                interpreter::find_thread(scratch.handle());
+            } else {
+                interpreter::add_frames(scratch.handle());
+            }
+            continue;
         }
         let mut found = barrier_var(u64::from(lookup_cached(scratch.handle()))) as u32;
         if found == NEED_CODE {
@@ -93,16 +103,18 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
-    let slot = (scratch.sample.kernel_frames + scratch.sample.user_frames) as usize;
+    let slot = (scratch.sample.kernel_frames + scratch.sample.user_words) as usize;
     // SAFETY: the mask bounds the index.
     unsafe { *scratch.frames.as_mut_ptr().add(slot & (FRAME_CAPACITY - 1)) = scratch.frame.0 };
-    scratch.sample.user_frames += 1;
+    scratch.sample.user_words += 1;
+    scratch.depth += 1;
     scratch.sample.stack.add(scratch.frame.0);
     if found != CONTINUE {
         return found;
     }
     let mut walk = scratch.walk;
     let was_exact = walk.exact;
+    let (address, sp) = (walk.address(), walk.registers.sp);
     let step = walk.step::<Target>(scratch.rule, scratch);
     scratch.walk = walk;
     if walk.exact > was_exact {
@@ -112,7 +124,12 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
         scratch.sample.stack.add(1);
     }
     match step {
-        Ok(()) => CONTINUE,
+        Ok(()) => {
+            if scratch.rule.is_interpreter() {
+                interpreter::meet(scratch, address, sp);
+            }
+            CONTINUE
+        }
         Err(reason) => reason as u32,
     }
 }

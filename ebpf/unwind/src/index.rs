@@ -22,6 +22,7 @@ use gimli::BaseAddresses;
 use profcol_ebpf_common::rule::Rule;
 use profcol_ebpf_common::table::{PAGE_SHIFT, PAGE_SIZE};
 use profcol_elf::{Extent, Machine, Segment, Source};
+use std::ops::Range;
 
 const HEADER: u64 = 12;
 /// Version 1; addresses of 32 bits, from here or from the header. No linker writes others.
@@ -84,6 +85,15 @@ impl Index {
             count: u64::from(count),
             stubs: plt::stubs(elf, source),
         })
+    }
+
+    /// The addresses of the code around this one that one entry describes.
+    pub fn function(&self, source: &(impl Source + ?Sized), address: u64) -> Option<Range<u64>> {
+        let behind = self.search(source, address).ok()?;
+        let mut window = Window::new(source);
+        let (start, entry) = self.pair(&mut window, behind.checked_sub(1)?).ok()?;
+        let (entry_start, end) = self.entry(&mut window, entry)?.range(self.machine)?;
+        (entry_start == start && address < end).then_some(start..end)
     }
 
     /// The table of so many pages of the file.

@@ -1,7 +1,11 @@
 //! The rules of a file's code.
 
-use profcol_ebpf_common::rule::Rule;
-use profcol_ebpf_common::table::{PAGE_SHIFT, Page, Row, Words, search};
+use std::ops::Range;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use profcol_ebpf_common::rule::{EncodedRule, Rule};
+use profcol_ebpf_common::table::{PAGE_SHIFT, PAGE_SIZE, Page, Row, Words, search};
 
 /// The rules of a file's code, as [`profcol_ebpf_common::table`] shows it, with numbers of its own:
 /// pages name rows of `rows`, rows name rules of `rules`.
@@ -12,7 +16,63 @@ pub struct Table {
     pub pages: Vec<Page>,
     pub rows: Vec<Row>,
     /// All different.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<EncodedRule>,
+}
+
+struct Marker<'a> {
+    rules: &'a mut Vec<EncodedRule>,
+    /// The number of the marked rule, by that of the other.
+    marked: HashMap<u32, u32, RandomState>,
+}
+
+impl Marker<'_> {
+    /// The rows of one page, with a row more where a loop begins or ends within one.
+    fn mark(&mut self, start: u64, own: &[Row], loops: &[Range<u64>], rows: &mut Vec<Row>) {
+        let is_loop = |at: u64| loops.iter().any(|range| range.contains(&at));
+        let mut bounds: Vec<u64> = loops
+            .iter()
+            .flat_map(|range| [range.start, range.end])
+            .filter(|bound| (start..start + PAGE_SIZE).contains(bound))
+            .collect();
+        bounds.sort_unstable();
+        let mut bounds = bounds.into_iter().peekable();
+        for (place, row) in own.iter().enumerate() {
+            let at = start + u64::from(row.offset());
+            let end = own.get(place + 1).map_or(start + PAGE_SIZE, |next| {
+                start + u64::from(next.offset())
+            });
+            let mut push = |at: u64| {
+                let rule = if is_loop(at) {
+                    self.marked(row.rule())
+                } else {
+                    row.rule()
+                };
+                rows.push(Row::new(at, rule));
+            };
+            push(at);
+            while let Some(bound) = bounds.next_if(|&bound| bound < end) {
+                if bound > at {
+                    push(bound);
+                }
+            }
+        }
+    }
+
+    fn marked(&mut self, rule: u32) -> u32 {
+        if let Some(&known) = self.marked.get(&rule) {
+            return known;
+        }
+        let number = match self.rules.get(rule as usize) {
+            Some(plain) => {
+                let marked = plain.in_interpreter();
+                self.rules.push(marked);
+                self.rules.len() as u32 - 1
+            }
+            None => rule,
+        };
+        self.marked.insert(rule, number);
+        number
+    }
 }
 
 struct Rows<'a>(&'a [Row]);
@@ -34,8 +94,31 @@ impl Table {
         };
         search(&Rows(&self.rows), page.rows, page.count, file_offset)
             .and_then(|row| self.rules.get(row.rule() as usize))
-            .copied()
-            .unwrap_or(Rule::Gap)
+            .map_or(Rule::Gap, |rule| rule.decode())
+    }
+
+    /// Marks the rules of code that is an interpreter's loop, by offsets in the file.
+    pub fn mark_interpreter(&mut self, loops: &[Range<u64>]) {
+        let mut marker = Marker {
+            rules: &mut self.rules,
+            marked: HashMap::default(),
+        };
+        let mut rows = Vec::with_capacity(self.rows.len());
+        for (number, page) in self.pages.iter_mut().enumerate() {
+            let start = (self.first_page + number as u64) << PAGE_SHIFT;
+            let begin = rows.len();
+            let first = page.rows as usize;
+            let own = self.rows.get(first..first + page.count as usize);
+            marker.mark(start, own.unwrap_or_default(), loops, &mut rows);
+            *page = match (rows.len() - begin) as u32 {
+                0 => Page::EMPTY,
+                count => Page {
+                    rows: begin as u32,
+                    count,
+                },
+            };
+        }
+        self.rows = rows;
     }
 
     /// What the table takes in memory.

@@ -98,7 +98,7 @@ impl Writer {
             None if rules.len() >= MAX_RULES => UNSUPPORTED,
             None => {
                 let number = rules.len() as u32;
-                rules.push(rule.decode());
+                rules.push(rule);
                 self.numbers.insert(rule, number);
                 number
             }

@@ -28,6 +28,7 @@ const MAX_NOTE_SECTIONS: usize = 64;
 pub type Header = FileHeader64<LittleEndian>;
 pub type ProgramHeader = ProgramHeader64<LittleEndian>;
 pub type SectionHeader = SectionHeader64<LittleEndian>;
+pub type Symbol = object::elf::Sym64<LittleEndian>;
 pub const LE: LittleEndian = LittleEndian;
 
 /// Those whose code is profiled.

@@ -280,7 +280,7 @@ impl Tracker {
 
     fn reason(&mut self, sample: &Sample) -> Option<EndReason> {
         let is_unsure = |&(from, until): &(u64, u64)| from <= sample.time && sample.time <= until;
-        let has_stack = sample.user_frames > 0;
+        let has_stack = sample.user_words > 0;
         if has_stack
             && (self.unsure.iter().any(is_unsure)
                 || self.processes.is_uncertain(&sample.process, sample.time))

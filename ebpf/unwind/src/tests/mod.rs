@@ -141,7 +141,7 @@ fn writes_gaps_and_merges_equal_neighbours() {
     let rows: Vec<_> = table
         .rows
         .iter()
-        .map(|row| (row.offset(), table.rules[row.rule() as usize]))
+        .map(|row| (row.offset(), table.rules[row.rule() as usize].decode()))
         .collect();
     assert_eq!(
         rows,

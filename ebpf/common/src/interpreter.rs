@@ -1,0 +1,124 @@
+//! Frames of interpreted code, found from the native frames of the interpreter's loop.
+//!
+//! The native walk stays the master. Where it stands in an interpreter's loop, whose rules are marked
+//! ([`EncodedRule::is_interpreter`](crate::rule::EncodedRule::is_interpreter)), the interpreted frames
+//! that this native frame runs are added behind it, and the native walk goes on. Which ones belong to
+//! it is decided by stack addresses, where the runtime keeps a marker on the C stack.
+//!
+//! An interpreted frame is two words: a [`Frame`] with the runtime and the address of
+//! its function, and the [`Detail`].
+
+pub mod python;
+
+use crate::file::file_number;
+use crate::frame::Frame;
+
+/// Runtimes have file numbers of their own in frames.
+pub mod runtime {
+    pub const PYTHON: u32 = 0;
+    pub const COUNT: u32 = 1;
+}
+
+/// What the loader knows of a file that has an interpreter, for all processes that map it.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Interpreter {
+    /// Address of the runtime's state = address of the loop - its offset in the file + this.
+    pub state: u64,
+    /// One of [`runtime`].
+    pub runtime: u32,
+    pub unused: u32,
+    pub python: python::Layout,
+}
+
+/// Memory of the sampled process, in blocks: a helper call costs as much as the copy.
+pub trait BlockMemory {
+    /// Loads up to [`BLOCK_BYTES`] bytes; false if they cannot be read.
+    fn load_block(&mut self, address: u64, bytes: u32) -> bool;
+    /// A word of the last loaded block, modulo its size.
+    fn block_word(&self, index: u32) -> u64;
+    fn word(&mut self, address: u64) -> Option<u64>;
+}
+
+pub const BLOCK_WORDS: usize = 16;
+pub const BLOCK_BYTES: u32 = BLOCK_WORDS as u32 * 8;
+
+/// The native frame whose interpreted frames are looked for.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct NativeFrame {
+    /// Its own stack is from here up to [`cfa`](Self::cfa).
+    pub sp: u64,
+    pub cfa: u64,
+    /// Where the runtime's state is, see [`Interpreter::state`].
+    pub state: u64,
+    pub file: u32,
+    pub unused: u32,
+}
+
+impl NativeFrame {
+    pub fn holds(&self, address: u64) -> bool {
+        address >= self.sp && address < self.cfa
+    }
+}
+
+/// One step from an interpreted frame to its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A frame; there may be more.
+    Frame(u64, Detail),
+    /// The last frame that belongs to the native frame.
+    Last(u64, Detail),
+    /// No frame, but there may be more.
+    Skip,
+    /// No more frames belong to the native frame.
+    End,
+    /// All frames since the native frame belong to its callers: it is entered or left right now.
+    NotEntered,
+}
+
+/// The second word of an interpreted frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Detail(pub u64);
+
+/// What a frame without a function has for its position.
+pub mod unreadable {
+    /// Its memory could not be read.
+    pub const MEMORY: u32 = 1;
+    /// The interpreter does not know the thread.
+    pub const NO_THREAD: u32 = 2;
+}
+
+impl Detail {
+    /// `generation` tells apart functions that had the same address one after the other; `position`
+    /// is that of the instruction.
+    #[inline(always)]
+    pub fn new(generation: u32, position: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(position))
+    }
+
+    pub fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    pub fn position(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl Frame {
+    /// A frame of an interpreter; its [`Detail`] follows.
+    #[inline(always)]
+    pub fn interpreted(runtime: u32, function: u64) -> Self {
+        Self::new(file_number::FIRST_RUNTIME.wrapping_add(runtime), function)
+    }
+
+    /// One of [`runtime`], if it is a frame of an interpreter.
+    pub fn runtime(self) -> Option<u32> {
+        let runtime = self.file().checked_sub(file_number::FIRST_RUNTIME)?;
+        (runtime < runtime::COUNT).then_some(runtime)
+    }
+}

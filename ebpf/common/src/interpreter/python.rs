@@ -1,0 +1,226 @@
+//! CPython: from a thread's state along its frames.
+//!
+//! ```text
+//! runtime ─► interpreters ─► threads ─► the frame that runs ─► its caller ─► ...
+//! ```
+//!
+//! One native frame of the loop runs many frames: a call from Python to Python does not nest natively
+//! since 3.11. Where its frames end, 3.12 and later have a frame of their own on the C stack, and 3.11
+//! has a `_PyCFrame` there. Older ones run one frame in each native frame.
+
+use super::{BlockMemory, Detail, NativeFrame, Step, unreadable};
+
+/// Offsets of members, in bytes, as the version of the file has them.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Layout {
+    /// One of [`boundary`].
+    pub boundary: u32,
+    pub runtime_interpreters: u32,
+    pub interpreter_next: u32,
+    pub interpreter_threads: u32,
+    pub thread_next: u32,
+    /// `thread_id`, or `native_thread_id` where the first is not the thread pointer.
+    pub thread_id: u32,
+    /// `current_frame`, `cframe` or `frame`.
+    pub thread_frame: u32,
+    /// `_PyCFrame`; unused from 3.13 on.
+    pub cframe_frame: u32,
+    pub cframe_previous: u32,
+    pub frame_bytes: u32,
+    pub frame_previous: u32,
+    pub frame_code: u32,
+    pub frame_instruction: u32,
+    /// `owner` or `is_entry`, one byte.
+    pub frame_owner: u32,
+    /// Frames with at least this owner are no functions.
+    pub shim_owner: u32,
+    /// The part of a code object that tells one from another that had its address.
+    pub code_identity: u32,
+    /// Two numbers of 32 bits in that part.
+    pub identity_first: u32,
+    pub identity_second: u32,
+    /// Where the instructions of a code object begin; 0 if frames have the index of theirs.
+    pub code_instructions: u32,
+    /// Shift from what a frame has to the index of an instruction.
+    pub position_shift: u32,
+}
+
+/// How the frames of one native frame end.
+pub mod boundary {
+    /// By a frame on the C stack.
+    pub const SHIM: u32 = 0;
+    /// By the flag `is_entry`, and a `_PyCFrame` on the C stack.
+    pub const CFRAME: u32 = 1;
+    /// There is one.
+    pub const SINGLE: u32 = 2;
+}
+
+/// Where the walk is.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Walk {
+    /// The next frame; 0 behind the last one.
+    pub frame: u64,
+    /// The `_PyCFrame` of the next native frame, where there are such.
+    pub cframe: u64,
+    /// Whether the chain of frames could not be read to its end.
+    pub is_lost: u64,
+}
+
+/// The tag of a reference in 3.14.
+const TAG: u64 = 1;
+
+/// Bytes of [`Layout::code_identity`].
+pub const IDENTITY_BYTES: u32 = 64;
+
+/// A frame that cannot be read.
+pub fn unreadable(reason: u32) -> Step {
+    Step::Last(0, Detail::new(0, reason))
+}
+
+impl Walk {
+    /// The walk from the frame that the thread runs.
+    #[inline(always)]
+    pub fn begin(layout: &Layout, thread: u64, memory: &mut impl BlockMemory) -> Option<Self> {
+        let top = memory.word(thread.wrapping_add(layout.thread_frame.into()))?;
+        let mut walk = Self {
+            frame: top,
+            cframe: top,
+            is_lost: 0,
+        };
+        if layout.boundary == boundary::SHIM && layout.cframe_frame != NO_CFRAME {
+            walk.frame = memory.word(top.wrapping_add(layout.cframe_frame.into()))?;
+        }
+        Some(walk)
+    }
+
+    /// Before the first frame of a native frame.
+    #[inline(always)]
+    pub fn enter(
+        &mut self,
+        layout: &Layout,
+        native: &NativeFrame,
+        memory: &mut impl BlockMemory,
+    ) -> Result<(), Step> {
+        if self.is_lost != 0 {
+            return Err(unreadable(unreadable::MEMORY));
+        }
+        if layout.boundary != boundary::CFRAME {
+            return Ok(());
+        }
+        if self.cframe == 0 || self.cframe >= native.cfa {
+            return Err(Step::End);
+        }
+        match memory.word(self.cframe.wrapping_add(layout.cframe_frame.into())) {
+            Some(frame) => {
+                self.frame = frame;
+                Ok(())
+            }
+            None => Err(self.lose()),
+        }
+    }
+
+    /// The next frame of the native frame.
+    #[inline(always)]
+    pub fn step(
+        &mut self,
+        layout: &Layout,
+        native: &NativeFrame,
+        memory: &mut impl BlockMemory,
+    ) -> Step {
+        if self.frame == 0 {
+            return Step::End;
+        }
+        if !memory.load_block(self.frame, layout.frame_bytes) {
+            return self.lose();
+        }
+        let previous = memory.block_word(layout.frame_previous >> 3);
+        let code = memory.block_word(layout.frame_code >> 3) & !TAG;
+        let instruction = memory.block_word(layout.frame_instruction >> 3);
+        let owner = memory.block_word(layout.frame_owner >> 3) >> ((layout.frame_owner & 7) << 3);
+        let owner = owner & 0xff;
+        if layout.boundary == boundary::SHIM && owner >= u64::from(layout.shim_owner) {
+            if self.frame >= native.cfa {
+                return Step::NotEntered;
+            }
+            let is_own = self.frame >= native.sp;
+            self.frame = previous;
+            return if is_own { Step::End } else { Step::Skip };
+        }
+        if !memory.load_block(
+            code.wrapping_add(layout.code_identity.into()),
+            IDENTITY_BYTES,
+        ) {
+            return self.lose();
+        }
+        let half = |at: u32| (memory.block_word(at >> 3) >> ((at & 4) << 3)) as u32;
+        let generation = generation(half(layout.identity_first), half(layout.identity_second));
+        let detail = Detail::new(generation, layout.position(code, instruction));
+        self.frame = previous;
+        match layout.boundary {
+            boundary::CFRAME if owner == 1 => self.leave_cframe(layout, native, code, detail, memory),
+            boundary::SINGLE => Step::Last(code, detail),
+            _ => Step::Frame(code, detail),
+        }
+    }
+
+    /// The frame that was entered from C is the last one of its `_PyCFrame`.
+    #[inline(always)]
+    fn leave_cframe(
+        &mut self,
+        layout: &Layout,
+        native: &NativeFrame,
+        code: u64,
+        detail: Detail,
+        memory: &mut impl BlockMemory,
+    ) -> Step {
+        let is_own = native.holds(self.cframe);
+        match memory.word(self.cframe.wrapping_add(layout.cframe_previous.into())) {
+            Some(previous) => self.cframe = previous,
+            None => self.is_lost = 1,
+        }
+        if is_own {
+            return Step::Last(code, detail);
+        }
+        // Of a native frame that was not met.
+        match memory.word(self.cframe.wrapping_add(layout.cframe_frame.into())) {
+            Some(frame) => self.frame = frame,
+            None => self.is_lost = 1,
+        }
+        Step::Frame(code, detail)
+    }
+
+    #[inline(always)]
+    fn lose(&mut self) -> Step {
+        self.is_lost = 1;
+        self.frame = 0;
+        unreadable(unreadable::MEMORY)
+    }
+}
+
+/// [`Layout::cframe_frame`] of versions without a `_PyCFrame`.
+pub const NO_CFRAME: u32 = u32::MAX;
+
+/// The generation of a code object, by two of its numbers.
+#[inline(always)]
+pub fn generation(first: u32, second: u32) -> u32 {
+    first ^ second.rotate_left(16)
+}
+
+impl Layout {
+    /// The index of an instruction.
+    #[inline(always)]
+    fn position(&self, code: u64, instruction: u64) -> u32 {
+        if self.code_instructions == 0 {
+            return instruction as u32 >> self.position_shift;
+        }
+        let begin = code.wrapping_add(self.code_instructions.into());
+        (instruction.wrapping_sub(begin) as i64 >> self.position_shift) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests;

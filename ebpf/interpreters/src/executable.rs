@@ -1,0 +1,129 @@
+//! What the search for interpreters asks of a file.
+
+use std::ops::Range;
+
+use memchr::memmem;
+use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB};
+use profcol_ebpf_unwind::{ElfCode, Index};
+use profcol_elf::{Elf, LE, Machine, Source, Symbol, entries};
+
+/// Some half a million symbols.
+const MAX_SYMBOLS: u64 = 16 << 20;
+const MAX_NAMES: u64 = 32 << 20;
+/// Of data in which a string is looked for.
+const MAX_SEARCHED: u64 = 32 << 20;
+
+pub struct Executable<'a, S: ?Sized> {
+    pub code: &'a ElfCode,
+    pub source: &'a S,
+    elf: Elf,
+}
+
+/// Addresses as the file has them before it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FoundSymbol {
+    pub address: u64,
+    pub size: u64,
+}
+
+impl<'a, S: Source + ?Sized> Executable<'a, S> {
+    pub fn read(code: &'a ElfCode, source: &'a S) -> Option<Self> {
+        let elf = Elf::read_lenient(source).ok()?;
+        Some(Self { code, source, elf })
+    }
+
+    pub fn machine(&self) -> Machine {
+        self.code.machine
+    }
+
+    /// The symbols of these names; those of the dynamic linker, which are not stripped, come first.
+    pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<FoundSymbol>; N] {
+        let mut found = [None; N];
+        for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+            let mut sections = self.elf.sections.iter();
+            let Some(section) = sections.find(|section| section.sh_type.get(LE) == kind) else {
+                continue;
+            };
+            let strings = self.elf.sections.get(section.sh_link.get(LE) as usize);
+            let Some(strings) = strings.and_then(|strings| {
+                let content = self.elf.content(self.source, "symbol names", strings, MAX_NAMES);
+                content.ok()
+            }) else {
+                continue;
+            };
+            let offsets = names.map(|name| offset_of(&strings, name));
+            if offsets.iter().all(Option::is_none) {
+                continue;
+            }
+            let Ok(symbols) = self.elf.content(self.source, "symbols", section, MAX_SYMBOLS) else {
+                continue;
+            };
+            for symbol in entries::<Symbol>(&symbols) {
+                if symbol.st_shndx.get(LE) == SHN_UNDEF {
+                    continue;
+                }
+                let name = symbol.st_name.get(LE) as usize;
+                for (place, offset) in found.iter_mut().zip(offsets) {
+                    if place.is_none() && offset == Some(name) {
+                        *place = Some(FoundSymbol {
+                            address: symbol.st_value.get(LE),
+                            size: symbol.st_size.get(LE),
+                        });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Address and beginning of a section.
+    pub fn section(&self, name: &str, limit: usize) -> Option<(u64, Vec<u8>)> {
+        let section = self.elf.find(name.as_bytes())?;
+        let mut extent = self.elf.extent("a section", section);
+        extent.size = extent.size.min(limit as u64);
+        let bytes = extent.read(self.source, limit as u64).ok()?;
+        Some((section.sh_addr.get(LE), bytes))
+    }
+
+    /// Whatever follows the text, where it first stands in the section.
+    pub fn text_behind(&self, section: &str, text: &str, length: usize) -> Option<Vec<u8>> {
+        let section = self.elf.find(section.as_bytes())?;
+        let bytes = self.elf.content(self.source, "constants", section, MAX_SEARCHED).ok()?;
+        let at = memmem::find(&bytes, text.as_bytes())? + text.len();
+        let rest = bytes.get(at..)?;
+        Some(rest.get(..length.min(rest.len()))?.to_vec())
+    }
+
+    /// Bytes that are loaded at an address.
+    pub fn loaded(&self, address: u64, size: usize) -> Option<Vec<u8>> {
+        let segment = self.elf.loaded(0).find(|segment| segment.holds(address))?;
+        let offset = segment.file_offset + (address - segment.address);
+        if size as u64 > segment.file_end().checked_sub(offset)? {
+            return None;
+        }
+        let mut bytes = vec![0; size];
+        self.source.read_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    }
+
+    /// The code around an address that one entry of the unwind information describes.
+    pub fn function(&self, index: &Index, address: u64) -> Option<Range<u64>> {
+        index.function(self.source, address)
+    }
+
+    /// Offset in the file = address - this.
+    pub fn code_delta(&self, address: u64) -> Option<u64> {
+        let mut segments = self.code.segments.iter();
+        let segment = segments.find(|segment| segment.holds(address))?;
+        Some(segment.address.wrapping_sub(segment.file_offset))
+    }
+}
+
+/// Where a name stands in a table of strings.
+fn offset_of(strings: &[u8], name: &str) -> Option<usize> {
+    let mut wanted = Vec::with_capacity(name.len() + 2);
+    wanted.push(0);
+    wanted.extend(name.as_bytes());
+    wanted.push(0);
+    memmem::find(strings, &wanted).map(|at| at + 1)
+}

@@ -1,0 +1,88 @@
+//! Interpreters in executable files, and the functions that they run.
+//!
+//! * [`detect`] finds what a file has: the loop, whose native frames run interpreted ones, and where
+//!   the version of the runtime keeps what, for the programs and for [`names`].
+//! * [`names`] reads the names of functions out of processes, on a thread of its own.
+//!
+//! A runtime is a module here, and one of `profcol-ebpf-common`'s `interpreter`; [`detect`] has the
+//! list. Files and processes are anybody's: what is read has a limit, and what does not fit together
+//! is refused.
+
+mod executable;
+mod jumps;
+mod memory;
+pub mod names;
+mod python;
+
+use std::ops::Range;
+
+use profcol_ebpf_common::interpreter::Interpreter;
+use profcol_ebpf_unwind::ElfCode;
+use profcol_elf::Source;
+
+use crate::executable::Executable;
+pub use crate::memory::{Memory, MemoryError, ProcessMemory};
+
+/// An interpreter in a file.
+#[derive(Clone, Debug)]
+pub struct DetectedInterpreter {
+    /// As [`Interpreter::runtime`] has it, for people.
+    pub runtime: Runtime,
+    /// For example `3.12.1`.
+    pub version: String,
+    /// Offsets in the file of the code of its loop.
+    pub loops: Vec<Range<u64>>,
+    /// For the programs.
+    pub interpreter: Interpreter,
+    python: python::CodeLayout,
+}
+
+/// The runtimes that are supported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Runtime {
+    Python,
+}
+
+/// An interpreter that cannot be followed: its code is native frames.
+#[derive(Debug, thiserror::Error)]
+#[error("{runtime} {version} is not supported: {why}")]
+pub struct Unsupported {
+    pub runtime: &'static str,
+    pub version: String,
+    pub why: &'static str,
+}
+
+impl Runtime {
+    /// As the semantic conventions name it, in `profile.frame.type`.
+    pub fn frame_type(self) -> &'static str {
+        match self {
+            Self::Python => "cpython",
+        }
+    }
+
+    /// As it stands in front of frames that have no name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+        }
+    }
+
+    /// By its number in frames.
+    pub fn from_number(number: u32) -> Option<Self> {
+        match number {
+            profcol_ebpf_common::interpreter::runtime::PYTHON => Some(Self::Python),
+            _ => None,
+        }
+    }
+}
+
+/// The interpreter in a file, if there is one.
+pub fn detect(
+    code: &ElfCode,
+    source: &(impl Source + ?Sized),
+) -> Result<Option<DetectedInterpreter>, Unsupported> {
+    let Some(executable) = Executable::read(code, source) else {
+        return Ok(None);
+    };
+    python::detect(&executable)
+}

@@ -1,0 +1,48 @@
+//! The memory of a process that is sampled.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Memory that may change, or be gone, while it is read.
+pub trait Memory {
+    /// Fills the buffer.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError>;
+
+    fn bytes(&self, address: u64, size: usize) -> Result<Vec<u8>, MemoryError> {
+        let mut bytes = vec![0; size];
+        self.read(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn word(&self, address: u64) -> Result<u64, MemoryError> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("failed to read memory of the process at {address:#x}: {error}")]
+pub struct MemoryError {
+    pub address: u64,
+    pub error: io::Error,
+}
+
+/// Of the process image that had the PID when this was opened: neither exec nor another process with
+/// that PID changes what is read here.
+#[derive(Debug)]
+pub struct ProcessMemory(File);
+
+impl ProcessMemory {
+    pub fn open(pid: u32) -> io::Result<Self> {
+        File::open(format!("/proc/{pid}/mem")).map(Self)
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
+        let read = self.0.read_exact_at(buffer, address);
+        read.map_err(|error| MemoryError { address, error })
+    }
+}

@@ -1,0 +1,301 @@
+//! Names of interpreted functions, read out of processes soon after a sample met them.
+//!
+//! One thread reads, so that a process whose memory answers slowly holds up nobody but other names.
+//! What was read is kept until memory is needed for others: samples name functions by their address
+//! and a number that changes when another function takes that address.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use crate::memory::ProcessMemory;
+use crate::python::Code;
+use crate::{DetectedInterpreter, Runtime};
+
+/// Functions that wait to be read; one that finds no room is asked for again by a later sample.
+const MAX_WAITING: usize = 4096;
+/// Processes whose memory is held open.
+const MAX_OPEN: usize = 64;
+/// Functions that are known at once: of a hundred processes of a large framework.
+const MAX_FUNCTIONS: usize = 1 << 18;
+
+/// A function of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FunctionKey<K> {
+    pub process: K,
+    /// The number of the file of its interpreter.
+    pub file: u32,
+    pub address: u64,
+    pub generation: u32,
+}
+
+/// A frame of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InterpretedFunction {
+    pub runtime: Runtime,
+    code: Code,
+}
+
+impl InterpretedFunction {
+    pub fn name(&self) -> &str {
+        &self.code.name
+    }
+
+    pub fn file(&self) -> &str {
+        &self.code.file
+    }
+
+    pub fn first_line(&self) -> u32 {
+        self.code.first_line
+    }
+
+    /// The line of an instruction; 0 where it is not known.
+    pub fn line(&self, position: u32) -> u32 {
+        self.code.line(position)
+    }
+}
+
+/// What became of the functions that were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NameCounts {
+    pub read: u64,
+    /// The process was gone, or the function was.
+    pub failed: u64,
+    /// Found no room in the queue.
+    pub not_queued: u64,
+    /// Forgotten for others.
+    pub evicted: u64,
+    /// Memory that names take.
+    pub bytes: u64,
+}
+
+/// Names of the functions of all processes.
+pub struct InterpretedNames<K> {
+    shared: Arc<Shared<K>>,
+    requests: SyncSender<Request<K>>,
+}
+
+struct Request<K> {
+    key: FunctionKey<K>,
+    pid: u32,
+    interpreter: Arc<DetectedInterpreter>,
+}
+
+struct Shared<K> {
+    state: Mutex<State<K>>,
+    /// Nothing waits any more.
+    idle: Condvar,
+}
+
+struct State<K> {
+    functions: HashMap<FunctionKey<K>, Entry>,
+    /// A process that was forked has the functions of its parent, and may be gone when it is read.
+    inherited: HashMap<(u32, u64, u32), Arc<InterpretedFunction>>,
+    waiting: usize,
+    round: u64,
+    max_bytes: usize,
+    counts: NameCounts,
+}
+
+struct Entry {
+    name: Name,
+    /// The last round that asked for it.
+    used: u64,
+}
+
+enum Name {
+    Waiting,
+    Read(Arc<InterpretedFunction>),
+    Failed,
+}
+
+impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
+    /// Starts the thread that reads. Names take this many bytes.
+    pub fn start(max_bytes: usize) -> io::Result<Self> {
+        let (requests, received) = sync_channel(MAX_WAITING);
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                functions: HashMap::new(),
+                inherited: HashMap::new(),
+                waiting: 0,
+                round: 0,
+                max_bytes,
+                counts: NameCounts::default(),
+            }),
+            idle: Condvar::new(),
+        });
+        let reader = Reader {
+            shared: Arc::clone(&shared),
+            open: HashMap::new(),
+        };
+        thread::Builder::new()
+            .name("profcol-names".into())
+            .spawn(move || reader.run(&received))?;
+        Ok(Self { shared, requests })
+    }
+
+    /// A sample met a function.
+    pub fn meet(&self, key: FunctionKey<K>, pid: u32, interpreter: &Arc<DetectedInterpreter>) {
+        let mut state = self.shared.lock();
+        let round = state.round;
+        if let Some(known) = state.functions.get_mut(&key) {
+            known.used = round;
+            return;
+        }
+        let request = Request {
+            key,
+            pid,
+            interpreter: Arc::clone(interpreter),
+        };
+        match self.requests.try_send(request) {
+            Ok(()) => {
+                state.waiting += 1;
+                let entry = Entry {
+                    name: Name::Waiting,
+                    used: round,
+                };
+                state.functions.insert(key, entry);
+            }
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                state.counts.not_queued += 1;
+            }
+        }
+    }
+
+    /// Waits until all that were met are read, or the time is over.
+    pub fn wait(&self, at_most: Duration) {
+        let until = Instant::now() + at_most;
+        let mut state = self.shared.lock();
+        while state.waiting > 0 {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.shared.idle.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub fn get(&self, key: &FunctionKey<K>) -> Option<Arc<InterpretedFunction>> {
+        let state = self.shared.lock();
+        match &state.functions.get(key)?.name {
+            Name::Read(function) => Some(Arc::clone(function)),
+            Name::Waiting | Name::Failed => None,
+        }
+    }
+
+    /// Forgets the functions that were not met for longest, where there are too many.
+    pub fn end_round(&self) {
+        let mut state = self.shared.lock();
+        state.round += 1;
+        state.forget_surplus();
+    }
+
+    pub fn counts(&self) -> NameCounts {
+        self.shared.lock().counts
+    }
+}
+
+impl<K> Shared<K> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Copy + Eq + Hash> State<K> {
+    fn settle(&mut self, key: FunctionKey<K>, read: Option<Code>) {
+        self.waiting = self.waiting.saturating_sub(1);
+        let shared = (key.file, key.address, key.generation);
+        let function = match read {
+            Some(code) => {
+                self.counts.read += 1;
+                let function = Arc::new(InterpretedFunction {
+                    runtime: Runtime::Python,
+                    code,
+                });
+                // Equal ones of processes that were forked are kept once.
+                let known = self.inherited.get(&shared).filter(|&known| *known == function);
+                Some(match known {
+                    Some(known) => Arc::clone(known),
+                    None => {
+                        self.counts.bytes += function.code.bytes() as u64;
+                        self.inherited.insert(shared, Arc::clone(&function));
+                        function
+                    }
+                })
+            }
+            None => self.inherited.get(&shared).cloned(),
+        };
+        if function.is_none() {
+            self.counts.failed += 1;
+        }
+        if let Some(entry) = self.functions.get_mut(&key) {
+            entry.name = function.map_or(Name::Failed, Name::Read);
+        }
+    }
+
+    fn forget_surplus(&mut self) {
+        let is_full = self.counts.bytes > self.max_bytes as u64;
+        if !is_full && self.functions.len() <= MAX_FUNCTIONS {
+            return;
+        }
+        let mut rounds: Vec<u64> = self.functions.values().map(|entry| entry.used).collect();
+        let middle = rounds.len() / 2;
+        let (_, &mut median, _) = rounds.select_nth_unstable(middle);
+        let before = self.functions.len();
+        self.functions
+            .retain(|_, entry| entry.used > median || matches!(entry.name, Name::Waiting));
+        self.counts.evicted += (before - self.functions.len()) as u64;
+        self.inherited
+            .retain(|_, function| Arc::strong_count(function) > 1);
+        let kept = self.inherited.values();
+        self.counts.bytes = kept.map(|function| function.code.bytes() as u64).sum();
+    }
+}
+
+struct Reader<K> {
+    shared: Arc<Shared<K>>,
+    open: HashMap<K, Option<ProcessMemory>>,
+}
+
+impl<K: Copy + Eq + Hash> Reader<K> {
+    fn run(mut self, requests: &Receiver<Request<K>>) {
+        while let Ok(request) = requests.recv() {
+            let read = self.read(&request);
+            let mut state = self.shared.lock();
+            state.settle(request.key, read);
+            if state.waiting == 0 {
+                self.shared.idle.notify_all();
+            }
+        }
+    }
+
+    fn read(&mut self, request: &Request<K>) -> Option<Code> {
+        let Request {
+            key,
+            pid,
+            interpreter,
+        } = request;
+        if self.open.len() >= MAX_OPEN && !self.open.contains_key(&key.process) {
+            self.open.clear();
+        }
+        let memory = self.open.entry(key.process).or_insert_with(|| {
+            let opened = ProcessMemory::open(*pid);
+            if let Err(error) = &opened {
+                tracing::debug!(pid, %error, "failed to open the memory of a process");
+            }
+            opened.ok()
+        });
+        let read = Code::read(&interpreter.python, memory.as_ref()?, key.address, key.generation);
+        match read {
+            Ok(code) => Some(code),
+            Err(error) => {
+                tracing::debug!(pid, %error, "failed to read the name of a function");
+                None
+            }
+        }
+    }
+}

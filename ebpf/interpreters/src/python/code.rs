@@ -1,0 +1,98 @@
+//! A code object: the name, file and lines of a function.
+
+use profcol_ebpf_common::interpreter::python::generation;
+
+use super::layout::CodeLayout;
+use super::lines::Lines;
+use super::text;
+use crate::memory::{Memory, MemoryError};
+
+/// Bytes of a line table.
+const MAX_LINE_TABLE: usize = 64 << 10;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CodeError {
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error("{0} in memory is not valid")]
+    Invalid(&'static str),
+    #[error("another function is at its address by now")]
+    Replaced,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    pub name: String,
+    pub file: String,
+    pub first_line: u32,
+    pub lines: Lines,
+}
+
+impl Code {
+    pub fn read(
+        layout: &CodeLayout,
+        memory: &impl Memory,
+        address: u64,
+        expected: u32,
+    ) -> Result<Self, CodeError> {
+        let members = &layout.code;
+        let size = members.size.max(layout.identity.second + 8) as usize;
+        let object = memory.bytes(address, size)?;
+        let bytes = |at: u32| object.get(at as usize..);
+        let word = |at: u32| {
+            let found = bytes(at).and_then(<[u8]>::first_chunk);
+            found.map(|bytes| u64::from_le_bytes(*bytes))
+        };
+        let half = |at: u32| {
+            let found = bytes(at).and_then(<[u8]>::first_chunk);
+            found.map(|bytes| u32::from_le_bytes(*bytes))
+        };
+        let pointer = |at: u32| word(at).ok_or(CodeError::Invalid("a code object"));
+        let first = half(layout.identity.first).unwrap_or(0);
+        let second = half(layout.identity.second).unwrap_or(0);
+        if generation(first, second) != expected {
+            return Err(CodeError::Replaced);
+        }
+        let name = members.qualified_name.unwrap_or(members.name);
+        let name = text::read(&layout.text, memory, pointer(name)?)?;
+        let file = text::read(&layout.text, memory, pointer(members.filename)?)?;
+        let first_line = half(members.first_line).unwrap_or(0);
+        let lines = line_table(layout, memory, pointer(members.line_table)?);
+        let lines = lines.map(|table| Lines::parse(layout.lines, first_line, &table));
+        Ok(Self {
+            name,
+            file,
+            first_line,
+            // Without them the function is still named.
+            lines: lines.unwrap_or_default(),
+        })
+    }
+
+    /// 0 where it is not known.
+    pub fn line(&self, position: u32) -> u32 {
+        // -1 is before the first instruction.
+        match position as i32 {
+            ..0 => self.first_line,
+            _ => self.lines.find(position),
+        }
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
+    }
+}
+
+fn line_table(
+    layout: &CodeLayout,
+    memory: &impl Memory,
+    address: u64,
+) -> Result<Vec<u8>, CodeError> {
+    let size = memory.word(address.wrapping_add(layout.bytes_size.into()))?;
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    if size > MAX_LINE_TABLE {
+        return Err(CodeError::Invalid("a line table"));
+    }
+    let data = address.wrapping_add(layout.bytes_data.into());
+    Ok(memory.bytes(data, size)?)
+}

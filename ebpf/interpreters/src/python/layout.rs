@@ -1,0 +1,425 @@
+//! Where each version keeps what.
+//!
+//! Up to 3.12 this is fixed for a minor version. From 3.13 on the file has a table of offsets,
+//! `_Py_DebugOffsets`, whose own layout is fixed for a minor version.
+
+use std::fmt;
+
+use profcol_ebpf_common::interpreter::BLOCK_BYTES;
+use profcol_ebpf_common::interpreter::python::{IDENTITY_BYTES, Layout, NO_CFRAME, boundary};
+
+/// How much of the table is read.
+pub const DEBUG_OFFSETS_BYTES: usize = 768;
+const COOKIE: &[u8] = b"xdebugpy";
+
+/// No structure of the interpreter is larger.
+const MAX_OFFSET: u64 = 1 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub minor: u8,
+    pub micro: Option<u8>,
+}
+
+impl Version {
+    /// `PY_VERSION_HEX`.
+    pub fn from_hex(hex: u32) -> Self {
+        let [_, micro, minor, major] = hex.to_le_bytes();
+        Self {
+            // No other major version has these symbols.
+            minor: if major == 3 { minor } else { 0 },
+            micro: Some(micro),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.micro {
+            Some(micro) => write!(formatter, "3.{}.{micro}", self.minor),
+            None => write!(formatter, "3.{}", self.minor),
+        }
+    }
+}
+
+/// Members of the objects that names are read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeLayout {
+    pub lines: LineTable,
+    pub code: CodeMembers,
+    /// Of the part that the programs read, see [`Layout`].
+    pub identity: Identity,
+    pub bytes_size: u32,
+    pub bytes_data: u32,
+    pub text: TextLayout,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CodeMembers {
+    /// Bytes that have all these members.
+    pub size: u32,
+    pub filename: u32,
+    pub name: u32,
+    pub qualified_name: Option<u32>,
+    pub line_table: u32,
+    pub first_line: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub first: u32,
+    pub second: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLayout {
+    pub length: u32,
+    pub state: u32,
+    pub ascii_data: u32,
+    pub other_data: u32,
+    /// Whether `interned` takes a byte of the state.
+    pub has_wide_interned: bool,
+}
+
+/// How lines are written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineTable {
+    /// 3.8 and 3.9: `co_lnotab`.
+    Lnotab,
+    /// 3.10: ranges of bytes.
+    Ranges,
+    /// Since 3.11: locations of code units.
+    Locations,
+}
+
+/// For the programs, and for names.
+pub fn layouts(
+    version: Version,
+    offsets: Option<&[u8]>,
+) -> Result<(Layout, CodeLayout), &'static str> {
+    let (layout, code) = match version.minor {
+        8 => (before_3_11(104, 1), code_before_3_11(LineTable::Lnotab)),
+        9 => (before_3_11(104, 1), code_before_3_11(LineTable::Lnotab)),
+        10 => (before_3_11(96, 0), code_before_3_11(LineTable::Ranges)),
+        11 => (python_3_11(), code_3_11()),
+        12 => (python_3_12(), code_3_12()),
+        13 => by_offsets(&OFFSETS_3_13, offsets)?,
+        14 => by_offsets(&OFFSETS_3_14, offsets)?,
+        _ => return Err("this version of profcol knows 3.8 to 3.14"),
+    };
+    Ok((layout, code))
+}
+
+fn before_3_11(last_instruction: u32, position_shift: u32) -> Layout {
+    Layout {
+        boundary: boundary::SINGLE,
+        runtime_interpreters: 32,
+        interpreter_next: 0,
+        interpreter_threads: 8,
+        thread_next: 8,
+        thread_id: 176,
+        thread_frame: 24,
+        cframe_frame: NO_CFRAME,
+        cframe_previous: 0,
+        frame_bytes: 112,
+        frame_previous: 24,
+        frame_code: 32,
+        frame_instruction: last_instruction,
+        frame_owner: 0,
+        shim_owner: 0,
+        code_identity: 40,
+        // `co_firstlineno`, and the address of `co_code`.
+        identity_first: 0,
+        identity_second: 8,
+        code_instructions: 0,
+        position_shift,
+    }
+}
+
+fn code_before_3_11(lines: LineTable) -> CodeLayout {
+    CodeLayout {
+        lines,
+        code: CodeMembers {
+            size: 136,
+            filename: 104,
+            name: 112,
+            qualified_name: None,
+            line_table: 120,
+            first_line: 40,
+        },
+        identity: Identity {
+            first: 40,
+            second: 48,
+        },
+        bytes_size: 16,
+        bytes_data: 32,
+        text: TextLayout {
+            length: 16,
+            state: 32,
+            ascii_data: 48,
+            other_data: 72,
+            has_wide_interned: false,
+        },
+    }
+}
+
+fn python_3_11() -> Layout {
+    Layout {
+        boundary: boundary::CFRAME,
+        runtime_interpreters: 40,
+        interpreter_next: 0,
+        interpreter_threads: 16,
+        thread_next: 8,
+        thread_id: 152,
+        thread_frame: 56,
+        cframe_frame: 8,
+        cframe_previous: 16,
+        frame_bytes: 80,
+        frame_previous: 48,
+        frame_code: 32,
+        frame_instruction: 56,
+        frame_owner: 68,
+        shim_owner: 0,
+        code_identity: 64,
+        // `co_firstlineno`, and the address of `co_name`.
+        identity_first: 8,
+        identity_second: 56,
+        code_instructions: 184,
+        position_shift: 1,
+    }
+}
+
+fn code_3_11() -> CodeLayout {
+    CodeLayout {
+        lines: LineTable::Locations,
+        code: CodeMembers {
+            size: 144,
+            filename: 112,
+            name: 120,
+            qualified_name: Some(128),
+            line_table: 136,
+            first_line: 72,
+        },
+        identity: Identity {
+            first: 72,
+            second: 120,
+        },
+        ..code_before_3_11(LineTable::Locations)
+    }
+}
+
+fn python_3_12() -> Layout {
+    Layout {
+        boundary: boundary::SHIM,
+        interpreter_threads: 72,
+        thread_id: 136,
+        cframe_frame: 0,
+        frame_previous: 8,
+        frame_code: 0,
+        frame_owner: 70,
+        shim_owner: 3,
+        code_identity: 48,
+        // `co_firstlineno` and `co_version`.
+        identity_first: 20,
+        identity_second: 44,
+        code_instructions: 192,
+        ..python_3_11()
+    }
+}
+
+fn code_3_12() -> CodeLayout {
+    CodeLayout {
+        code: CodeMembers {
+            first_line: 68,
+            ..code_3_11().code
+        },
+        identity: Identity {
+            first: 68,
+            second: 92,
+        },
+        text: TextLayout {
+            ascii_data: 40,
+            other_data: 56,
+            ..code_3_11().text
+        },
+        ..code_3_11()
+    }
+}
+
+/// Where the table has which offset.
+struct DebugOffsets {
+    minor: u64,
+    interpreters_head: usize,
+    interpreter_next: usize,
+    threads_head: usize,
+    thread_next: usize,
+    current_frame: usize,
+    thread_id: usize,
+    frame_size: usize,
+    frame_previous: usize,
+    frame_executable: usize,
+    frame_instruction: usize,
+    frame_owner: usize,
+    code_filename: usize,
+    code_name: usize,
+    code_qualified_name: usize,
+    code_line_table: usize,
+    code_first_line: usize,
+    code_adaptive: usize,
+    bytes_size: usize,
+    bytes_data: usize,
+    text_state: usize,
+    text_length: usize,
+    text_ascii_size: usize,
+}
+
+const FREE_THREADED: usize = 16;
+
+const OFFSETS_3_13: DebugOffsets = DebugOffsets {
+    minor: 13,
+    interpreters_head: 40,
+    interpreter_next: 64,
+    threads_head: 72,
+    thread_next: 168,
+    current_frame: 184,
+    thread_id: 192,
+    frame_size: 224,
+    frame_previous: 232,
+    frame_executable: 240,
+    frame_instruction: 248,
+    frame_owner: 264,
+    code_filename: 280,
+    code_name: 288,
+    code_qualified_name: 296,
+    code_line_table: 304,
+    code_first_line: 312,
+    code_adaptive: 344,
+    bytes_size: 520,
+    bytes_data: 528,
+    text_state: 544,
+    text_length: 552,
+    text_ascii_size: 560,
+};
+
+const OFFSETS_3_14: DebugOffsets = DebugOffsets {
+    minor: 14,
+    interpreters_head: 40,
+    interpreter_next: 64,
+    threads_head: 72,
+    thread_next: 192,
+    current_frame: 208,
+    thread_id: 216,
+    frame_size: 248,
+    frame_previous: 256,
+    frame_executable: 264,
+    frame_instruction: 272,
+    frame_owner: 288,
+    code_filename: 320,
+    code_name: 328,
+    code_qualified_name: 336,
+    code_line_table: 344,
+    code_first_line: 352,
+    code_adaptive: 384,
+    bytes_size: 600,
+    bytes_data: 608,
+    text_state: 624,
+    text_length: 632,
+    text_ascii_size: 640,
+};
+
+/// `co_version` is not in the table; it is this far behind `co_firstlineno`.
+const VERSION_BEHIND_FIRST_LINE: u32 = 24;
+/// What a string that is not ASCII has in front of its data beside what one that is has.
+const UTF8_MEMBERS: u32 = 16;
+/// `FRAME_OWNED_BY_CSTACK` in 3.13, `FRAME_OWNED_BY_INTERPRETER` in 3.14.
+const SHIM_OWNER: u32 = 3;
+
+fn by_offsets(
+    at: &DebugOffsets,
+    table: Option<&[u8]>,
+) -> Result<(Layout, CodeLayout), &'static str> {
+    let Some(table) = table.filter(|table| table.starts_with(COOKIE)) else {
+        return Err("its `_PyRuntime` does not begin with a table of offsets");
+    };
+    let word = |at: usize| {
+        let bytes = table.get(at..).and_then(<[u8]>::first_chunk)?;
+        Some(u64::from_le_bytes(*bytes))
+    };
+    let version = word(8).unwrap_or(0);
+    if version >> 24 != 3 || version >> 16 & 0xff != at.minor {
+        return Err("its table of offsets is of another version");
+    }
+    let is_free_threaded = word(FREE_THREADED).is_some_and(|flag| flag != 0);
+    if is_free_threaded && at.minor >= 14 {
+        return Err("free-threaded builds of it are not supported yet");
+    }
+    let offset = |at: usize| match word(at) {
+        Some(offset) if offset < MAX_OFFSET => Ok(offset as u32),
+        _ => Err("its table of offsets has one that cannot be"),
+    };
+    let frame_bytes = offset(at.frame_size)?;
+    let frame_members = [
+        offset(at.frame_previous)?,
+        offset(at.frame_executable)?,
+        offset(at.frame_instruction)?,
+        offset(at.frame_owner)?,
+    ];
+    if frame_bytes > BLOCK_BYTES || frame_members.iter().any(|&member| member >= frame_bytes) {
+        return Err("its table of offsets has frames of an unknown kind");
+    }
+    let [frame_previous, frame_code, frame_instruction, frame_owner] = frame_members;
+    let first_line = offset(at.code_first_line)?;
+    let version = first_line + VERSION_BEHIND_FIRST_LINE;
+    let code_identity = first_line & !7;
+    let text_size = offset(at.text_ascii_size)?;
+    let code_adaptive = offset(at.code_adaptive)?;
+    let layout = Layout {
+        boundary: boundary::SHIM,
+        runtime_interpreters: offset(at.interpreters_head)?,
+        interpreter_next: offset(at.interpreter_next)?,
+        interpreter_threads: offset(at.threads_head)?,
+        thread_next: offset(at.thread_next)?,
+        thread_id: offset(at.thread_id)?,
+        thread_frame: offset(at.current_frame)?,
+        cframe_frame: NO_CFRAME,
+        cframe_previous: 0,
+        frame_bytes,
+        frame_previous,
+        frame_code,
+        frame_instruction,
+        frame_owner,
+        shim_owner: SHIM_OWNER,
+        code_identity,
+        identity_first: first_line - code_identity,
+        identity_second: version - code_identity,
+        code_instructions: code_adaptive,
+        position_shift: 1,
+    };
+    debug_assert!(layout.identity_second + 4 <= IDENTITY_BYTES);
+    let members = CodeMembers {
+        size: code_adaptive,
+        filename: offset(at.code_filename)?,
+        name: offset(at.code_name)?,
+        qualified_name: Some(offset(at.code_qualified_name)?),
+        line_table: offset(at.code_line_table)?,
+        first_line,
+    };
+    let code = CodeLayout {
+        lines: LineTable::Locations,
+        code: members,
+        identity: Identity {
+            first: first_line,
+            second: version,
+        },
+        bytes_size: offset(at.bytes_size)?,
+        bytes_data: offset(at.bytes_data)?,
+        text: TextLayout {
+            length: offset(at.text_length)?,
+            state: offset(at.text_state)?,
+            ascii_data: text_size,
+            other_data: text_size + UTF8_MEMBERS,
+            has_wide_interned: false,
+        },
+    };
+    Ok((layout, code))
+}

@@ -1,0 +1,132 @@
+//! CPython 3.8 to 3.14.
+//!
+//! What a file has is told by what its runtime exports for C extensions, which no `strip` takes away:
+//! the loop `_PyEval_EvalFrameDefault`, the state `_PyRuntime` and, since 3.11, the version
+//! `Py_Version`. Since 3.13 the state begins with a table of its own offsets.
+
+mod code;
+mod layout;
+mod lines;
+mod text;
+
+use std::ops::Range;
+
+use profcol_ebpf_common::interpreter::{Interpreter, runtime};
+use profcol_ebpf_unwind::Index;
+use profcol_elf::{Machine, Source};
+
+pub use self::code::Code;
+pub use self::layout::CodeLayout;
+use self::layout::Version;
+use crate::executable::Executable;
+use crate::{DetectedInterpreter, Runtime, Unsupported, jumps};
+
+const LOOP: &str = "_PyEval_EvalFrameDefault";
+const STATE: &str = "_PyRuntime";
+const VERSION: &str = "Py_Version";
+/// The state's section; it survives where even the symbols of the dynamic linker are gone.
+const STATE_SECTION: &str = ".PyRuntime";
+
+/// The largest loop seen has 85 KiB.
+const MAX_LOOP_BYTES: u64 = 1 << 20;
+/// Parts of a loop that stand elsewhere.
+const MAX_PARTS: usize = 64;
+
+pub fn detect<S: Source + ?Sized>(
+    executable: &Executable<'_, S>,
+) -> Result<Option<DetectedInterpreter>, Unsupported> {
+    let [entry, state, version] = executable.symbols([LOOP, STATE, VERSION]);
+    let (Some(entry), Some(state)) = (entry, state) else {
+        return Ok(None);
+    };
+    let offsets = executable.section(STATE_SECTION, layout::DEBUG_OFFSETS_BYTES);
+    let offsets = offsets.filter(|(address, _)| *address == state.address);
+    let version = version.and_then(|symbol| executable.loaded(symbol.address, 4));
+    let version = version.and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?)));
+    let Some(version) = version
+        .map(Version::from_hex)
+        .or_else(|| old_version(executable))
+    else {
+        return Err(unsupported("of an unknown version", "the version is not in the file"));
+    };
+    let refuse = |why| unsupported(&version.to_string(), why);
+    let offsets = offsets.as_ref().map(|(_, bytes)| &**bytes);
+    let (layout, code) = layout::layouts(version, offsets).map_err(refuse)?;
+    if executable.machine() == Machine::Aarch64 {
+        return Err(refuse("it is not supported on aarch64 yet"));
+    }
+    let Some(delta) = executable.code_delta(entry.address) else {
+        return Err(refuse("its loop is not in a loaded segment"));
+    };
+    let loops = loops(executable, entry.address, entry.size, delta);
+    Ok(Some(DetectedInterpreter {
+        runtime: Runtime::Python,
+        version: version.to_string(),
+        loops,
+        interpreter: Interpreter {
+            state: state.address.wrapping_sub(delta),
+            runtime: runtime::PYTHON,
+            unused: 0,
+            python: layout,
+        },
+        python: code,
+    }))
+}
+
+fn unsupported(version: &str, why: &'static str) -> Unsupported {
+    Unsupported {
+        runtime: "Python",
+        version: version.into(),
+        why,
+    }
+}
+
+/// 3.8 to 3.10 tell their version by the path of their library.
+fn old_version<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Version> {
+    let digits = executable.text_behind(".rodata", "/python3.", 2)?;
+    let digits = digits.split(|byte| !byte.is_ascii_digit()).next()?;
+    let minor = str::from_utf8(digits).ok()?.parse().ok()?;
+    (8..=10).contains(&minor).then_some(Version {
+        minor,
+        micro: None,
+    })
+}
+
+/// Offsets in the file of the function and of its parts that stand elsewhere: those that it jumps to,
+/// if unwind information describes them and nothing else begins there.
+fn loops<S: Source + ?Sized>(
+    executable: &Executable<'_, S>,
+    address: u64,
+    size: u64,
+    delta: u64,
+) -> Vec<Range<u64>> {
+    let index = Index::open(executable.code, executable.source).ok();
+    let described = |at: u64| {
+        let function = executable.function(index.as_ref()?, at)?;
+        (function.end - function.start <= MAX_LOOP_BYTES).then_some(function)
+    };
+    let size = size.min(MAX_LOOP_BYTES);
+    let first = described(address).unwrap_or(address..address.saturating_add(size));
+    let code = executable.loaded(first.start, (first.end - first.start) as usize);
+    let targets = jumps::targets(executable.machine(), &code.unwrap_or_default(), &first);
+    let mut parts = vec![first];
+    for target in targets {
+        if parts.len() >= MAX_PARTS {
+            break;
+        }
+        if parts.iter().any(|part| part.contains(&target)) {
+            continue;
+        }
+        // A jump to the start of a function is a call at the end.
+        if let Some(part) = described(target)
+            && part.start != target
+        {
+            parts.push(part);
+        }
+    }
+    let offset = |at: u64| at.wrapping_sub(delta);
+    let parts = parts.into_iter();
+    parts
+        .map(|part| offset(part.start)..offset(part.end))
+        .collect()
+}
