@@ -30,6 +30,7 @@ mod peers;
 mod privileges;
 mod profile;
 mod programs;
+mod python;
 mod record;
 mod snapshot;
 mod storm;

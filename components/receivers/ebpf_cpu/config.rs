@@ -38,7 +38,7 @@ pub struct EbpfCpuConfig {
     pub frequency: u64,
     /// How often a batch of samples is sent.
     pub interval: Duration,
-    /// The maximum number of user frames, up to 1024. Deeper stacks are marked as truncated.
+    /// The maximum number of user frames, up to 1024 (960 of interpreted code). Deeper stacks are marked as truncated.
     pub max_frames: u32,
     /// Native frames of an interpreter's loop: `hide` shows the functions that they run in their place, `show` both.
     pub interpreter_frames: InterpreterFrames,
@@ -154,7 +154,7 @@ impl Default for EbpfCpuConfig {
             event: EventKind::CpuClock,
             frequency: 19,
             interval: Duration::from_secs(5),
-            max_frames: 128,
+            max_frames: 256,
             interpreter_frames: InterpreterFrames::Hide,
             attributes: Attributes::default(),
             max_table_memory_mib: 64,

@@ -148,7 +148,9 @@ impl Receiver for EbpfCpu {
             processes: Processes::new(self.config.max_processes as usize),
             jit: JitProcesses::new(GENERATED_NAMES),
             interpreted: InterpretedNames::start(INTERPRETED_NAMES).map_err(|error| {
-                StartError(format!("failed to start the thread that reads names: {error}"))
+                StartError(format!(
+                    "failed to start the thread that reads names: {error}"
+                ))
             })?,
             is_sidecar: self.config.mode == Mode::Sidecar,
             filter,

@@ -46,7 +46,9 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
             };
             let strings = self.elf.sections.get(section.sh_link.get(LE) as usize);
             let Some(strings) = strings.and_then(|strings| {
-                let content = self.elf.content(self.source, "symbol names", strings, MAX_NAMES);
+                let content = self
+                    .elf
+                    .content(self.source, "symbol names", strings, MAX_NAMES);
                 content.ok()
             }) else {
                 continue;
@@ -55,7 +57,10 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
             if offsets.iter().all(Option::is_none) {
                 continue;
             }
-            let Ok(symbols) = self.elf.content(self.source, "symbols", section, MAX_SYMBOLS) else {
+            let Ok(symbols) = self
+                .elf
+                .content(self.source, "symbols", section, MAX_SYMBOLS)
+            else {
                 continue;
             };
             for symbol in entries::<Symbol>(&symbols) {
@@ -88,7 +93,10 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
     /// Whatever follows the text, where it first stands in the section.
     pub fn text_behind(&self, section: &str, text: &str, length: usize) -> Option<Vec<u8>> {
         let section = self.elf.find(section.as_bytes())?;
-        let bytes = self.elf.content(self.source, "constants", section, MAX_SEARCHED).ok()?;
+        let bytes = self
+            .elf
+            .content(self.source, "constants", section, MAX_SEARCHED)
+            .ok()?;
         let at = memmem::find(&bytes, text.as_bytes())? + text.len();
         let rest = bytes.get(at..)?;
         Some(rest.get(..length.min(rest.len()))?.to_vec())

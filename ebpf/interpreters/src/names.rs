@@ -217,7 +217,10 @@ impl<K: Copy + Eq + Hash> State<K> {
                     code,
                 });
                 // Equal ones of processes that were forked are kept once.
-                let known = self.inherited.get(&shared).filter(|&known| *known == function);
+                let known = self
+                    .inherited
+                    .get(&shared)
+                    .filter(|&known| *known == function);
                 Some(match known {
                     Some(known) => Arc::clone(known),
                     None => {
@@ -289,7 +292,12 @@ impl<K: Copy + Eq + Hash> Reader<K> {
             }
             opened.ok()
         });
-        let read = Code::read(&interpreter.python, memory.as_ref()?, key.address, key.generation);
+        let read = Code::read(
+            &interpreter.python,
+            memory.as_ref()?,
+            key.address,
+            key.generation,
+        );
         match read {
             Ok(code) => Some(code),
             Err(error) => {

@@ -336,9 +336,9 @@ impl Builder {
                     table.mark_interpreter(&lazy.loops);
                 }
                 match self.arena.insert_pages(index, place, &table) {
-                Ok(()) => return Ok(()),
-                Err(AllocError::Full) => return Err(AllocError::Full.into()),
-                Err(error) => error.into(),
+                    Ok(()) => return Ok(()),
+                    Err(AllocError::Full) => return Err(AllocError::Full.into()),
+                    Err(error) => error.into(),
                 }
             }
             Err(_) if count > 1 => {

@@ -217,8 +217,7 @@ impl Loaded {
             identifier,
             interpreters: Interpreters::new(programs.interpreters),
         };
-        let tables = Tables::start(parts, on_opened, low_priority)
-            .map_err(StartError::Thread)?;
+        let tables = Tables::start(parts, on_opened, low_priority).map_err(StartError::Thread)?;
         let parts = Parts {
             records: programs.records,
             counters: programs.counters,

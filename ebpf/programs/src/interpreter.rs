@@ -41,6 +41,8 @@ pub fn is_searching(scratch: &Scratch) -> bool {
 /// Prepares for the interpreted frames of a native one, which the walk just left.
 #[inline(always)]
 pub fn meet(scratch: &mut Scratch, address: u64, sp: u64) {
+    // What it runs takes its place.
+    scratch.depth -= 1;
     scratch.native.sp = sp;
     scratch.native.cfa = scratch.walk.registers.sp;
     scratch.native.state = address.wrapping_sub(scratch.frame.offset());

@@ -38,9 +38,9 @@ impl Marker<'_> {
         let mut bounds = bounds.into_iter().peekable();
         for (place, row) in own.iter().enumerate() {
             let at = start + u64::from(row.offset());
-            let end = own.get(place + 1).map_or(start + PAGE_SIZE, |next| {
-                start + u64::from(next.offset())
-            });
+            let end = own
+                .get(place + 1)
+                .map_or(start + PAGE_SIZE, |next| start + u64::from(next.offset()));
             let mut push = |at: u64| {
                 let rule = if is_loop(at) {
                     self.marked(row.rule())

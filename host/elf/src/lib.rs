@@ -27,7 +27,9 @@ mod tests;
 
 pub use compressed::{Algorithm, Compressed};
 pub use debug_link::DebugLink;
-pub use elf::{Elf, Header, LE, Machine, ProgramHeader, SectionHeader, Segment, Symbol, entries, has_data};
+pub use elf::{
+    Elf, Header, LE, Machine, ProgramHeader, SectionHeader, Segment, Symbol, entries, has_data,
+};
 pub use error::ElfError;
 pub use extent::{Extent, ExtentReader};
 pub use notes::{BuildIds, build_id};

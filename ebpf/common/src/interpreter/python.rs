@@ -161,7 +161,9 @@ impl Walk {
         let detail = Detail::new(generation, layout.position(code, instruction));
         self.frame = previous;
         match layout.boundary {
-            boundary::CFRAME if owner == 1 => self.leave_cframe(layout, native, code, detail, memory),
+            boundary::CFRAME if owner == 1 => {
+                self.leave_cframe(layout, native, code, detail, memory)
+            }
             boundary::SINGLE => Step::Last(code, detail),
             _ => Step::Frame(code, detail),
         }

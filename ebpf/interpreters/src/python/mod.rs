@@ -47,7 +47,10 @@ pub fn detect<S: Source + ?Sized>(
         .map(Version::from_hex)
         .or_else(|| old_version(executable))
     else {
-        return Err(unsupported("of an unknown version", "the version is not in the file"));
+        return Err(unsupported(
+            "of an unknown version",
+            "the version is not in the file",
+        ));
     };
     let refuse = |why| unsupported(&version.to_string(), why);
     let offsets = offsets.as_ref().map(|(_, bytes)| &**bytes);
@@ -81,15 +84,15 @@ fn unsupported(version: &str, why: &'static str) -> Unsupported {
     }
 }
 
-/// 3.8 to 3.10 tell their version by the path of their library.
+/// 3.8 to 3.10 tell their version by the name of the directory of their library.
 fn old_version<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Version> {
-    let digits = executable.text_behind(".rodata", "/python3.", 2)?;
+    let mut names = ["/python3.", "\0python3."].into_iter();
+    let digits = names.find_map(|name| executable.text_behind(".rodata", name, 2))?;
     let digits = digits.split(|byte| !byte.is_ascii_digit()).next()?;
     let minor = str::from_utf8(digits).ok()?.parse().ok()?;
-    (8..=10).contains(&minor).then_some(Version {
-        minor,
-        micro: None,
-    })
+    (8..=10)
+        .contains(&minor)
+        .then_some(Version { minor, micro: None })
 }
 
 /// Offsets in the file of the function and of its parts that stand elsewhere: those that it jumps to,

@@ -13,11 +13,7 @@ const OBJECT_BYTES: usize = 64;
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
-pub fn read(
-    layout: &TextLayout,
-    memory: &impl Memory,
-    address: u64,
-) -> Result<String, CodeError> {
+pub fn read(layout: &TextLayout, memory: &impl Memory, address: u64) -> Result<String, CodeError> {
     let object = memory.bytes(address, OBJECT_BYTES)?;
     let word = |at: u32| {
         let bytes = object.get(at as usize..).and_then(<[u8]>::first_chunk);
@@ -34,7 +30,9 @@ pub fn read(
     if state & COMPACT == 0 {
         return Err(CodeError::Invalid("a string"));
     }
-    let count = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_CHARACTERS);
+    let count = usize::try_from(length)
+        .unwrap_or(usize::MAX)
+        .min(MAX_CHARACTERS);
     let kind = (state >> 2 & 7) as usize;
     let (data, width) = match (state & ASCII != 0, kind) {
         (true, _) => (layout.ascii_data, 1),

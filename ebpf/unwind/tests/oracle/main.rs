@@ -59,7 +59,9 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
     figures.files += 1;
     figures.rows += table.rows.len() as u64;
     figures.bytes += table.bytes() as u64;
-    figures.rules.extend(table.rules.iter().map(|rule| rule.decode()));
+    figures
+        .rules
+        .extend(table.rules.iter().map(|rule| rule.decode()));
     for pair in table.rules.iter().enumerate() {
         assert!(!table.rules[..pair.0].contains(pair.1), "{pair:?} twice");
     }
@@ -419,7 +421,10 @@ fn linkage_tables_of_every_linker_are_known() {
         let file = File::open(&path).expect("it was made");
         let table = Table::build(&ElfCode::read(&file).expect("it is one"), &file);
         let rules = table.expect("it has a table").rules;
-        assert!(!rules[2..].contains(&Rule::Unsupported.encode()), "{rules:?}");
+        assert!(
+            !rules[2..].contains(&Rule::Unsupported.encode()),
+            "{rules:?}"
+        );
     }
 }
 

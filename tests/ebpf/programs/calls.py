@@ -1,0 +1,165 @@
+"""Burns CPU in functions that are called in the ways that Python knows, each in one known chain."""
+
+import asyncio
+import functools
+import hashlib
+import sys
+import threading
+import time
+
+SLICE = 0.1
+
+
+def burn():
+    end = time.thread_time() + SLICE
+    while time.thread_time() < end:
+        for number in range(200):
+            number * number
+
+
+def by_call():
+    middle()  # calls
+
+
+def middle():
+    inner()  # calls
+
+
+def inner():
+    burn()  # calls
+
+
+class Key:
+    def __init__(self, key):
+        self.key = key
+
+    def __lt__(self, other):
+        burn()  # calls
+        return self.key < other.key
+
+
+def by_callback():
+    sorted([Key(2), Key(1)])  # calls
+
+
+def generate():
+    inside = delegate()
+    yield from inside  # calls
+
+
+def delegate():
+    burn()  # calls
+    yield 1
+
+
+def by_generator():
+    for _ in generate():  # calls
+        pass
+
+
+def by_generator_from_c():
+    list(generate())  # calls
+
+
+def recurse(depth):
+    if depth == 0:
+        burn()  # calls
+    else:
+        recurse(depth - 1)  # calls
+
+
+def by_recursion():
+    recurse(30)  # calls
+
+
+def by_lambda():
+    list(map(lambda _: burn(), [1]))  # calls
+
+
+def by_partial():
+    functools.partial(middle)()  # calls
+
+
+def handle():
+    try:
+        raise ValueError
+    except ValueError:
+        burn()  # calls
+
+
+def by_exception():
+    handle()  # calls
+
+
+class Base:
+    def method(self):
+        burn()  # calls
+
+
+class Derived(Base):
+    def method(self):
+        super().method()  # calls
+
+    @property
+    def attribute(self):
+        self.method()  # calls
+
+
+def by_method():
+    Derived().attribute  # calls
+
+
+def by_execution():
+    exec(compile("burn()  # calls", "<made up>", "exec"), {"burn": burn})  # calls
+
+
+async def wait_for():
+    burn()  # calls
+
+
+async def gather():
+    await wait_for()  # calls
+
+
+def by_coroutine():
+    coroutine = gather()
+    try:
+        coroutine.send(None)  # calls
+    except StopIteration:
+        pass
+
+
+def by_hash():
+    end = time.thread_time() + SLICE
+    while time.thread_time() < end:
+        hashlib.sha256(DATA)  # calls
+
+
+def by_größe():
+    burn()  # calls
+
+
+DATA = bytes(4 << 20)
+
+WAYS = [way for name, way in list(globals().items()) if name.startswith("by_")]
+
+
+def main():
+    end = time.monotonic() + float(sys.argv[1])
+    while time.monotonic() < end:
+        for way in WAYS:
+            way()  # calls
+
+
+def in_thread():
+    main()
+
+
+if len(sys.argv) > 2:
+    threads = [threading.Thread(target=in_thread) for _ in range(int(sys.argv[2]))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+else:
+    main()
