@@ -189,12 +189,19 @@ impl Verdict {
         self.exact + sum(&self.explained) + sum(&self.wrong)
     }
 
+    fn wrong_share(&self) -> f64 {
+        let wrong: usize = self.wrong.values().sum();
+        wrong as f64 / self.all().max(1) as f64
+    }
+
     fn share(&self) -> f64 {
         self.exact as f64 / self.all().max(1) as f64
     }
 
     pub fn is_right(&self, program: &Program, enough: MinSamples) -> bool {
-        self.is_enough(enough) && self.wrong.is_empty() && self.share() >= program.exact
+        self.is_enough(enough)
+            && self.wrong_share() <= program.wrong()
+            && self.share() >= program.exact
     }
 
     pub fn describe(&self, name: &str) -> String {

@@ -17,6 +17,9 @@ pub struct Program {
     pub exact: f64,
 }
 
+/// Of programs whose stacks can all be exact.
+const EXACT: f64 = 0.99;
+
 const PLAIN: &str = "leaf inner middle outer main .. _start";
 pub const GIANT: &str = "leaf a b c d e f g h i j k l m n o p q r s t main .. _start";
 const PLT: [&str; 2] = [
@@ -44,7 +47,7 @@ pub fn program(name: &'static str, command: &'static str, chain: &'static str) -
         takes_parts: false,
         chains: vec![chain],
         end: None,
-        exact: 0.99,
+        exact: EXACT,
     }
 }
 
@@ -52,6 +55,12 @@ impl Program {
     pub fn and(mut self, chain: &'static str) -> Self {
         self.chains.push(chain);
         self
+    }
+
+    /// The share of stacks that may be wrong for no reason that is known: none, but of programs whose stacks cannot be
+    /// exact, where chance makes a few of the others look whole.
+    pub fn wrong(&self) -> f64 {
+        (EXACT - self.exact).max(0.0) / 20.0
     }
 
     fn ends(mut self, reason: &'static str) -> Self {
@@ -116,9 +125,10 @@ pub fn programs() -> Vec<Program> {
         program("zig-undescribed", "zig -OReleaseFast -fno-unwind-tables chain.zig", "chain.leaf chain.inner chain.outer chain.main .. start._start"),
         program("realigned", "cc -O2 -fomit-frame-pointer realigned.c", "leaf aligned moved outer main .. _start"),
         program("realigned-unoptimized", "cc -O0 realigned.c", "leaf aligned moved outer main .. _start"),
-        // While it goes over to the catch, libgcc writes that frame's registers over those that it saved in its own.
+        // While it goes over to the catch, libgcc writes that frame's registers over those that it saved in its own,
+        // by an instruction that takes long on some CPUs. What is there then may be any number, also one that ends a stack.
         program("throws", "c++ -O2 throws.cc", "libgcc .. outer main .. _start").and("thrower inner outer main .. _start")
-            .exact_in(0.95),
+            .exact_in(0.90),
         program("throws-static", "c++ -O2 -static throws.cc", "uw_frame_state_for .. outer main .. _start")
             .and("uw_update_context_1 .. outer main .. _start").and("execute_cfa_program .. outer main .. _start")
             .and("_Unwind_Find_FDE .. outer main .. _start").and("__gxx_personality_v0 .. outer main .. _start"),
