@@ -219,3 +219,234 @@ fn every_version_shows_exact_chains() {
         check(&judge(&profile, pid, minor), &what);
     }
 }
+
+/// Python 3.11 or later, for what does not depend on the version.
+fn any_interpreter() -> Option<Interpreter> {
+    let found = interpreters();
+    let recent = found.into_iter().rfind(|found| found.minor >= 11);
+    if recent.is_none() {
+        skip("no python3.11 to python3.14");
+    }
+    recent
+}
+
+/// Names of Python's functions, innermost first.
+fn names(sample: &Sample) -> Vec<&str> {
+    sample.frames.iter().filter(is_python).map(name).collect()
+}
+
+fn count<'a>(profile: &'a Profile, mut is_it: impl FnMut(&'a Sample) -> bool) -> usize {
+    let samples = profile.samples.iter();
+    let samples = samples.filter(|sample| is_it(sample));
+    samples.map(|sample| sample.count).sum()
+}
+
+#[test]
+fn each_of_a_thousand_threads_is_found() {
+    if !can_profile() {
+        return;
+    }
+    let Some(Interpreter { path, .. }) = any_interpreter() else {
+        return;
+    };
+    let program = program();
+    let profiler = Profiler::start(199);
+    let running = Running::start(&path, &[program.to_str().unwrap(), "60", "1000"]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| {
+        count(profile, |sample| {
+            sample.pid == pid && names(sample).contains(&"in_thread")
+        }) > 500
+    });
+    drop(running);
+    let in_threads = |sample: &&Sample| {
+        sample.pid == pid && sample.thread_name != "MainThread" && !names(sample).is_empty()
+    };
+    let whole = count(&profile, |sample| {
+        in_threads(&sample)
+            && names(sample).ends_with(&["Thread._bootstrap_inner", "Thread._bootstrap"])
+    });
+    let all = count(&profile, |sample| in_threads(&sample));
+    let lost = count(&profile, |sample| {
+        names(sample).contains(&"[python: unknown thread]")
+    });
+    println!("{whole} of {all} are whole, {lost} of unknown threads");
+    assert!(whole > 400 && whole * 100 >= all * 98, "{whole} of {all}");
+}
+
+/// Processes that live for some fifty milliseconds each.
+const SHORT: &str = "
+import os, sys, time
+def burn_shortly():
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        sum(range(100))
+burn_shortly()
+";
+
+#[test]
+fn processes_that_live_for_50_ms_have_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(Interpreter { path, .. }) = any_interpreter() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let command = "while :; do \"$0\" -I -S -c \"$1\"; done";
+    let running = Running::start(
+        std::path::Path::new("sh"),
+        &["-c", command, path.to_str().unwrap(), SHORT],
+    );
+    let is_burning = |sample: &Sample| {
+        names(sample)
+            .iter()
+            .any(|name| name.contains("burn_shortly"))
+    };
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
+    drop(running);
+    let nameless = count(&profile, |sample| {
+        names(sample).contains(&"[python: no name]")
+    });
+    let all = count(&profile, |sample| !names(sample).is_empty());
+    println!("{nameless} of {all} have functions without a name");
+    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+}
+
+/// Each function has the first line that its name says, and is gone at once.
+const CHURN: &str = "
+import time
+def make(number):
+    source = '\\n' * number + f'def made_{number}():\\n    for i in range(300): i * i\\nmade_{number}()'
+    exec(compile(source, 'made.py', 'exec'), {})
+end = time.monotonic() + 60
+number = 0
+while time.monotonic() < end:
+    number = (number + 1) % 1000
+    make(number)
+";
+
+#[test]
+fn functions_that_come_and_go_keep_their_names_apart() {
+    if !can_profile() {
+        return;
+    }
+    let Some(Interpreter { path, .. }) = any_interpreter() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let running = Running::start(&path, &["-c", CHURN]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+    drop(running);
+    let (mut right, mut nameless) = (0, 0);
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        for frame in sample.frames.iter().filter(is_python) {
+            if let Some(number) = name(frame).strip_prefix("made_") {
+                let number: i64 = number.parse().unwrap();
+                let line = frame.source.1;
+                assert!(line == number + 1 || line == number + 2, "{frame:?}");
+                right += sample.count;
+            }
+            nameless += usize::from(name(frame) == "[python: no name]") * sample.count;
+        }
+    }
+    println!("{right} have the line of their name, {nameless} were gone");
+    assert!(right + nameless > 300);
+}
+
+#[test]
+fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
+    if !can_profile() {
+        return;
+    }
+    let Some(Interpreter { path, .. }) = any_interpreter() else {
+        return;
+    };
+    let profiler = Profiler::start(99);
+    let script = format!(
+        "root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {} {} 60",
+        path.display(),
+        program().display()
+    );
+    let arguments = [
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let running = Running::start(std::path::Path::new("unshare"), &arguments);
+    let is_exact = |sample: &Sample| names(sample).ends_with(&["main", "<module>"]);
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
+    drop(running);
+    assert!(count(&profile, is_exact) > 200);
+    assert_eq!(
+        count(&profile, |sample| names(sample)
+            .contains(&"[python: no name]")),
+        0
+    );
+}
+
+#[test]
+fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = crate::toolchain::Workshop::open();
+    let Some(program) = workshop.build("fake_python", "cc -O1 -g -rdynamic fake_python.c") else {
+        return;
+    };
+    // The frames that stand where the loop does, innermost first.
+    for (damage, expected) in [
+        ("none", &["[python: no name]", "[python: no name]"][..]),
+        (
+            "frame",
+            &[
+                "[python: no name]",
+                "[python: no name]",
+                "[python: unreadable]",
+            ],
+        ),
+        ("code", &["[python: no name]", "[python: unreadable]"]),
+        ("huge", &["[python: no name]", "[python: unreadable]"]),
+        ("thread", &["[python: unknown thread]"]),
+        ("threads", &["[python: unknown thread]"]),
+        ("cframe", &["[python: unreadable]"]),
+        ("cycle", &["[python: no name]"; 100]),
+    ] {
+        let profiler = Profiler::start(99);
+        let running = Running::start(&program, &[damage]);
+        let pid = running.pid();
+        let profile = profiler.until(TIMEOUT, |profile| {
+            count(profile, |sample| {
+                sample.pid == pid && !names(sample).is_empty()
+            }) > 50
+        });
+        drop(running);
+        let mut checked = 0;
+        for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+            let names = names(sample);
+            let is_pending = sample.end_reason.as_deref() == Some("table_pending");
+            if names.is_empty() || is_pending {
+                continue;
+            }
+            checked += sample.count;
+            if damage == "cycle" {
+                assert!(
+                    names.len() > 250 && names.starts_with(expected),
+                    "{}",
+                    names.len()
+                );
+                assert_eq!(sample.end_reason.as_deref(), Some("truncated"));
+            } else {
+                assert_eq!(names, expected, "{damage}");
+                assert_eq!(sample.end_reason, None, "{damage}: {sample:?}");
+            }
+        }
+        assert!(checked > 20, "{damage}: {checked}");
+    }
+}

@@ -1,6 +1,7 @@
 //! The receiver's own metrics.
 
 use profcol_component::{BuildContext, Gauge, IntCounter, SourceCounts};
+use profcol_ebpf_interpreters::names::NameCounts;
 use profcol_ebpf_loader::{EndReason, Profiler};
 
 #[derive(Clone)]
@@ -20,12 +21,24 @@ pub struct Metrics {
     by_reason: Vec<(EndReason, IntCounter)>,
     tables: Vec<(&'static str, IntCounter)>,
     table_bytes: Gauge,
+    interpreters: [IntCounter; 2],
+    unreadable: [IntCounter; 2],
+    names: [IntCounter; 4],
+    name_bytes: Gauge,
 }
 
 /// Outcomes of building unwind tables.
 const TABLE_OUTCOMES: [&str; 6] = [
     "built", "refused", "not_elf", "vanished", "no_room", "evicted",
 ];
+
+const INTERPRETERS: &str = "profcol_ebpf_cpu_interpreters";
+const INTERPRETERS_HELP: &str =
+    "Executables with an interpreter, by whether its functions are shown.";
+const UNREADABLE: &str = "profcol_ebpf_cpu_unreadable_interpreted_frames";
+const UNREADABLE_HELP: &str = "Interpreted frames without a function, by reason.";
+const NAMES: &str = "profcol_ebpf_cpu_interpreted_functions";
+const NAMES_HELP: &str = "Interpreted functions, by the outcome of reading their names.";
 
 const LOST_MAPPINGS: &str = "profcol_ebpf_cpu_lost_mappings";
 const LOST_MAPPINGS_HELP: &str =
@@ -104,6 +117,17 @@ impl Metrics {
                 "Memory used by unwind tables, in bytes.",
                 &[("receiver", &id)],
             ),
+            interpreters: ["supported", "unsupported"]
+                .map(|outcome| labelled(INTERPRETERS, INTERPRETERS_HELP, "outcome", outcome)),
+            unreadable: ["memory", "no_thread"]
+                .map(|reason| labelled(UNREADABLE, UNREADABLE_HELP, "reason", reason)),
+            names: ["read", "failed", "no_room", "evicted"]
+                .map(|outcome| labelled(NAMES, NAMES_HELP, "outcome", outcome)),
+            name_bytes: context.meter.gauge(
+                "profcol_ebpf_cpu_interpreted_name_bytes",
+                "Memory used by names of interpreted functions, in bytes.",
+                &[("receiver", &id)],
+            ),
         }
     }
 
@@ -118,7 +142,7 @@ impl Metrics {
         }
     }
 
-    pub fn update(&self, profiler: &Profiler, frequency: u64) {
+    pub fn update(&self, profiler: &Profiler, names: NameCounts, frequency: u64) {
         self.frequency.set(frequency as f64);
         let counts = profiler.counts();
         raise(&self.samples, counts.samples);
@@ -152,6 +176,18 @@ impl Metrics {
             raise(counter, count);
         }
         self.table_bytes.set(tables.bytes as f64);
+        let [supported, unsupported] = &self.interpreters;
+        raise(supported, tables.interpreters);
+        raise(unsupported, tables.unsupported_interpreters);
+        let [memory, no_thread] = &self.unreadable;
+        raise(memory, counts.interpreter_unreadable);
+        raise(no_thread, counts.interpreter_no_thread);
+        let [read, failed, no_room, evicted] = &self.names;
+        raise(read, names.read);
+        raise(failed, names.failed);
+        raise(no_room, names.not_queued);
+        raise(evicted, names.evicted);
+        self.name_bytes.set(names.bytes as f64);
     }
 }
 

@@ -249,14 +249,22 @@ impl Running {
                         "Process excluded: all pipelines drop its samples."
                     );
                 }
-                metrics.update(&self.profiler, self.budget.frequency());
+                metrics.update(
+                    &self.profiler,
+                    self.interpreted.counts(),
+                    self.budget.frequency(),
+                );
             }
         }
         self.profiler.stop();
         self.drain(config, metrics);
         self.end_count_buffer(config, metrics);
         queue.add(self.render(config, self.budget.frequency()));
-        metrics.update(&self.profiler, self.budget.frequency());
+        metrics.update(
+            &self.profiler,
+            self.interpreted.counts(),
+            self.budget.frequency(),
+        );
         let counts = metrics.source_counts();
         tracing::info!(
             taken = counts.taken,

@@ -10,6 +10,12 @@ use crate::memory::{Memory, MemoryError};
 /// Bytes of a line table.
 const MAX_LINE_TABLE: usize = 64 << 10;
 
+/// The number of references, which comes first; free memory has a pointer or nothing there.
+const REFERENCES: usize = 8;
+
+/// Beyond what the runtime gives to objects that are never freed.
+const MAX_REFERENCES: u64 = 1 << 34;
+
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
     #[error(transparent)]
@@ -38,6 +44,9 @@ impl Code {
         let members = &layout.code;
         let size = members.size.max(layout.identity.second + 8) as usize;
         let object = memory.bytes(address, size)?;
+        if !has_references(&object) {
+            return Err(CodeError::Replaced);
+        }
         let bytes = |at: u32| object.get(at as usize..);
         let word = |at: u32| {
             let found = bytes(at).and_then(<[u8]>::first_chunk);
@@ -59,6 +68,11 @@ impl Code {
         let first_line = half(members.first_line).unwrap_or(0);
         let lines = line_table(layout, memory, pointer(members.line_table)?);
         let lines = lines.map(|table| Lines::parse(layout.lines, first_line, &table));
+        // What it pointed to may have been freed before it was read.
+        let again = memory.bytes(address, size)?;
+        if !has_references(&again) || again.get(REFERENCES..) != object.get(REFERENCES..) {
+            return Err(CodeError::Replaced);
+        }
         Ok(Self {
             name,
             file,
@@ -81,6 +95,12 @@ impl Code {
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
     }
+}
+
+/// Whether an object is in use.
+fn has_references(object: &[u8]) -> bool {
+    let count = object.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    count.is_some_and(|count| (1..MAX_REFERENCES).contains(&count))
 }
 
 fn line_table(
