@@ -3,9 +3,17 @@
 pub mod generated {
     use std::ffi::c_void;
 
+    use crate::kernel_image::MM;
     use crate::stage;
 
     const FAULT: i64 = -14;
+
+    /// # Safety
+    ///
+    /// None: as the programs call it.
+    pub unsafe fn bpf_get_current_task() -> u64 {
+        MM
+    }
 
     /// # Safety
     ///

@@ -10,6 +10,8 @@ pub const LAYOUT: Layout = {
     let mut layout: Layout = unsafe { std::mem::zeroed() };
     layout.mm_maple_root = 0x40;
     layout.mm_vdso = 0x50;
+    // The one object is a task, too.
+    layout.task_thread_pointer = 0x70;
     layout.mm_seq = 0x5c;
     layout.vma_start = 0x00;
     layout.vma_end = 0x08;
@@ -155,7 +157,7 @@ impl KernelImage {
         at
     }
 
-    fn set(&mut self, address: u64, value: u64) {
+    pub fn set(&mut self, address: u64, value: u64) {
         let at = (address - BASE) as usize;
         // A member of 32 bits may be the last one.
         let length = (self.bytes.len() - at).min(8);

@@ -5,7 +5,7 @@
 //! * It finds what an obvious walk finds: one that reads word by word, scans lists and remembers nothing.
 //! * It finds the same once more, and the same with what earlier samples left to be remembered, also where mappings
 //!   changed and tables arrived in between.
-//! * Where the kernel's structures or the tables are damaged it still ends.
+//! * Where the kernel's structures, the tables or an interpreter's state are damaged it still ends.
 //!
 //! With `--address` (`cargo xtask fuzz`) each pointer of the programs is checked too.
 
@@ -21,6 +21,8 @@ mod files;
 #[path = "../../ebpf/programs/src/frame_cache.rs"]
 mod frame_cache;
 mod helpers;
+#[path = "../../ebpf/programs/src/interpreter.rs"]
+mod interpreter;
 #[path = "../../ebpf/programs/src/kernel.rs"]
 mod kernel;
 mod kernel_image;
@@ -39,7 +41,7 @@ mod unwind;
 use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_common::architecture::X86_64 as Target;
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::record::MAX_USER_FRAMES;
+use profcol_ebpf_common::record::{MAX_USER_FRAMES, MAX_USER_WORDS};
 use profcol_ebpf_common::sample_counts::StackHash;
 use profcol_ebpf_common::walk::{CodeMapping, Walk};
 
@@ -76,7 +78,8 @@ fn check(process: &Process, thread: &Thread, scratch: &mut Scratch) {
     scratch.mm = process.mm();
     let epoch = frame_cache::epoch(&process.layout(), scratch.mm, &process.sample());
     let fresh = walk(thread, frame_cache::NO_EPOCH, scratch);
-    assert!(fresh.frames.len() <= thread.max_frames as usize);
+    assert!(scratch.depth <= thread.max_frames);
+    assert!(fresh.frames.len() <= MAX_USER_WORDS + 2);
     let reason = EndReason::from_code(fresh.end);
     assert!(reason.is_some(), "ends for no reason: {}", fresh.end);
     for _ in 0..2 {
@@ -103,7 +106,10 @@ struct Found {
 /// As the program `sample` does it.
 fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.epoch = epoch;
-    scratch.sample.user_frames = 0;
+    scratch.sample.user_words = 0;
+    scratch.depth = 0;
+    scratch.python_file = 0;
+    scratch.interpreter_stage = interpreter::stage::NATIVE;
     scratch.sample.stack = StackHash::default();
     scratch.walk = Walk {
         registers: thread.registers,
@@ -118,7 +124,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.window_at = NO_WINDOW;
     scratch.window_bytes = NO_WINDOW_BYTES;
     let mut end = EndReason::Truncated as u32;
-    for _ in 0..MAX_USER_FRAMES as u32 / FRAMES_PER_CALL {
+    for _ in 0..2 * MAX_USER_FRAMES as u32 / FRAMES_PER_CALL {
         let climbed = unwind::walk_frames(scratch, thread.max_frames);
         if climbed != CONTINUE {
             end = climbed;
@@ -126,7 +132,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
         }
     }
     let first = scratch.sample.kernel_frames as usize;
-    let frames = first..first + scratch.sample.user_frames as usize;
+    let frames = first..first + scratch.sample.user_words as usize;
     Found {
         frames: scratch.frames[frames].to_vec(),
         end,

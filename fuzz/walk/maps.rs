@@ -2,10 +2,13 @@
 
 use std::cell::RefCell;
 
+use profcol_ebpf_common::interpreter::Interpreter;
+use profcol_ebpf_common::record::ThreadKey;
 use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings};
 
 use crate::frame_cache::CacheEntry;
 use crate::kernel_image::LAYOUT;
+use crate::stage;
 
 /// For one CPU.
 const PLACES: usize = 1 << FRAME_CACHE_SHIFT;
@@ -37,12 +40,46 @@ fn nothing() -> CacheEntry {
     unsafe { std::mem::zeroed() }
 }
 
+/// One interpreter, in whatever file has a loop.
+pub struct Interpreters;
+
+pub static INTERPRETERS: Interpreters = Interpreters;
+
+impl Interpreters {
+    /// # Safety
+    ///
+    /// None: as the programs call it.
+    pub unsafe fn get(&self, _: &u32) -> Option<&'static Interpreter> {
+        stage::with(|process| process.interpreter)
+    }
+}
+
+/// What is known of threads.
+pub struct Threads;
+
+pub static PYTHON_THREADS: Threads = Threads;
+
+impl Threads {
+    /// # Safety
+    ///
+    /// None: as the programs call it.
+    pub unsafe fn get(&self, _: &ThreadKey) -> Option<&'static u64> {
+        stage::with(|process| process.known_thread)
+    }
+
+    pub fn insert(&self, _: &ThreadKey, _: &u64, _: u64) -> Result<(), i64> {
+        Ok(())
+    }
+}
+
+pub fn count(_: u32) {}
+
 pub fn settings() -> Option<&'static Settings> {
     static SETTINGS: Settings = Settings {
         layout: LAYOUT,
         arena: 0,
         rules_offset: 0,
-        max_frames: 0,
+        max_frames: u32::MAX,
         with_arguments: 0,
         namespace_inode: 0,
         namespace_device: 0,

@@ -84,7 +84,7 @@ fn look_up(file: &File, offset: u64) -> Result<Rule, EndReason> {
     let row = rows
         .iter()
         .rfind(|row| u64::from(row.offset()) <= offset % PAGE);
-    Ok(row.map_or(Rule::Gap, |row| table.rules[row.rule() as usize]))
+    Ok(row.map_or(Rule::Gap, |row| table.rules[row.rule() as usize].decode()))
 }
 
 struct Step<'p> {

@@ -1,6 +1,7 @@
 //! A process, as the input describes it: files with tables, mappings, a stack, threads.
 
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
+use profcol_ebpf_common::interpreter::{Interpreter, python};
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
 use profcol_ebpf_common::rule::{Cfa, EncodedRule, PUSHED, ReturnAddress, Rule, SavedFp};
@@ -27,6 +28,9 @@ pub struct Process {
     pub kernel: KernelImage,
     /// Nothing is damaged.
     pub is_sound: bool,
+    pub interpreter: Option<&'static Interpreter>,
+    pub known_thread: Option<&'static u64>,
+    has_thread: bool,
     stack: Vec<u8>,
     /// A bit for each page.
     absent: u64,
@@ -77,6 +81,10 @@ impl Process {
         }
         process.add_mappings(bytes);
         process.fill_stack(bytes);
+        if !process.is_sound {
+            process.has_thread = !bytes.rarely(4);
+            process.interpreter = Some(any_interpreter(bytes));
+        }
         process.build_kernel(bytes);
         process
     }
@@ -138,6 +146,14 @@ impl Process {
                 .ok(),
             _ => Some(any_table(bytes)),
         };
+        let table = table.map(|mut table| {
+            // The obvious walk knows nothing of interpreters.
+            if !self.is_sound && bytes.rarely(2) {
+                let start = bytes.short() % (4 * PAGE);
+                table.mark_interpreter(&[start..start + bytes.short()]);
+            }
+            table
+        });
         // The last one may be the kernel's own.
         let is_vdso = index + 1 == MOST_FILES;
         let id = if is_vdso {
@@ -242,12 +258,27 @@ impl Process {
     fn build_kernel(&mut self, bytes: &mut Bytes) {
         self.kernel = KernelImage::new(&self.mappings, &self.files, self.changes, self.shape);
         if !self.is_sound {
+            self.enter_thread(bytes);
             for _ in 0..bytes.below(4) {
                 let value = Word::any(bytes, self).at(MM + bytes.short());
                 self.kernel.damage(bytes.short() as usize, value);
             }
             self.tables
                 .damage(bytes.short() as usize, bytes.word() as u32);
+        }
+    }
+
+    /// The interpreter knows the thread, at any place of the stack.
+    fn enter_thread(&mut self, bytes: &mut Bytes) {
+        let Some(interpreter) = self.interpreter.filter(|_| self.has_thread) else {
+            return;
+        };
+        let thread = STACK + bytes.short() % (STACK_PAGES * PAGE) / 8 * 8;
+        let mut id = [0; 8];
+        if self.read(thread + u64::from(interpreter.python.thread_id), &mut id) {
+            self.kernel
+                .set(MM + LAYOUT.task_thread_pointer, u64::from_le_bytes(id));
+            self.known_thread = Some(Box::leak(Box::new(thread)));
         }
     }
 
@@ -407,7 +438,9 @@ fn text(bytes: &mut Bytes, process: &Process) -> u64 {
 }
 
 fn any_table(bytes: &mut Bytes) -> Table {
-    let rules: Vec<Rule> = (0..1 + bytes.below(12)).map(|_| any_rule(bytes)).collect();
+    let rules = (0..1 + bytes.below(12))
+        .map(|_| any_rule(bytes).encode())
+        .collect();
     let mut table = Table {
         first_page: bytes.below(3) as u64,
         pages: Vec::new(),
@@ -434,6 +467,41 @@ fn any_table(bytes: &mut Bytes) -> Table {
         });
     }
     table
+}
+
+/// Leaked: the programs hold what is in a map for as long as they run. It has a hundred bytes.
+fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
+    let mut offset = || u32::from(bytes.byte());
+    let layout = python::Layout {
+        runtime_interpreters: offset(),
+        interpreter_next: offset(),
+        interpreter_threads: offset(),
+        thread_next: offset(),
+        thread_id: offset(),
+        thread_frame: offset(),
+        cframe_frame: match offset() {
+            odd if odd % 2 == 1 => python::NO_CFRAME,
+            even => even,
+        },
+        cframe_previous: offset(),
+        frame_bytes: offset(),
+        frame_previous: offset(),
+        frame_code: offset(),
+        frame_instruction: offset(),
+        frame_owner: offset(),
+        shim_owner: offset(),
+        code_identity: offset(),
+        identity_first: offset(),
+        identity_second: offset(),
+        code_instructions: offset(),
+        position_shift: offset() % 32,
+        boundary: offset() % 4,
+    };
+    Box::leak(Box::new(Interpreter {
+        state: bytes.word(),
+        python: layout,
+        ..Interpreter::default()
+    }))
 }
 
 fn any_rule(bytes: &mut Bytes) -> Rule {

@@ -1,7 +1,7 @@
 //! The memory of the tables, filled as the loader fills it.
 
 use profcol_ebpf_common::file::TableRef;
-use profcol_ebpf_common::rule::{EncodedRule, Rule};
+use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::table::{Page, Row};
 use profcol_ebpf_unwind::Table;
 
@@ -30,8 +30,7 @@ impl TableMemory {
             self.words.extend([page.rows, page.count]);
         }
         let first = self.rules.len() as u32;
-        self.rules
-            .extend(table.rules.iter().map(|&rule| Rule::encode(rule)));
+        self.rules.extend(&table.rules);
         let moved = |row: &Row| Row::new(u64::from(row.offset()), first + row.rule()).0;
         self.words.extend(table.rows.iter().map(moved));
         TableRef {

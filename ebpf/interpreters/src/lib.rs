@@ -22,6 +22,9 @@ use profcol_elf::Source;
 
 use crate::executable::Executable;
 pub use crate::memory::{Memory, MemoryError, ProcessMemory};
+pub use crate::names::InterpretedFunction;
+use crate::python::Code;
+pub use crate::python::FunctionError;
 
 /// An interpreter in a file.
 #[derive(Clone, Debug)]
@@ -35,6 +38,31 @@ pub struct DetectedInterpreter {
     /// For the programs.
     pub interpreter: Interpreter,
     python: python::CodeLayout,
+}
+
+impl DetectedInterpreter {
+    /// Reads a function that a sample met.
+    pub fn function(
+        &self,
+        memory: &impl Memory,
+        address: u64,
+        generation: u32,
+    ) -> Result<InterpretedFunction, FunctionError> {
+        Ok(InterpretedFunction {
+            runtime: self.runtime,
+            code: Code::read(&self.python, memory, address, generation)?,
+        })
+    }
+
+    /// What tells the function at an address from others that had it before.
+    pub fn generation(&self, memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
+        Code::generation(&self.python, memory, address)
+    }
+
+    /// One of each version whose layout is known without its file.
+    pub fn examples() -> Vec<Self> {
+        python::examples()
+    }
 }
 
 /// The runtimes that are supported.

@@ -36,7 +36,7 @@ pub struct FunctionKey<K> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterpretedFunction {
     pub runtime: Runtime,
-    code: Code,
+    pub(crate) code: Code,
 }
 
 impl InterpretedFunction {
@@ -206,16 +206,13 @@ impl<K> Shared<K> {
 }
 
 impl<K: Copy + Eq + Hash> State<K> {
-    fn settle(&mut self, key: FunctionKey<K>, read: Option<Code>) {
+    fn settle(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
         self.waiting = self.waiting.saturating_sub(1);
         let shared = (key.file, key.address, key.generation);
         let function = match read {
-            Some(code) => {
+            Some(function) => {
                 self.counts.read += 1;
-                let function = Arc::new(InterpretedFunction {
-                    runtime: Runtime::Python,
-                    code,
-                });
+                let function = Arc::new(function);
                 // Equal ones of processes that were forked are kept once.
                 let known = self
                     .inherited
@@ -276,7 +273,7 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         }
     }
 
-    fn read(&mut self, request: &Request<K>) -> Option<Code> {
+    fn read(&mut self, request: &Request<K>) -> Option<InterpretedFunction> {
         let Request {
             key,
             pid,
@@ -292,14 +289,9 @@ impl<K: Copy + Eq + Hash> Reader<K> {
             }
             opened.ok()
         });
-        let read = Code::read(
-            &interpreter.python,
-            memory.as_ref()?,
-            key.address,
-            key.generation,
-        );
+        let read = interpreter.function(memory.as_ref()?, key.address, key.generation);
         match read {
-            Ok(code) => Some(code),
+            Ok(function) => Some(function),
             Err(error) => {
                 tracing::debug!(pid, %error, "failed to read the name of a function");
                 None

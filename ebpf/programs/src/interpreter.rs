@@ -277,7 +277,11 @@ impl BlockMemory for Scratch {
     fn word(&mut self, address: u64) -> Option<u64> {
         // SAFETY: the helper checks the address.
         let failed = unsafe {
-            bpf_probe_read_user((&raw mut self.interpreter_word).cast(), 8, address as *const _)
+            bpf_probe_read_user(
+                (&raw mut self.interpreter_word).cast(),
+                8,
+                address as *const _,
+            )
         };
         (failed == 0).then_some(self.interpreter_word)
     }

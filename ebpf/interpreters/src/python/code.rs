@@ -2,7 +2,7 @@
 
 use profcol_ebpf_common::interpreter::python::generation;
 
-use super::layout::CodeLayout;
+use super::layout::{CodeLayout, Identity};
 use super::lines::Lines;
 use super::text;
 use crate::memory::{Memory, MemoryError};
@@ -17,7 +17,7 @@ const REFERENCES: usize = 8;
 const MAX_REFERENCES: u64 = 1 << 34;
 
 #[derive(Debug, thiserror::Error)]
-pub enum CodeError {
+pub enum FunctionError {
     #[error(transparent)]
     Memory(#[from] MemoryError),
     #[error("{0} in memory is not valid")]
@@ -35,17 +35,30 @@ pub struct Code {
 }
 
 impl Code {
+    pub fn generation(
+        layout: &CodeLayout,
+        memory: &impl Memory,
+        address: u64,
+    ) -> Result<u32, FunctionError> {
+        let half = |at: u32| {
+            let word = memory.word(address.wrapping_add(at.into()));
+            word.map(|word| word as u32)
+        };
+        let Identity { first, second } = layout.identity;
+        Ok(generation(half(first)?, half(second)?))
+    }
+
     pub fn read(
         layout: &CodeLayout,
         memory: &impl Memory,
         address: u64,
         expected: u32,
-    ) -> Result<Self, CodeError> {
+    ) -> Result<Self, FunctionError> {
         let members = &layout.code;
         let size = members.size.max(layout.identity.second + 8) as usize;
         let object = memory.bytes(address, size)?;
         if !has_references(&object) {
-            return Err(CodeError::Replaced);
+            return Err(FunctionError::Replaced);
         }
         let bytes = |at: u32| object.get(at as usize..);
         let word = |at: u32| {
@@ -56,11 +69,11 @@ impl Code {
             let found = bytes(at).and_then(<[u8]>::first_chunk);
             found.map(|bytes| u32::from_le_bytes(*bytes))
         };
-        let pointer = |at: u32| word(at).ok_or(CodeError::Invalid("a code object"));
+        let pointer = |at: u32| word(at).ok_or(FunctionError::Invalid("a code object"));
         let first = half(layout.identity.first).unwrap_or(0);
         let second = half(layout.identity.second).unwrap_or(0);
         if generation(first, second) != expected {
-            return Err(CodeError::Replaced);
+            return Err(FunctionError::Replaced);
         }
         let name = members.qualified_name.unwrap_or(members.name);
         let name = text::read(&layout.text, memory, pointer(name)?)?;
@@ -71,7 +84,7 @@ impl Code {
         // What it pointed to may have been freed before it was read.
         let again = memory.bytes(address, size)?;
         if !has_references(&again) || again.get(REFERENCES..) != object.get(REFERENCES..) {
-            return Err(CodeError::Replaced);
+            return Err(FunctionError::Replaced);
         }
         Ok(Self {
             name,
@@ -107,11 +120,11 @@ fn line_table(
     layout: &CodeLayout,
     memory: &impl Memory,
     address: u64,
-) -> Result<Vec<u8>, CodeError> {
+) -> Result<Vec<u8>, FunctionError> {
     let size = memory.word(address.wrapping_add(layout.bytes_size.into()))?;
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     if size > MAX_LINE_TABLE {
-        return Err(CodeError::Invalid("a line table"));
+        return Err(FunctionError::Invalid("a line table"));
     }
     let data = address.wrapping_add(layout.bytes_data.into());
     Ok(memory.bytes(data, size)?)

@@ -15,7 +15,7 @@ use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_ebpf_unwind::Index;
 use profcol_elf::{Machine, Source};
 
-pub use self::code::Code;
+pub use self::code::{Code, FunctionError};
 pub use self::layout::CodeLayout;
 use self::layout::Version;
 use crate::executable::Executable;
@@ -74,6 +74,24 @@ pub fn detect<S: Source + ?Sized>(
         },
         python: code,
     }))
+}
+
+pub fn examples() -> Vec<DetectedInterpreter> {
+    let example = |minor| {
+        let version = Version { minor, micro: None };
+        let (layout, python) = layout::layouts(version, None).ok()?;
+        Some(DetectedInterpreter {
+            runtime: Runtime::Python,
+            version: version.to_string(),
+            loops: Vec::new(),
+            interpreter: Interpreter {
+                python: layout,
+                ..Interpreter::default()
+            },
+            python,
+        })
+    };
+    (8..=14).filter_map(example).collect()
 }
 
 fn unsupported(version: &str, why: &'static str) -> Unsupported {

@@ -1,6 +1,6 @@
 //! Strings: `PyUnicodeObject`, of the kinds that the compiler makes for names.
 
-use super::code::CodeError;
+use super::code::FunctionError;
 use super::layout::TextLayout;
 use crate::memory::Memory;
 
@@ -13,14 +13,18 @@ const OBJECT_BYTES: usize = 64;
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
-pub fn read(layout: &TextLayout, memory: &impl Memory, address: u64) -> Result<String, CodeError> {
+pub fn read(
+    layout: &TextLayout,
+    memory: &impl Memory,
+    address: u64,
+) -> Result<String, FunctionError> {
     let object = memory.bytes(address, OBJECT_BYTES)?;
     let word = |at: u32| {
         let bytes = object.get(at as usize..).and_then(<[u8]>::first_chunk);
         bytes.map(|bytes| u64::from_le_bytes(*bytes))
     };
     let (Some(length), Some(state)) = (word(layout.length), word(layout.state)) else {
-        return Err(CodeError::Invalid("a string"));
+        return Err(FunctionError::Invalid("a string"));
     };
     let state = if layout.has_wide_interned {
         state as u32 >> 6
@@ -28,7 +32,7 @@ pub fn read(layout: &TextLayout, memory: &impl Memory, address: u64) -> Result<S
         state as u32
     };
     if state & COMPACT == 0 {
-        return Err(CodeError::Invalid("a string"));
+        return Err(FunctionError::Invalid("a string"));
     }
     let count = usize::try_from(length)
         .unwrap_or(usize::MAX)
@@ -37,7 +41,7 @@ pub fn read(layout: &TextLayout, memory: &impl Memory, address: u64) -> Result<S
     let (data, width) = match (state & ASCII != 0, kind) {
         (true, _) => (layout.ascii_data, 1),
         (false, 1 | 2 | 4) => (layout.other_data, kind),
-        _ => return Err(CodeError::Invalid("a string")),
+        _ => return Err(FunctionError::Invalid("a string")),
     };
     let bytes = memory.bytes(address.wrapping_add(data.into()), count * width)?;
     let characters = bytes.chunks_exact(width).map(|character| {

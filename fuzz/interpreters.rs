@@ -1,0 +1,55 @@
+//! Files that claim to have an interpreter, and the functions of processes whose memory is anything.
+
+#![no_main]
+
+use std::io;
+
+use libfuzzer_sys::fuzz_target;
+use profcol_ebpf_interpreters::{DetectedInterpreter, Memory, MemoryError, detect};
+use profcol_ebpf_unwind::ElfCode;
+
+/// No process has more of a function than this: names of 1,024 characters, and its lines.
+const MAX_BYTES: usize = 1 << 20;
+
+/// The input over and over, with holes.
+struct AnyMemory<'a>(&'a [u8]);
+
+impl Memory for AnyMemory<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), MemoryError> {
+        assert!(buffer.len() <= MAX_BYTES);
+        if self.0.is_empty() || address >> 12 & 7 == 7 {
+            let error = io::ErrorKind::InvalidInput.into();
+            return Err(MemoryError { address, error });
+        }
+        for (place, at) in buffer.iter_mut().zip(address..) {
+            *place = self.0[(at % self.0.len() as u64) as usize];
+        }
+        Ok(())
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    if let Ok(code) = ElfCode::read(data)
+        && let Ok(Some(found)) = detect(&code, data)
+    {
+        read(&found, data);
+    }
+    for known in DetectedInterpreter::examples() {
+        read(&known, data);
+    }
+});
+
+fn read(interpreter: &DetectedInterpreter, data: &[u8]) {
+    let (address, rest) = data.split_at_checked(8).unwrap_or_default();
+    let address = address
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let memory = AnyMemory(rest);
+    let generation = interpreter.generation(&memory, address).unwrap_or(0);
+    if let Ok(function) = interpreter.function(&memory, address, generation) {
+        assert!(function.name().chars().count() <= 1024);
+        for position in [0, 1, u32::MAX] {
+            function.line(position);
+        }
+    }
+}
