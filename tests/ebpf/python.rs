@@ -1,5 +1,7 @@
 //! Python's functions are shown, in exactly the chains in which they called each other.
 
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
