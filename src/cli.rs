@@ -1,6 +1,7 @@
 //! The command line.
 
 mod convert;
+mod doctor;
 mod record;
 #[cfg(feature = "parca")]
 mod upload;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use profcol_printable::{is_printable, lines};
 
 pub use self::convert::{Compare, Convert, Diff};
+pub use self::doctor::Doctor;
 pub use self::record::Record;
 #[cfg(feature = "parca")]
 pub use self::upload::{Server, Upload};
@@ -52,6 +54,8 @@ pub enum Command {
     Convert(Convert),
     /// Compare two profiles by function
     Diff(Diff),
+    /// Check what this host and the destinations have for a configuration, and say how to get what is missing
+    Doctor(Doctor),
     /// Check a configuration and report all errors; opens nothing
     Validate,
     /// Print the configuration as it is understood: merged, expanded, with all defaults
@@ -157,6 +161,6 @@ Exit codes:
   0   ended as asked
       (`record -- COMMAND`: the command's own exit code)
   1   a component failed, could not start, or data could not be delivered before the deadline
-      (`upload`: something was left)
+      (`upload`: something was left; `doctor`: a check failed)
   2   the command line is wrong
   78  the configuration is wrong";

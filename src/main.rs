@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Record(record) => return end(commands::record(&record, configuration)),
         Command::Convert(convert) => commands::convert(&convert),
         Command::Diff(diff) => commands::diff(&diff),
+        Command::Doctor(doctor) => return end(commands::doctor(doctor, configuration)),
         Command::Validate => commands::validate(configuration),
         Command::PrintConfig {
             mode,

@@ -28,6 +28,9 @@ _profcol() {
             profcol,diff)
                 cmd="profcol__subcmd__diff"
                 ;;
+            profcol,doctor)
+                cmd="profcol__subcmd__doctor"
+                ;;
             profcol,featuregate)
                 cmd="profcol__subcmd__featuregate"
                 ;;
@@ -75,6 +78,9 @@ _profcol() {
                 ;;
             profcol__subcmd__help,diff)
                 cmd="profcol__subcmd__help__subcmd__diff"
+                ;;
+            profcol__subcmd__help,doctor)
+                cmd="profcol__subcmd__help__subcmd__doctor"
                 ;;
             profcol__subcmd__help,featuregate)
                 cmd="profcol__subcmd__help__subcmd__featuregate"
@@ -134,7 +140,7 @@ _profcol() {
 
     case "${cmd}" in
         profcol)
-            opts="-h -V --config --set --feature-gates --help --version run record convert diff validate print-config upload components featuregate processes relabel schema version completions man help"
+            opts="-h -V --config --set --feature-gates --help --version run record convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -283,6 +289,32 @@ _profcol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        profcol__subcmd__doctor)
+            opts="-h --json --config --set --feature-gates --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --feature-gates)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         profcol__subcmd__featuregate)
             opts="-h --config --set --feature-gates --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -310,7 +342,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help)
-            opts="run record convert diff validate print-config upload components featuregate processes relabel schema version completions man help"
+            opts="run record convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -366,6 +398,20 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help__subcmd__diff)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__help__subcmd__doctor)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod convert;
+mod doctor;
 mod fetch;
 mod load;
 mod names;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use profcol_printable::{indented, lines};
 
 pub use self::convert::{convert, diff};
+pub use self::doctor::doctor;
 pub use self::names::{processes, relabel_test};
 use self::print::print_text;
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};

@@ -8,7 +8,8 @@ use profcol_engine::telemetry;
 use profcol_engine::{Document, Service, StopReport};
 use profcol_printable::line;
 
-use super::{Failure, load};
+use super::Failure;
+use super::load::{self, Loaded};
 use crate::cli::Configuration;
 use crate::privileges;
 use crate::signals::Signals;
@@ -31,13 +32,7 @@ service:
 
 pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     let is_built_in = configuration.uris.is_empty();
-    let loaded = match is_built_in {
-        true => load::load(&Configuration {
-            uris: built_in(),
-            ..configuration.clone()
-        })?,
-        false => load::load(configuration)?,
-    };
+    let loaded = load_or_built_in(configuration)?;
     if is_built_in {
         introduce();
     }
@@ -64,6 +59,17 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
     let (meter, board) = (Meter::default(), StatusBoard::default());
     let report = in_runtime(serve(&loaded.document, &meter, &board, session))?;
     verdict(&report)
+}
+
+/// What is configured, or what runs where nothing is.
+pub fn load_or_built_in(configuration: &Configuration) -> Result<Loaded, Failure> {
+    match configuration.uris.is_empty() {
+        true => load::load(&Configuration {
+            uris: built_in(),
+            ..configuration.clone()
+        }),
+        false => load::load(configuration),
+    }
 }
 
 /// The folder for pprof files, where the user wants any.

@@ -19,6 +19,7 @@ mod choice;
 mod clock;
 mod completeness;
 mod distribution;
+mod doctor;
 mod examples;
 mod host;
 mod identity;

@@ -77,6 +77,10 @@ impl Files {
         self.with(path, |_| Ok(()))
     }
 
+    pub(super) fn creates_directories(&self) -> bool {
+        self.create_directories.is_some()
+    }
+
     /// Creates the directory of a file that is written to later.
     pub(super) fn prepare(&self, path: &Path) -> Result<(), WriteError> {
         self.create_directory_of(path).map_err(|source| WriteError {

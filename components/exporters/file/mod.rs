@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
-    Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
+    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::Notify;
@@ -30,6 +30,7 @@ use self::files::{Files, WriteError};
 use self::layout::{Dropped, Layout};
 use self::record::{RecordError, RecordFormat};
 use self::record_file::{FileRules, RotationRules};
+use crate::shared::place;
 
 pub struct File {
     shared: Arc<Shared>,
@@ -132,6 +133,15 @@ impl Exporter for File {
             Layout::Grouped(groups) => files.prepare(&groups.path("any")),
         };
         opened.map_err(|error| StartError(error.to_string()))
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let file = match &self.shared.layout {
+            Layout::Single(path) => path.clone(),
+            Layout::Grouped(groups) => groups.path("any"),
+        };
+        let is_created = self.shared.lock_files().creates_directories();
+        place::of_file(&file, is_created).await
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use async_trait::async_trait;
 use http::HeaderMap;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Refusal,
-    Stability, StartError,
+    Batch, BuildContext, BuildError, Capabilities, Check, Delivered, Delivery, Exporter, Factory,
+    Refusal, Stability, StartError,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
@@ -19,9 +19,14 @@ use profcol_net::{Encoding, GrpcCall, GrpcClient, retry};
 use profcol_profile::service::{GRPC_PATH, PartialSuccess};
 
 pub use self::config::OtlpGrpcConfig;
+use crate::shared::handshake;
 use crate::shared::otlp::{
     Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal,
 };
+
+/// What to do where a destination has no service for profiles.
+const NO_PROFILES: &str = "choose a destination that takes OTLP profiles; a Collector does only with \
+    `--feature-gates=service.profilesSupport` and a pipeline `profiles`";
 
 pub struct OtlpGrpc {
     id: ComponentId,
@@ -71,6 +76,24 @@ impl Exporter for OtlpGrpc {
             .map_err(|error| not_started(&self.id, error))?;
         self.client.get_or_init(|| client);
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        if let Err(error) = self.start().await {
+            return vec![handshake::of_settings(&error)];
+        }
+        let Some(client) = self.client.get() else {
+            return Vec::new();
+        };
+        let call = GrpcCall {
+            path: GRPC_PATH,
+            message: &handshake::nothing(),
+            headers: HeaderMap::new(),
+            timeout: Some(handshake::TIMEOUT),
+        };
+        let answer = client.unary(call).await;
+        let endpoint = &self.config.client.endpoint;
+        vec![handshake::of_grpc(endpoint, answer, NO_PROFILES)]
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

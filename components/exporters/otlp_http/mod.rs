@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Refusal, Stability,
-    StartError,
+    Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Refusal,
+    Stability, StartError,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
@@ -24,6 +24,7 @@ use profcol_profile::service::PartialSuccess;
 
 pub use self::config::OtlpHttpConfig;
 use self::config::{AttributeEncoding, HttpEncoding};
+use crate::shared::handshake;
 use crate::shared::otlp::{
     Protobuf, SizeLimit, USER_AGENT, client_auth, delivered, not_started, refusal, said,
 };
@@ -83,6 +84,28 @@ impl Exporter for OtlpHttp {
             .map_err(|error| not_started(&self.id, error))?;
         self.client.get_or_init(|| client);
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        if let Err(error) = self.start().await {
+            return vec![handshake::of_settings(&error)];
+        }
+        let Some(client) = self.client.get() else {
+            return Vec::new();
+        };
+        let empty = match self.config.encoding {
+            HttpEncoding::Proto => handshake::nothing(),
+            HttpEncoding::Json => Message::from(Bytes::from_static(b"{}")),
+        };
+        let call = HttpCall {
+            method: Method::POST,
+            content_type: self.content_type(),
+            body: &empty,
+            headers: HeaderMap::new(),
+            timeout: Some(handshake::TIMEOUT),
+        };
+        let answer = client.send(call).await;
+        vec![handshake::of_http(&self.config.url(), answer)]
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

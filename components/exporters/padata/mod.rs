@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
-    Factory, Gauge, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
+    Exporter, Factory, Gauge, IntCounter, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_parca::LabelRules;
 use profcol_profile::Profiles;
@@ -31,6 +31,7 @@ pub use self::config::PadataConfig;
 use self::config::WhenFull;
 use self::directory::{DropOutcome, RecordingDirectory};
 use self::recording::{Recording, WriteError};
+use crate::shared::place;
 
 /// How often it is looked whether the file is complete.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -117,6 +118,11 @@ impl Exporter for Padata {
     async fn start(&self) -> Result<(), StartError> {
         let opened = self.with_recorder(Recorder::open).await;
         opened.map_err(StartError)?.map_err(StartError)
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let recorder = self.recorder.lock().await;
+        place::of_directory(Path::new(&recorder.config.storage_path), true).await
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

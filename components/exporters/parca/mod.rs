@@ -16,19 +16,22 @@ mod tests;
 mod token;
 mod write_stream;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
+use http::HeaderMap;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, Delivered, Delivery, Exporter,
-    Factory, IntCounter, Refusal, RunError, Stability, StartError, Stop,
+    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, Delivered, Delivery,
+    Exporter, Factory, IntCounter, Refusal, RunError, Stability, StartError, Stop,
 };
 use profcol_config::ComponentId;
 use profcol_net::auth::ClientAuth;
 use profcol_net::grpc::{Code, Status};
-use profcol_net::{Compression, GrpcClient, GrpcClientSettings, retry};
+use profcol_net::{Compression, GrpcCall, GrpcClient, GrpcClientSettings, retry};
 use profcol_parca::LabelRules;
+use profcol_parca::service::{WRITE_ARROW, WRITE_RAW};
 use profcol_profile::Profiles;
 
 pub use self::config::ParcaConfig;
@@ -39,6 +42,7 @@ use self::schema_negotiation::SchemaNegotiation;
 use self::token::Token;
 use self::write_stream::{SendError, send};
 use crate::shared::otlp::{SizeLimit, USER_AGENT, client_auth, not_started, refusal};
+use crate::shared::{handshake, place};
 
 pub struct Parca {
     id: ComponentId,
@@ -58,6 +62,9 @@ pub struct Parca {
 
 /// A message of up to this size takes seconds only where the server is busy, and is not cut for it.
 const SPLIT_ON_TIMEOUT_BYTES: usize = 1 << 20;
+
+/// What to do where a server does not know Parca's calls.
+const NO_PARCA: &str = "set `endpoint` to the gRPC address of a Parca server, by default port 7070";
 
 /// A piece of a batch is not made smaller than this in one step: what is written of it need not be
 /// as long as the limit makes it look, and a sample that does not fit into a piece is lost.
@@ -134,6 +141,36 @@ impl Exporter for Parca {
             .map_err(|error| not_started(&self.id, error))?;
         self.client.get_or_init(|| client);
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        if let Err(error) = self.start().await {
+            return vec![handshake::of_settings(&error)];
+        }
+        let Some(client) = self.client.get() else {
+            return Vec::new();
+        };
+        let ask = |path| async move {
+            let call = GrpcCall {
+                path,
+                message: &handshake::nothing(),
+                headers: HeaderMap::new(),
+                timeout: Some(handshake::TIMEOUT / 2),
+            };
+            client.unary(call).await
+        };
+        // Servers have the one or the other, or both.
+        let mut answer = ask(WRITE_RAW).await;
+        if matches!(&answer, Err(status) if status.code == Code::Unimplemented) {
+            answer = ask(WRITE_ARROW).await;
+        }
+        let endpoint = &self.config.client.endpoint;
+        let mut checks = vec![handshake::of_grpc(endpoint, answer, NO_PARCA)];
+        let state = &self.config.debuginfo.state_directory;
+        if !state.is_empty() {
+            checks.extend(place::of_directory(Path::new(state), true).await);
+        }
+        checks
     }
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {

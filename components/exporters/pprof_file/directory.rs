@@ -60,6 +60,10 @@ struct Kept {
 const MAX_TRIES: u64 = 1000;
 
 impl Directory {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn new(path: &Path, template: Template, retention: Option<&Retention>) -> Self {
         Self {
             path: path.to_owned(),

@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Capabilities, ComponentStatus, DeferredSymbols, Delivered,
-    Delivery, Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop,
+    Batch, BuildContext, BuildError, Capabilities, Check, ComponentStatus, DeferredSymbols,
+    Delivered, Delivery, Exporter, Factory, Refusal, RunError, Stability, StartError, Status, Stop,
 };
 use profcol_profile::Profiles;
 use tokio::sync::{Mutex, Notify, Semaphore};
@@ -44,6 +44,7 @@ use self::directory::{Directory, DirectoryError};
 use self::name::Template;
 use self::telemetry::Telemetry;
 use self::write_queue::WriteQueue;
+use crate::shared::place;
 
 /// After a failure the disk is tried again at the latest after this long.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -211,6 +212,11 @@ impl Exporter for PprofFile {
             .await
             .map_err(|error| StartError(error.to_string()))?;
         opened.map_err(|error| StartError(error.to_string()))
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        let write_queue = self.write_queue.lock().await;
+        place::of_directory(write_queue.directory.path(), true).await
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

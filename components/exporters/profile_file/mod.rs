@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use profcol_component::{
-    Batch, BuildContext, BuildError, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
+    Batch, BuildContext, BuildError, Check, Delivered, Delivery, Exporter, Factory, Gauge, Refusal,
     RunError, Stability, StartError, Stop, files,
 };
 use profcol_files::Format;
@@ -17,6 +17,7 @@ use profcol_pprof::{Limits, sets};
 use profcol_profile::{Model, Profile};
 
 pub use self::config::ProfileFileConfig;
+use crate::shared::place;
 use crate::shared::pprof_builder::PprofBuilder;
 
 pub struct ProfileFile {
@@ -131,6 +132,16 @@ impl Exporter for ProfileFile {
             return Err(StartError(format!("{} is a directory", path.display())));
         }
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        match self.start().await {
+            Ok(()) => place::of_file(Path::new(&self.config.path), true).await,
+            Err(error) => vec![
+                Check::new("path", error.to_string())
+                    .fail("profcol does not start", "set `path` to the name of a file"),
+            ],
+        }
     }
 
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {

@@ -3,6 +3,7 @@
 //! The path of the cgroup has the id. Names, images and labels are asked of the runtimes, beside the
 //! batches: no batch waits for them unless it is to.
 
+mod check;
 mod config;
 mod containerd;
 mod cri;
@@ -21,8 +22,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Capabilities, Consumer, Factory, IntCounter, Meter,
-    Processor, RunError, Stability, Stop,
+    Answer, Batch, BuildContext, BuildError, Capabilities, Check, Consumer, Factory, IntCounter,
+    Meter, Processor, RunError, Stability, Stop,
 };
 use profcol_processes::{Container, parents_and_names};
 use profcol_profile::{Attributes, Value};
@@ -119,6 +120,10 @@ impl ContainerProcessor {
 
 #[async_trait]
 impl Processor for ContainerProcessor {
+    async fn check(&self) -> Vec<Check> {
+        check::of_sockets(&self.sockets, &self.wanted).await
+    }
+
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {
         let lookup = (self.resource_cache).lookup(&batch.profiles, self.directory.version());
         let unknown = lookup.misses();

@@ -198,10 +198,19 @@ impl Query {
     }
 
     pub fn list(&self, next: &str) -> Result<HttpRequest, ApiError> {
+        self.page(PAGE, next)
+    }
+
+    /// One object, which is enough to know that they may be listed.
+    pub fn first(&self) -> Result<HttpRequest, ApiError> {
+        self.page(1, "")
+    }
+
+    fn page(&self, size: u32, next: &str) -> Result<HttpRequest, ApiError> {
         let parameters = ListParams {
             label_selector: self.selection.labels(),
             field_selector: self.selection.fields(),
-            limit: Some(PAGE),
+            limit: Some(size),
             continue_token: (!next.is_empty()).then(|| next.to_owned()),
             ..ListParams::default()
         };

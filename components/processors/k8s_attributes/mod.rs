@@ -8,6 +8,7 @@
 
 mod api;
 mod association;
+mod check;
 mod config;
 mod directory;
 mod field;
@@ -28,8 +29,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures_util::future::{join_all, try_join_all};
 use profcol_component::{
-    Answer, Batch, BuildContext, BuildError, Consumer, Factory, IntCounter, Processor, RunError,
-    Stability, StartError, Stop,
+    Answer, Batch, BuildContext, BuildError, Check, Consumer, Factory, IntCounter, Processor,
+    RunError, Stability, StartError, Stop,
 };
 use profcol_config::Duration;
 use profcol_profile::Resource;
@@ -155,8 +156,15 @@ impl K8sAttributes {
         }
     }
 
-    fn follower(&self, kind: Kind, node: &str) -> Follower {
+    fn query(&self, kind: Kind, node: &str) -> Query {
         let selection = Selection::new(kind, &self.config.filter, node, self.directory.rules());
+        match self.config.source {
+            Origin::Api => Query::new(kind, selection),
+            Origin::Kubelet => Query::of_kubelet(),
+        }
+    }
+
+    fn follower(&self, kind: Kind, node: &str) -> Follower {
         let id = self.context.id.to_string();
         let labels: &[(&str, &str)] = &[("processor", &id), ("resource", kind.plural())];
         let counter = |name, help| self.context.meter.counter(name, help, labels);
@@ -170,10 +178,7 @@ impl K8sAttributes {
                 "Objects skipped because they could not be decoded.",
             ),
         };
-        let query = match self.config.source {
-            Origin::Api => Query::new(kind, selection),
-            Origin::Kubelet => Query::of_kubelet(),
-        };
+        let query = self.query(kind, node);
         let health = Arc::clone(&self.health);
         Follower::new(Arc::clone(&self.server), query, counters, health)
     }
@@ -241,6 +246,20 @@ impl Processor for K8sAttributes {
         }
         *lock(&self.followers) = followers;
         Ok(())
+    }
+
+    async fn check(&self) -> Vec<Check> {
+        if self.config.passthrough {
+            return Vec::new();
+        }
+        let node = match self.node() {
+            Ok(node) => node,
+            Err(error) => return vec![check::no_node(&error)],
+        };
+        let kinds = Kind::ALL.into_iter();
+        let needed = kinds.filter(|kind| self.directory.rules().needs(*kind));
+        let queries = needed.map(|kind| self.query(kind, &node)).collect();
+        check::of_rights(&self.server, queries).await
     }
 
     async fn process(&self, mut batch: Batch, next: &dyn Consumer) -> Answer {

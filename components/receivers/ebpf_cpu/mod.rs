@@ -8,6 +8,7 @@
 
 mod attributes;
 mod budget;
+mod check;
 mod config;
 mod delivery;
 mod drop_feedback;
@@ -24,8 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Executables, Factory, Output, Receiver, RunError,
-    Stability, StartError, Stop,
+    BuildContext, BuildError, Capabilities, Check, Executables, Factory, Output, Receiver,
+    RunError, Stability, StartError, Stop,
 };
 use profcol_ebpf_interpreters::DetectedInterpreter;
 use profcol_ebpf_interpreters::names::{FunctionKey, InterpretedNames};
@@ -161,6 +162,15 @@ impl Receiver for EbpfCpu {
             next: Interval::starting_at(now),
         });
         Ok(())
+    }
+
+    async fn check(&mut self) -> Vec<Check> {
+        let settings = self.config.settings();
+        let checking = tokio::task::spawn_blocking(move || check::all(&settings));
+        checking.await.unwrap_or_else(|error| {
+            let check = Check::new("checks", error.to_string());
+            vec![check.fail("not known", "report it as a bug of profcol")]
+        })
     }
 
     async fn run(mut self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {

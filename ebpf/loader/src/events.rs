@@ -20,7 +20,7 @@ const SUSPEND_THRESHOLD: Duration = Duration::from_millis(100);
 
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// The highest that any kernel knows, but for those that distributions add.
-const MAX_PARANOID_LEVEL: i32 = 2;
+pub(crate) const MAX_PARANOID_LEVEL: i32 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
@@ -207,7 +207,7 @@ pub fn is_gone(error: &io::Error) -> bool {
 }
 
 /// Whether the CPU has no counter of it, or none that can interrupt.
-fn is_no_counter(error: &io::Error) -> bool {
+pub fn is_no_counter(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP))
 }
 

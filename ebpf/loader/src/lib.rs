@@ -40,6 +40,7 @@ mod profiler;
 mod programs;
 mod records;
 mod registers;
+mod requirements;
 mod sample_counts;
 mod sampled_files;
 mod self_test;
@@ -60,6 +61,9 @@ pub use profcol_ebpf_common::record::{MAX_USER_FRAMES, Process, ProcessKey, Samp
 pub use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 pub use profiler::{Counts, Loaded, Profiler, Settings, StartError};
 pub use records::{Frames, InterpretedFrame, Record, StackFrame};
+pub use requirements::{
+    Requirement, Shortfall, Unwinding, clock, cycles, requirements, trial, unwinding,
+};
 pub use sampled_files::{SampledFile, SampledFiles};
 pub use sideband::MappingCounts;
 pub use sys::{next_bpf_program, own_cpu_time, since_boot, trim_heap};

@@ -4,14 +4,17 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use crate::events;
+use crate::requirements::Requirement;
 
 /// Numbers of capabilities.
-mod capability {
+pub(crate) mod capability {
     pub const DAC_READ_SEARCH: u32 = 2;
     pub const SYS_PTRACE: u32 = 19;
     pub const SYS_ADMIN: u32 = 21;
+    pub const SYS_RESOURCE: u32 = 24;
     pub const SYSLOG: u32 = 34;
     pub const PERFMON: u32 = 38;
     pub const BPF: u32 = 39;
@@ -24,7 +27,7 @@ pub enum PreflightError {
     Status(#[from] io::Error),
     #[error(
         "profiling requires {missing}, which this process does not have; run it as root, or give it the capabilities \
-         (systemd: `AmbientCapabilities=`, containers: `capabilities.add`)"
+         ({CHANGE_CAPABILITIES})"
     )]
     Capabilities { missing: String },
     #[error(
@@ -34,15 +37,19 @@ pub enum PreflightError {
     LockedDown,
 }
 
+/// Where a process gets its capabilities from.
+pub(crate) const CHANGE_CAPABILITIES: &str =
+    "systemd: `AmbientCapabilities=`, containers: `capabilities.add`";
+
 /// Capabilities without which profiling fails.
-const REQUIRED: [(u32, &str); 2] = [
+pub(crate) const REQUIRED: [(u32, &str); 2] = [
     (capability::BPF, "CAP_BPF"),
     (capability::PERFMON, "CAP_PERFMON"),
 ];
 
 /// Those that some executables need, and what is lost without them. CAP_SYSLOG is missed by whoever
 /// reads the kernel's symbols.
-const OPTIONAL: [(u32, &str, &str); 3] = [
+pub(crate) const OPTIONAL: [(u32, &str, &str); 3] = [
     (
         capability::SYS_PTRACE,
         "CAP_SYS_PTRACE",
@@ -84,32 +91,43 @@ pub fn check(is_sidecar: bool) -> Result<(), PreflightError> {
     for (name, cost) in effective.missing_optional() {
         tracing::warn!("{name} is missing: {cost}.");
     }
-    if let Some(why) = proc_mismatch(is_sidecar) {
-        tracing::warn!("{why}");
+    let namespace = pid_namespace(Path::new("/"), is_sidecar, std::process::id());
+    if let Some(shortfall) = namespace.shortfall {
+        let (found, consequence, fix) = (namespace.found, shortfall.consequence, shortfall.fix);
+        tracing::warn!("{found}: {consequence}. {fix}.");
     }
     Ok(())
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Capabilities(u64);
+pub(crate) struct Capabilities(u64);
 
 impl Capabilities {
     /// Those in force, by `/proc/PID/status`.
-    fn of_status(status: &str) -> Self {
+    pub(crate) fn of_status(status: &str) -> Self {
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         Self(line.map_or(0, |set| {
             u64::from_str_radix(set.trim(), 16).unwrap_or_default()
         }))
     }
 
-    fn has(self, number: u32) -> bool {
+    pub(crate) fn has(self, number: u32) -> bool {
         self.0 >> number & 1 == 1
+    }
+
+    /// Whether it may do what the capability permits: one that was once a part of CAP_SYS_ADMIN still is.
+    pub(crate) fn stands_for(self, number: u32) -> bool {
+        let was_admin = matches!(
+            number,
+            capability::BPF | capability::PERFMON | capability::CHECKPOINT_RESTORE
+        );
+        self.has(number) || was_admin && self.has(capability::SYS_ADMIN)
     }
 
     fn check_required(self) -> Result<(), PreflightError> {
         let missing: Vec<&str> = REQUIRED
             .iter()
-            .filter(|&&(number, _)| !self.has(number) && !self.has(capability::SYS_ADMIN))
+            .filter(|&&(number, _)| !self.stands_for(number))
             .map(|&(_, name)| name)
             .collect();
         if missing.is_empty() {
@@ -123,11 +141,7 @@ impl Capabilities {
     fn missing_optional(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         OPTIONAL
             .into_iter()
-            .filter(move |&(number, ..)| {
-                let implied =
-                    number == capability::CHECKPOINT_RESTORE && self.has(capability::SYS_ADMIN);
-                !self.has(number) && !implied
-            })
+            .filter(move |&(number, ..)| !self.stands_for(number))
             .map(|(_, name, cost)| (name, cost))
     }
 }
@@ -135,24 +149,31 @@ impl Capabilities {
 /// The PID namespace that a host begins with, as the kernel numbers it.
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The kernel numbers processes as the host does; /proc may not.
-fn proc_mismatch(is_sidecar: bool) -> Option<&'static str> {
-    let own = fs::read_link("/proc/self");
-    if own.is_ok_and(|own| own.to_str() != Some(&std::process::id().to_string())) {
-        return Some(
-            "/proc belongs to another PID namespace: processes have no names and their stacks are truncated. \
-             Mount the /proc of this namespace.",
-        );
+/// The kernel numbers processes as the host does; /proc may not. A process that reads its own `/proc` finds its number there.
+pub(crate) fn pid_namespace(root: &Path, is_sidecar: bool, own: u32) -> Requirement {
+    const NAME: &str = "pid_namespace";
+    const COST: &str = "processes have no names and their stacks are truncated";
+    let found = fs::read_link(root.join("proc/self"));
+    if found.is_ok_and(|found| found.to_str() != Some(&own.to_string())) {
+        return Requirement::met(NAME, "/proc belongs to another PID namespace")
+            .limits(COST, "Mount the /proc of this namespace");
     }
     if is_sidecar {
-        return None;
+        return Requirement::met(NAME, "its own is profiled (`mode: sidecar`)");
     }
-    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
-    (namespace.to_str() != Some(FIRST_PID_NAMESPACE)).then_some(
-        "This process has its own PID namespace and does not see the host's processes: \
-         they have no names and their stacks are truncated. \
-         Run it in the host's PID namespace (Kubernetes: `hostPID: true`, Docker: `--pid=host`), \
-         or set `mode: sidecar` to profile this namespace only.",
+    let namespace = fs::read_link(root.join("proc/self/ns/pid")).ok();
+    let namespace = namespace.as_deref().and_then(Path::to_str);
+    if namespace.is_none_or(|namespace| namespace == FIRST_PID_NAMESPACE) {
+        return Requirement::met(NAME, "the host's");
+    }
+    Requirement::met(
+        NAME,
+        "This process has its own PID namespace and does not see the host's processes",
+    )
+    .limits(
+        COST,
+        "Run it in the host's PID namespace (Kubernetes: `hostPID: true`, Docker: `--pid=host`), \
+         or set `mode: sidecar` to profile this namespace only",
     )
 }
 

@@ -422,6 +422,15 @@ pub fn own_cpu_time() -> Duration {
     Duration::from_nanos(clock(libc::CLOCK_PROCESS_CPUTIME_ID))
 }
 
+/// Whether somebody keeps this host's clock right; none where the kernel does not tell.
+pub fn is_clock_synchronised() -> Option<bool> {
+    // SAFETY: every field of the structure may be zero, and then the call only reads.
+    let mut time: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is ours.
+    let state = unsafe { libc::adjtimex(&raw mut time) };
+    (state >= 0).then_some(time.status & libc::STA_UNSYNC == 0)
+}
+
 /// Nanoseconds since boot, the clock of the programs.
 pub fn since_boot() -> u64 {
     clock(libc::CLOCK_BOOTTIME)

@@ -116,6 +116,15 @@ impl ElfCode {
             || self.section(".go.buildinfo").is_some()
     }
 
+    /// Whether anything in the file says how its code unwinds; what says nothing is followed by its instructions where these
+    /// can be read, else by frame pointers.
+    pub fn is_described(&self) -> bool {
+        let sections = [".eh_frame", ".debug_frame"];
+        sections.iter().any(|name| self.section(name).is_some())
+            || self.eh_frame_hdr.is_some()
+            || self.go_functions().is_some()
+    }
+
     /// Where code is in the file, with what may stand between its segments.
     pub(crate) fn file_range(&self) -> std::ops::Range<u64> {
         let start = self.segments.first().map_or(0, |first| first.file_offset);

@@ -13,6 +13,7 @@ mod container;
 mod generated;
 mod host;
 mod kernel;
+mod mapped;
 mod pod;
 mod process;
 mod systemd;
@@ -23,9 +24,11 @@ pub use container::{Container, container, is_container_id, parents_and_names};
 pub use generated::{GeneratedCode, JitNames, JitProcesses};
 pub use host::{Host, Users};
 pub use kernel::{KernelFrame, KernelNames};
+pub use mapped::{MappedFile, mapped_code};
 pub use pod::pod_uid;
 pub use process::{
-    Described, Wanted, arguments, cgroup_in, executable_path, milliseconds, pids, timestamp,
+    Described, Wanted, arguments, cgroup_in, executable_path, milliseconds, pids, pids_in,
+    timestamp,
 };
 pub use systemd::Units;
 pub use toolchain::runtime;

@@ -47,7 +47,12 @@ pub struct Described {
 
 /// The numbers of all processes that can be seen.
 pub fn pids() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    pids_in(Path::new("/proc"))
+}
+
+/// The same, of a `/proc` that is mounted elsewhere.
+pub fn pids_in(proc: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let mut pids: Vec<u32> = entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();

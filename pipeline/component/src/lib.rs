@@ -16,6 +16,7 @@ mod accumulator;
 mod answer;
 mod batch;
 mod capabilities;
+mod check;
 mod deferred_symbols;
 mod delivery;
 mod drop_feedback;
@@ -34,6 +35,7 @@ pub use accumulator::{Accumulator, Limits, Ready, Sizer};
 pub use answer::{Answer, Delivered, Refusal};
 pub use batch::{Batch, BatchId, Metadata, Source};
 pub use capabilities::Capabilities;
+pub use check::{Check, Problem, Severity};
 pub use deferred_symbols::{
     Code, CodeAddress, DeferredSymbol, DeferredSymbols, SymbolFrame, SymbolLookup, SymbolSource,
 };

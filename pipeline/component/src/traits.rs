@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use prometheus::IntCounter;
 
 use crate::registry::Handles;
-use crate::{Answer, Batch, BatchId, Delivered, Delivery, Meter, Refusal, Stop};
+use crate::{Answer, Batch, BatchId, Check, Delivered, Delivery, Meter, Refusal, Stop};
 
 /// Why a component could not start.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,11 @@ pub trait Receiver: Send + 'static {
         Ok(())
     }
 
+    /// Looks at what it will need, in the place of [`start`](Self::start): sends nothing, changes nothing.
+    async fn check(&mut self) -> Vec<Check> {
+        Vec::new()
+    }
+
     /// Works until `stop`, then takes in nothing new, finishes what it has taken and returns.
     async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError>;
 }
@@ -46,6 +51,11 @@ pub trait Receiver: Send + 'static {
 pub trait Processor: Send + Sync + 'static {
     async fn start(&self) -> Result<(), StartError> {
         Ok(())
+    }
+
+    /// Looks at what it will need, in the place of [`start`](Self::start): sends nothing, changes nothing.
+    async fn check(&self) -> Vec<Check> {
+        Vec::new()
     }
 
     /// Handles one batch, called by several senders at once. Whoever drops a batch on purpose
@@ -75,6 +85,14 @@ pub trait Exporter: Send + Sync + 'static {
     async fn start(&self) -> Result<(), StartError> {
         Ok(())
     }
+
+    /// Looks at what it will need, in the place of [`start`](Self::start): sends nothing, changes nothing.
+    async fn check(&self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    /// What whoever runs the pipelines in its own process may look at.
+    fn offer(self: Arc<Self>, _handles: &mut Handles) {}
 
     /// Delivers one batch, called by several consumers at once.
     async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal>;

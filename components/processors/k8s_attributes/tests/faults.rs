@@ -289,3 +289,32 @@ async fn objects_that_cannot_be_read_are_passed_over() {
     );
     assert_eq!((counted.get(), lists(&server, "pods")), (3, 1));
 }
+
+/// What `profcol doctor` asks.
+#[tokio::test]
+async fn a_check_names_each_right_that_is_missing_with_its_rule() {
+    let server = Server::start(|asked| match asked.kind() {
+        "replicasets" => status("forbidden"),
+        _ => recorded::answer(asked),
+    })
+    .await;
+    let context = context("k8s_attributes");
+    let processor = K8sAttributes::new(&load(&server.options("")).unwrap(), &context).unwrap();
+    let checks = processor.check().await;
+    let failed: Vec<_> = checks.iter().filter(|it| it.problem.is_some()).collect();
+    assert_eq!(failed.len(), 1, "{checks:?}");
+    assert!(checks.len() > 1, "{checks:?}");
+    assert_eq!(failed[0].name, "api_server_replicasets");
+    let problem = failed[0].problem.as_ref().unwrap();
+    assert!(
+        problem
+            .fix
+            .contains("resources: [replicasets], verbs: [list, watch]"),
+        "{problem:?}"
+    );
+    assert!(server.asked().iter().all(|it| !it.is_watch()));
+    let folder = server.stop_but_keep().await;
+    let checks = processor.check().await;
+    assert!(checks.iter().all(|it| it.problem.is_some()), "{checks:?}");
+    drop(folder);
+}

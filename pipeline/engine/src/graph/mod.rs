@@ -3,6 +3,7 @@
 //! A receiver, exporter or extension is one instance per id however many pipelines name it; a
 //! processor is one instance per pipeline. Only what the service uses is built.
 
+mod check;
 mod fan_out;
 mod pipeline;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use profcol_component::{
 };
 use profcol_config::{ComponentId, PipelineId};
 
+pub use self::check::ComponentChecks;
 use self::fan_out::FanOut;
 pub use self::pipeline::ProcessorBalance;
 pub(crate) use self::pipeline::Stage;
@@ -102,6 +104,15 @@ impl Graph {
             processors,
             receivers,
         })
+    }
+
+    /// What the exporter of this id offers to whoever runs the pipelines.
+    pub fn exporter(&self, id: &str) -> Handles {
+        let mut handles = Handles::default();
+        if let Some(named) = self.exporters.iter().find(|named| named.id == id) {
+            named.component.exporter().offer(&mut handles);
+        }
+        handles
     }
 }
 

@@ -1,0 +1,178 @@
+//! Whether files can be made in a folder, and how much room there is.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use profcol_component::Check;
+use rustix::fs::{Access, access, statvfs};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+/// Names of checks.
+const DIRECTORY: &str = "directory";
+const DISK_SPACE: &str = "disk_space";
+
+const LOST: &str = "profcol does not start, or profiles are not written";
+
+/// Less is free than some files of a busy host take.
+const LITTLE: u64 = 256 << 20;
+/// Nothing of use fits into it.
+const NOTHING: u64 = 1 << 20;
+
+/// A file system that takes longer is one of a network whose server is away.
+const TIMEOUT: Duration = Duration::from_secs(4);
+
+/// A folder in which files are to be made. It is made itself where that `is_created` and it is not there.
+pub(crate) async fn of_directory(directory: &Path, is_created: bool) -> Vec<Check> {
+    let shown = directory.display().to_string();
+    let directory: PathBuf = directory.to_owned();
+    let looking = spawn_blocking(move || look_at(&directory, is_created));
+    match timeout(TIMEOUT, looking).await {
+        Ok(Ok(checks)) => checks,
+        Ok(Err(_)) | Err(_) => vec![Check::new(DIRECTORY, format!("{shown} does not answer")).fail(
+            LOST,
+            format!("look at its file system (`df {shown}`): the server of a network file system may be away"),
+        )],
+    }
+}
+
+/// The folder of a file.
+pub(crate) async fn of_file(file: &Path, is_created: bool) -> Vec<Check> {
+    of_directory(folder(file), is_created).await
+}
+
+fn folder(file: &Path) -> &Path {
+    let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+fn look_at(directory: &Path, is_created: bool) -> Vec<Check> {
+    let shown = directory.display();
+    let existing = match is_created {
+        true => nearest(directory),
+        false => directory,
+    };
+    let found = |error: io::Error| match existing == directory {
+        true => format!("{shown}: {error}"),
+        false => format!(
+            "{shown} is not there and cannot be made: {}: {error}",
+            existing.display()
+        ),
+    };
+    match std::fs::metadata(existing) {
+        Ok(metadata) if !metadata.is_dir() => {
+            let fix = format!("move {} away, or choose another folder", existing.display());
+            return vec![
+                Check::new(DIRECTORY, format!("{} is not a folder", existing.display()))
+                    .fail(LOST, fix),
+            ];
+        }
+        Err(error) => {
+            let fix = format!("make it: mkdir -p {shown}, owned by the user of profcol");
+            return vec![Check::new(DIRECTORY, found(error)).fail(LOST, fix)];
+        }
+        Ok(_) => {}
+    }
+    if let Err(error) = access(existing, Access::WRITE_OK | Access::EXEC_OK) {
+        let fix = format!(
+            "give it to the user of profcol: chown PROFCOL_USER {}, or choose another folder",
+            existing.display()
+        );
+        return vec![Check::new(DIRECTORY, found(error.into())).fail(LOST, fix)];
+    }
+    let there = match existing == directory {
+        true => format!("{shown} is writable"),
+        false => format!("{shown} is not there yet and can be made"),
+    };
+    let mut checks = vec![Check::new(DIRECTORY, there)];
+    if let Ok(disk) = statvfs(existing) {
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        checks.push(of_free_space(directory, free));
+    }
+    checks
+}
+
+fn of_free_space(directory: &Path, free: u64) -> Check {
+    let shown = directory.display();
+    let check = Check::new(DISK_SPACE, format!("{} MiB free for {shown}", free >> 20));
+    let fix = format!(
+        "free space on the file system of {shown} (`df {shown}`), or choose another folder"
+    );
+    match free {
+        0..NOTHING => check.fail("profiles cannot be written and are dropped", fix),
+        NOTHING..LITTLE => check.warn("the disk is full soon, and profiles are dropped then", fix),
+        _ => check,
+    }
+}
+
+/// The folder itself, or the next above it that is there.
+fn nearest(directory: &Path) -> &Path {
+    let mut folders = directory.ancestors();
+    let found = folders.find(|it| it.symlink_metadata().is_ok());
+    // The last of a relative path is empty, and means where we are.
+    match found {
+        Some(found) => found,
+        None => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profcol_component::Severity;
+
+    use super::*;
+
+    fn severities(checks: &[Check]) -> Vec<Option<Severity>> {
+        checks.iter().map(Check::severity).collect()
+    }
+
+    #[test]
+    fn a_folder_has_to_be_there_unless_it_is_made() {
+        let root = tempfile::tempdir().unwrap();
+        let missing = root.path().join("a/b");
+        let made = look_at(&missing, true);
+        assert_eq!(made[0].severity(), None, "{made:?}");
+        assert!(
+            made[0].found.ends_with("not there yet and can be made"),
+            "{made:?}"
+        );
+        let missing = look_at(&missing, false);
+        assert_eq!(severities(&missing), [Some(Severity::Failure)]);
+        let there = look_at(root.path(), false);
+        assert!(there[0].found.ends_with("is writable"), "{there:?}");
+        assert_eq!(there.len(), 2);
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("f");
+        std::fs::write(&file, "").unwrap();
+        for folder in [file.clone(), file.join("below")] {
+            let checks = look_at(&folder, true);
+            assert_eq!(severities(&checks), [Some(Severity::Failure)], "{checks:?}");
+            assert!(checks[0].found.contains(&*file.to_string_lossy()));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_writes_itself_is_not_writable_for_root_either() {
+        let checks = of_file(Path::new("/proc/self/profile.html"), false).await;
+        assert_eq!(severities(&checks), [Some(Severity::Failure)], "{checks:?}");
+    }
+
+    #[test]
+    fn little_space_warns_and_none_fails() {
+        let severity = |free| of_free_space(Path::new("/x"), free).severity();
+        assert_eq!(severity(0), Some(Severity::Failure));
+        assert_eq!(severity(NOTHING), Some(Severity::Warning));
+        assert_eq!(severity(LITTLE), None);
+    }
+
+    #[test]
+    fn a_file_without_folder_lies_where_we_are() {
+        assert_eq!(folder(Path::new("profile.html")), Path::new("."));
+        assert_eq!(folder(Path::new("/a/profile.html")), Path::new("/a"));
+    }
+}

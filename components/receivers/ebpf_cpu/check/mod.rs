@@ -1,0 +1,112 @@
+//! What this host has for profiling and what it lacks: for `profcol doctor`.
+
+mod executables;
+mod profilers;
+mod runtimes;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use profcol_component::Check;
+use profcol_ebpf_loader::{Requirement, Settings};
+
+/// How long samples are taken to try it out.
+const TRIAL: Duration = Duration::from_millis(300);
+/// How long executables are looked at: a part of the time that all checks of a component have together.
+const LOOK: Duration = Duration::from_secs(2);
+
+pub(super) fn all(settings: &Settings) -> Vec<Check> {
+    let root = Path::new("/");
+    let proc = root.join("proc");
+    let mut requirements = profcol_ebpf_loader::requirements(root, settings.is_sidecar);
+    requirements.push(profcol_ebpf_loader::cycles(settings.event));
+    requirements.push(profcol_ebpf_loader::clock());
+    requirements.push(profcol_ebpf_loader::trial(settings, TRIAL));
+    let mut checks: Vec<Check> = requirements.into_iter().map(of_requirement).collect();
+    checks.push(profilers::check(&proc, std::process::id()));
+    checks.extend(of_programs(&proc));
+    checks
+}
+
+/// What runs here, and how much of it will be seen.
+fn of_programs(proc: &Path) -> Vec<Check> {
+    let processes = Processes::read(proc);
+    let mut checks = vec![executables::check(&processes, LOOK)];
+    checks.extend(runtimes::checks(&processes));
+    checks
+}
+
+/// Processes with the files of which they have mapped code.
+struct Processes {
+    proc: PathBuf,
+    seen: Vec<(u32, Vec<profcol_processes::MappedFile>)>,
+    /// Those into which this process may not look.
+    refused: usize,
+}
+
+impl Processes {
+    fn read(proc: &Path) -> Self {
+        let (mut seen, mut refused) = (Vec::new(), 0);
+        for pid in profcol_processes::pids_in(proc) {
+            match profcol_processes::mapped_code(proc, pid) {
+                // The kernel's threads have none.
+                Ok(files) if files.is_empty() => {}
+                Ok(files) => seen.push((pid, files)),
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => refused += 1,
+                // It has ended.
+                Err(_) => {}
+            }
+        }
+        Self {
+            proc: proc.to_owned(),
+            seen,
+            refused,
+        }
+    }
+}
+
+fn of_requirement(requirement: Requirement) -> Check {
+    let check = Check::new(requirement.name, requirement.found);
+    match requirement.shortfall {
+        None => check,
+        Some(it) if it.is_fatal => check.fail(it.consequence, it.fix),
+        Some(it) => check.warn(it.consequence, it.fix),
+    }
+}
+
+/// A `/proc` as files.
+#[cfg(test)]
+struct Host(tempfile::TempDir);
+
+#[cfg(test)]
+impl Host {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn with(self, path: &str, content: &str) -> Self {
+        let path = self.0.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+        self
+    }
+
+    /// A process that has mapped the code of these files, the first of which it runs.
+    fn with_process(self, pid: u32, comm: &str, files: &[&str]) -> Self {
+        let lines = files.iter().enumerate().map(|(at, path)| {
+            let inode = path.bytes().map(usize::from).sum::<usize>();
+            format!("{at}000-{at}fff r-xp 0 08:01 {inode} {path}\n")
+        });
+        let maps: String = lines.collect();
+        self.with(&format!("{pid}/comm"), &format!("{comm}\n"))
+            .with(&format!("{pid}/maps"), &maps)
+            .with(
+                &format!("{pid}/status"),
+                &format!("Name:\t{comm}\nUid:\t0\t0\t0\t0\nNSpid:\t{pid}\n"),
+            )
+    }
+
+    fn processes(&self) -> Processes {
+        Processes::read(self.0.path())
+    }
+}

@@ -1,0 +1,425 @@
+//! Everything that profiling asks of a host, one by one, for those who want to know before they start.
+//!
+//! All but the last two are read from files below a root, so that tests can make hosts of folders.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use profcol_ebpf_unwind::ElfCode;
+
+use crate::clock::{Clock, Event};
+use crate::events::{self, MAX_PARANOID_LEVEL};
+use crate::preflight::{self, CHANGE_CAPABILITIES, Capabilities, OPTIONAL, REQUIRED, capability};
+use crate::profiler::{Loaded, Settings, StartError};
+use crate::sys;
+
+/// The oldest kernel that has all that the programs use.
+const OLDEST_KERNEL: (u32, u32) = (5, 10);
+/// Since then BPF's memory is counted by cgroup.
+const NO_LOCKED_MEMORY: (u32, u32) = (5, 11);
+/// What the maps of the programs take at most, but for unwind tables.
+const LOCKED_MEMORY: u64 = 64 << 20;
+/// The cgroup namespace that a host begins with, as the kernel numbers it.
+const FIRST_CGROUP_NAMESPACE: &str = "cgroup:[4026531835]";
+/// The kernel lists its functions by address; where it hides them, all are zero.
+const SYMBOLS_LOOKED_AT: usize = 64 << 10;
+
+/// One of them, and how the host does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// For scripts: it stays as it is.
+    pub name: &'static str,
+    pub found: String,
+    /// None where it is met.
+    pub shortfall: Option<Shortfall>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// Whether nothing is profiled because of it.
+    pub is_fatal: bool,
+    pub consequence: String,
+    /// What to do, exactly.
+    pub fix: String,
+}
+
+impl Requirement {
+    pub(crate) fn met(name: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            name,
+            found: found.into(),
+            shortfall: None,
+        }
+    }
+
+    pub(crate) fn limits(self, consequence: impl Into<String>, fix: impl Into<String>) -> Self {
+        self.falls_short(false, consequence.into(), fix.into())
+    }
+
+    pub(crate) fn prevents(self, consequence: impl Into<String>, fix: impl Into<String>) -> Self {
+        self.falls_short(true, consequence.into(), fix.into())
+    }
+
+    fn falls_short(mut self, is_fatal: bool, consequence: String, fix: String) -> Self {
+        self.shortfall = Some(Shortfall {
+            is_fatal,
+            consequence,
+            fix,
+        });
+        self
+    }
+}
+
+const NOTHING_IS_PROFILED: &str = "nothing on this host can be profiled";
+
+/// What the files of the host say; `/` is the root of all but tests.
+pub fn requirements(root: &Path, is_sidecar: bool) -> Vec<Requirement> {
+    let status = text(root, "proc/self/status");
+    let held = Capabilities::of_status(&status);
+    let kernel = Kernel::of(&text(root, "proc/sys/kernel/osrelease"));
+    let level = text(root, "proc/sys/kernel/perf_event_paranoid");
+    let level = level.trim().parse().ok();
+    let mut all = vec![
+        kernel.requirement(),
+        types(root),
+        lockdown(&text(root, "sys/kernel/security/lockdown")),
+    ];
+    all.extend(held.requirements(level));
+    all.push(paranoia(level, held));
+    all.push(locked_memory(
+        &text(root, "proc/self/limits"),
+        &kernel,
+        held,
+    ));
+    all.push(preflight::pid_namespace(
+        root,
+        is_sidecar,
+        std::process::id(),
+    ));
+    all.push(cgroup_namespace(root));
+    all.push(kernel_symbols(root, held));
+    all
+}
+
+/// Whether this host knows what time it is.
+pub fn clock() -> Requirement {
+    of_clock(sys::is_clock_synchronised())
+}
+
+fn of_clock(is_synchronised: Option<bool>) -> Requirement {
+    const NAME: &str = "clock";
+    match is_synchronised {
+        Some(true) => Requirement::met(NAME, "synchronised"),
+        Some(false) => Requirement::met(NAME, "not synchronised").limits(
+            "profiles of several hosts do not line up, and backends refuse those of the future",
+            "run a time service: systemctl enable --now systemd-timesyncd, or chrony; in a container the host's counts",
+        ),
+        None => Requirement::met(NAME, "not known: the kernel does not tell"),
+    }
+}
+
+/// How the stacks of a file's code are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unwinding {
+    /// The file says how.
+    Described,
+    /// By what its instructions do, where they can be read, else by frame pointers.
+    Undescribed,
+}
+
+/// None of what is no executable.
+pub fn unwinding(file: &fs::File) -> Option<Unwinding> {
+    let code = ElfCode::read(file).ok()?;
+    Some(match code.is_described() {
+        true => Unwinding::Described,
+        false => Unwinding::Undescribed,
+    })
+}
+
+/// Whether the CPUs count cycles, asked of the first.
+pub fn cycles(event: Event) -> Requirement {
+    of_cycles(event, sys::open_clock(Clock::cycles(), 0, 99).map(drop))
+}
+
+/// Loads the programs and samples for a moment. Everything that the kernel may refuse is asked for.
+pub fn trial(settings: &Settings, time: Duration) -> Requirement {
+    of_trial(sample(settings, time), time)
+}
+
+struct Trial {
+    loaded_in: Duration,
+    samples: u64,
+}
+
+fn sample(settings: &Settings, time: Duration) -> Result<Trial, StartError> {
+    let began = Instant::now();
+    let loaded = Loaded::new(settings, None)?;
+    let loaded_in = began.elapsed();
+    let mut profiler = loaded.start()?;
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        profiler.wait(until.saturating_duration_since(Instant::now()));
+        profiler.drain(|_| {});
+    }
+    profiler.stop();
+    Ok(Trial {
+        loaded_in,
+        samples: profiler.counts().samples,
+    })
+}
+
+fn of_trial(trial: Result<Trial, StartError>, time: Duration) -> Requirement {
+    const NAME: &str = "bpf";
+    match trial {
+        Ok(trial) => Requirement::met(
+            NAME,
+            format!(
+                "the kernel took the programs in {} ms, and {} samples came in {} ms",
+                trial.loaded_in.as_millis(),
+                trial.samples,
+                time.as_millis()
+            ),
+        ),
+        Err(error) => {
+            let (found, fix) = with_fix(&error.to_string());
+            Requirement::met(NAME, found).prevents(NOTHING_IS_PROFILED, fix)
+        }
+    }
+}
+
+/// Our errors end with what to do about them.
+fn with_fix(error: &str) -> (String, String) {
+    match error.rsplit_once("; ") {
+        Some((found, fix)) => (found.to_owned(), fix.to_owned()),
+        None => (
+            error.to_owned(),
+            "see the other lines; if they are all ok, look for seccomp or a security module that refuses bpf() or perf_event_open()"
+                .to_owned(),
+        ),
+    }
+}
+
+struct Kernel {
+    release: String,
+    version: Option<(u32, u32)>,
+}
+
+impl Kernel {
+    fn of(release: &str) -> Self {
+        let release = release.trim().to_owned();
+        let mut parts = release.split(|c: char| !c.is_ascii_digit());
+        let mut next = || parts.next()?.parse().ok();
+        let version = next().zip(next());
+        Self { release, version }
+    }
+
+    fn requirement(&self) -> Requirement {
+        const NAME: &str = "kernel";
+        let (major, minor) = OLDEST_KERNEL;
+        match self.version {
+            Some(version) if version >= OLDEST_KERNEL => {
+                Requirement::met(NAME, format!("Linux {}", self.release))
+            }
+            Some(_) => Requirement::met(NAME, format!("Linux {}", self.release)).prevents(
+                NOTHING_IS_PROFILED,
+                format!("boot a kernel of version {major}.{minor} or later"),
+            ),
+            None => Requirement::met(NAME, "the version of the kernel cannot be read")
+                .limits("some requirements cannot be checked", "mount /proc"),
+        }
+    }
+}
+
+fn types(root: &Path) -> Requirement {
+    const NAME: &str = "btf";
+    match fs::metadata(root.join("sys/kernel/btf/vmlinux")) {
+        Ok(_) => Requirement::met(NAME, "the kernel describes its types"),
+        Err(error) => Requirement::met(NAME, format!("/sys/kernel/btf/vmlinux: {error}")).prevents(
+            NOTHING_IS_PROFILED,
+            "run a kernel that was built with CONFIG_DEBUG_INFO_BTF=y, as those of all large distributions are; \
+             in a container mount /sys",
+        ),
+    }
+}
+
+fn lockdown(state: &str) -> Requirement {
+    const NAME: &str = "lockdown";
+    let state = state.trim();
+    let chosen = state.split_once('[').and_then(|(_, it)| it.split_once(']'));
+    match chosen {
+        Some(("confidentiality", _)) => Requirement::met(NAME, "confidentiality").prevents(
+            NOTHING_IS_PROFILED,
+            "boot with `lockdown=integrity` or without lockdown",
+        ),
+        Some((level, _)) => Requirement::met(NAME, level),
+        None => Requirement::met(NAME, "none"),
+    }
+}
+
+impl Capabilities {
+    fn requirements(self, level: Option<i32>) -> Vec<Requirement> {
+        let is_paranoid = level.is_some_and(|level| level > MAX_PARANOID_LEVEL);
+        let mut all = Vec::new();
+        for (number, name) in REQUIRED {
+            let found = self.found(number, name);
+            all.push(match self.stands_for(number) {
+                true => found,
+                false => found.prevents(NOTHING_IS_PROFILED, fix(name)),
+            });
+        }
+        for (number, name, cost) in OPTIONAL {
+            let found = self.found(number, name);
+            all.push(match self.stands_for(number) {
+                true => found,
+                false => found.limits(cost, fix(name)),
+            });
+        }
+        // Whether the kernel's symbols can be read is told by itself.
+        all.push(self.found(capability::SYSLOG, "CAP_SYSLOG"));
+        if is_paranoid {
+            all.push(self.found(capability::SYS_ADMIN, "CAP_SYS_ADMIN"));
+        }
+        all
+    }
+
+    fn found(self, number: u32, name: &'static str) -> Requirement {
+        let found = match (self.has(number), self.stands_for(number)) {
+            (true, _) => "held",
+            (false, true) => "not held; CAP_SYS_ADMIN, which is held, stands for it",
+            (false, false) => "not held",
+        };
+        Requirement::met(name, found)
+    }
+}
+
+fn fix(capability: &str) -> String {
+    format!("run it as root, or add {capability} ({CHANGE_CAPABILITIES})")
+}
+
+fn paranoia(level: Option<i32>, held: Capabilities) -> Requirement {
+    const NAME: &str = "perf_event_paranoid";
+    let Some(level) = level else {
+        return Requirement::met(NAME, "/proc/sys/kernel/perf_event_paranoid cannot be read")
+            .prevents(
+                NOTHING_IS_PROFILED,
+                "mount /proc, and run a kernel that was built with CONFIG_PERF_EVENTS=y",
+            );
+    };
+    let found = Requirement::met(NAME, level.to_string());
+    match level > MAX_PARANOID_LEVEL && !held.has(capability::SYS_ADMIN) {
+        false => found,
+        true => found.prevents(
+            NOTHING_IS_PROFILED,
+            format!(
+                "sysctl -w kernel.perf_event_paranoid={MAX_PARANOID_LEVEL}, or add CAP_SYS_ADMIN ({CHANGE_CAPABILITIES})"
+            ),
+        ),
+    }
+}
+
+fn locked_memory(limits: &str, kernel: &Kernel, held: Capabilities) -> Requirement {
+    const NAME: &str = "memlock";
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max locked memory"));
+    let limit = line.and_then(|line| line.split_ascii_whitespace().next());
+    let bytes: Option<u64> = limit.and_then(|limit| limit.parse().ok());
+    let found = match bytes {
+        Some(bytes) => format!("{} KiB", bytes >> 10),
+        None => limit.unwrap_or("unknown").to_owned(),
+    };
+    if kernel.version.is_some_and(|it| it >= NO_LOCKED_MEMORY) {
+        let found = format!("{found}; since Linux 5.11 BPF's memory does not count");
+        return Requirement::met(NAME, found);
+    }
+    let found = Requirement::met(NAME, found);
+    match bytes.is_some_and(|bytes| bytes < LOCKED_MEMORY) && !held.has(capability::SYS_RESOURCE) {
+        false => found,
+        true => found.prevents(
+            "before Linux 5.11 BPF's memory counts as locked: the kernel refuses the programs",
+            "raise the limit: `ulimit -l unlimited`, systemd: `LimitMEMLOCK=infinity`",
+        ),
+    }
+}
+
+fn cgroup_namespace(root: &Path) -> Requirement {
+    const NAME: &str = "cgroup_namespace";
+    let namespace = fs::read_link(root.join("proc/self/ns/cgroup"));
+    let found = match namespace {
+        Ok(namespace) if namespace.to_str() == Some(FIRST_CGROUP_NAMESPACE) => "the host's",
+        // The programs read them in the kernel.
+        Ok(_) => "one of its own; whole paths of cgroups are read in the kernel",
+        Err(_) => "this kernel has none",
+    };
+    Requirement::met(NAME, found)
+}
+
+fn kernel_symbols(root: &Path, held: Capabilities) -> Requirement {
+    const NAME: &str = "kernel_symbols";
+    const NAMELESS: &str = "kernel functions have no names";
+    let mut head = Vec::new();
+    let read = fs::File::open(root.join("proc/kallsyms")).and_then(|file| {
+        io::Read::read_to_end(
+            &mut io::Read::take(file, SYMBOLS_LOOKED_AT as u64),
+            &mut head,
+        )
+    });
+    if let Err(error) = read {
+        return Requirement::met(NAME, format!("/proc/kallsyms: {error}")).limits(
+            NAMELESS,
+            "run a kernel that was built with CONFIG_KALLSYMS=y, and mount /proc",
+        );
+    }
+    let restricted = text(root, "proc/sys/kernel/kptr_restrict");
+    let restricted = restricted.trim();
+    let lines = head.split(|&byte| byte == b'\n');
+    let is_shown = lines
+        .filter_map(|line| line.split(|&byte| byte == b' ').next())
+        .any(|address| address.len() >= 8 && address.iter().any(|&digit| digit != b'0'));
+    let found = |how| format!("{how} (kernel.kptr_restrict is {restricted})");
+    if is_shown {
+        return Requirement::met(NAME, found("addresses are shown"));
+    }
+    // Without the capability, 0 shows them to those that may open perf events.
+    let fix = match (held.has(capability::SYSLOG), restricted) {
+        (true, "2") => "sysctl -w kernel.kptr_restrict=1".to_owned(),
+        (_, "0") => fix("CAP_SYSLOG"),
+        _ => format!("{}; or sysctl -w kernel.kptr_restrict=0", fix("CAP_SYSLOG")),
+    };
+    Requirement::met(NAME, found("addresses are hidden")).limits(NAMELESS, fix)
+}
+
+fn of_cycles(event: Event, opened: io::Result<()>) -> Requirement {
+    const NAME: &str = "hardware_cycles";
+    let error = match opened {
+        Ok(()) => return Requirement::met(NAME, "the CPUs count cycles"),
+        Err(error) => error,
+    };
+    if !events::is_no_counter(&error) {
+        // The trial tells whether perf events are permitted at all.
+        return Requirement::met(NAME, format!("not known: {error}"));
+    }
+    let found = Requirement::met(
+        NAME,
+        "the CPUs count no cycles, as in most virtual machines",
+    );
+    match event {
+        Event::Cycles => found.prevents(
+            NOTHING_IS_PROFILED,
+            "set `event` of ebpf_cpu to `cpu_clock` or `auto`",
+        ),
+        Event::CpuClock | Event::Auto => Requirement {
+            found: format!("{}; busy time is sampled", found.found),
+            ..found
+        },
+    }
+}
+
+fn text(root: &Path, path: &str) -> String {
+    fs::read_to_string(root.join(path)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! The files of which a process has mapped code.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Lists of mappings are cut there: it is enough for forty thousand.
+const MAX_BYTES: u64 = 4 << 20;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// As the kernel writes it.
+    pub device: String,
+    pub inode: u64,
+    /// In the mount namespace of the process.
+    pub path: String,
+    /// Of its first code, as the kernel writes it.
+    range: String,
+}
+
+/// Each once, in the order of their addresses. An error where the process is gone, or another user's.
+pub fn mapped_code(proc: &Path, pid: u32) -> io::Result<Vec<MappedFile>> {
+    let mut text = Vec::new();
+    let file = File::open(proc.join(pid.to_string()).join("maps"))?;
+    file.take(MAX_BYTES).read_to_end(&mut text)?;
+    Ok(parse(&String::from_utf8_lossy(&text)))
+}
+
+impl MappedFile {
+    /// Also where it was deleted or replaced, or lies in another mount namespace, as far as this process may.
+    pub fn open(&self, proc: &Path, pid: u32) -> io::Result<File> {
+        let process = proc.join(pid.to_string());
+        let by_range = File::open(process.join("map_files").join(&self.range));
+        by_range
+            .or_else(|_| File::open(process.join("root").join(self.path.trim_start_matches('/'))))
+    }
+
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+fn parse(maps: &str) -> Vec<MappedFile> {
+    let mut files: Vec<MappedFile> = Vec::new();
+    for line in maps.lines() {
+        let Some(file) = file_of(line) else {
+            continue;
+        };
+        let is_known = |it: &MappedFile| it.inode == file.inode && it.device == file.device;
+        if !files.iter().any(is_known) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+/// `55d0c0000000-55d0c0021000 r-xp 00002000 08:01 1234   /usr/bin/a b`
+fn file_of(line: &str) -> Option<MappedFile> {
+    let mut fields = line.splitn(6, ' ');
+    let range = fields.next()?;
+    let permissions = fields.next()?;
+    let (_, device, inode) = (fields.next()?, fields.next()?, fields.next()?.parse().ok()?);
+    let path = fields.next()?.trim_start();
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let is_file = inode != 0 && path.starts_with('/');
+    (permissions.contains('x') && is_file).then(|| MappedFile {
+        device: device.to_owned(),
+        inode,
+        path: path.to_owned(),
+        range: range.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_each_file_with_code_once() {
+        let maps = "\
+            1000-2000 r--p 00000000 08:01 7 /usr/bin/a b\n\
+            2000-3000 r-xp 00001000 08:01 7                          /usr/bin/a b\n\
+            3000-4000 r-xp 00002000 08:01 7                          /usr/bin/a b\n\
+            4000-5000 r-xp 00000000 08:01 8                          /lib/gone.so (deleted)\n\
+            5000-6000 rwxp 00000000 00:00 0 \n\
+            6000-7000 r-xp 00000000 00:00 0                          [vdso]\n\
+            nonsense\n";
+        let found = parse(maps);
+        let paths: Vec<_> = found
+            .iter()
+            .map(|it| (it.path.as_str(), it.inode))
+            .collect();
+        assert_eq!(paths, [("/usr/bin/a b", 7), ("/lib/gone.so", 8)]);
+        assert_eq!(found[0].name(), "a b");
+        assert_eq!(found[0].range, "2000-3000");
+    }
+
+    #[test]
+    fn opens_what_is_mapped() {
+        let proc = Path::new("/proc");
+        let own = std::process::id();
+        let files = mapped_code(proc, own).unwrap();
+        let executable = std::env::current_exe().unwrap();
+        let found = files.iter().find(|it| Path::new(&it.path) == executable);
+        found.unwrap().open(proc, own).unwrap();
+        mapped_code(proc, u32::MAX).unwrap_err();
+    }
+}

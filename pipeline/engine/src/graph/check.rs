@@ -1,0 +1,61 @@
+//! What all components find where they are to work, before any of them starts.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use profcol_component::Check;
+
+use super::Graph;
+
+/// What one component found.
+#[derive(Clone, Debug)]
+pub struct ComponentChecks {
+    /// `exporter otlp_grpc/backend`
+    pub component: String,
+    pub checks: Vec<Check>,
+}
+
+impl Graph {
+    /// Has every component look at what it needs, all at once, and none for longer than `limit`. Those come first that come
+    /// first in a pipeline.
+    pub async fn check(self, limit: Duration) -> Vec<ComponentChecks> {
+        let mut checking = Vec::new();
+        let mut add = |component: String, checks: BoxFuture<'static, Vec<Check>>| {
+            checking.push(async move {
+                let checks = tokio::time::timeout(limit, checks).await;
+                let checks = checks.unwrap_or_else(|_| vec![too_slow(limit)]);
+                ComponentChecks { component, checks }
+            });
+        };
+        for feed in self.receivers {
+            let mut receiver = feed.receiver.component;
+            let checks = async move { receiver.check().await };
+            add(feed.receiver.label, checks.boxed());
+        }
+        // Each pipeline has its own, and all have the same options.
+        let mut known = HashSet::new();
+        for named in self.processors.into_iter().flatten() {
+            if known.insert(named.id.clone()) {
+                let processor = named.component.processor();
+                let checks = async move { processor.check().await };
+                add(format!("processor {}", named.id), checks.boxed());
+            }
+        }
+        for named in self.exporters {
+            let exporter = named.component.exporter();
+            let checks = async move { exporter.check().await };
+            add(named.label, checks.boxed());
+        }
+        join_all(checking).await
+    }
+}
+
+fn too_slow(limit: Duration) -> Check {
+    let seconds = limit.as_secs();
+    Check::new("answer", format!("no answer within {seconds} s")).fail(
+        "whatever it depends on does not answer, or this host is overloaded",
+        "look at the endpoint's server and at firewalls that drop packets, and run `profcol doctor` again",
+    )
+}

@@ -1,0 +1,173 @@
+//! `profcol doctor`: what a configuration needs, whether it is here, and how to get it.
+//!
+//! Each component knows what it needs; this command asks all of them at once and shows the answers.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use profcol_component::{Check, Meter, Severity, StatusBoard};
+use profcol_engine::ComponentChecks;
+use profcol_printable::line;
+use serde_json::{Value, json};
+
+use super::print::{print_text, print_value};
+use super::run::{in_runtime, load_or_built_in};
+use super::{Failure, load};
+use crate::cli::{Configuration, Doctor, Format};
+use crate::privileges;
+
+/// For all checks of one component together. What waits for others gives up by itself after four seconds; the rest is work
+/// of this host, which may be busy.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// How wide the names of most checks are.
+const NAME_WIDTH: usize = 22;
+
+pub fn doctor(doctor: Doctor, configuration: &Configuration) -> Result<ExitCode, Failure> {
+    let loaded = load_or_built_in(configuration)?;
+    let (meter, board) = (Meter::default(), StatusBoard::default());
+    let graph = load::build(&loaded.document, &meter, &board)?;
+    // What is missing is missed as it would be by the service.
+    privileges::keep(loaded.document.capabilities());
+    let found = in_runtime(async { Ok(graph.check(LIMIT).await) })?;
+    match doctor.json {
+        true => print_value(&as_json(&found), Format::Json)?,
+        false => print_text(&as_text(&found))?,
+    }
+    Ok(match counts(&found).failed {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Counts {
+    ok: usize,
+    warnings: usize,
+    failed: usize,
+}
+
+fn counts(found: &[ComponentChecks]) -> Counts {
+    let mut counts = Counts::default();
+    for check in found.iter().flat_map(|it| &it.checks) {
+        match check.severity() {
+            None => counts.ok += 1,
+            Some(Severity::Warning) => counts.warnings += 1,
+            Some(Severity::Failure) => counts.failed += 1,
+        }
+    }
+    counts
+}
+
+fn status(check: &Check) -> &'static str {
+    match check.severity() {
+        None => "ok",
+        Some(Severity::Warning) => "warn",
+        Some(Severity::Failure) => "fail",
+    }
+}
+
+fn as_json(found: &[ComponentChecks]) -> Value {
+    let object = |component: &str, check: &Check| {
+        let problem = check.problem.as_ref();
+        json!({
+            "component": component,
+            "check": check.name,
+            "status": status(check),
+            "found": check.found,
+            "consequence": problem.map(|it| &it.consequence),
+            "fix": problem.map(|it| &it.fix),
+        })
+    };
+    let objects = found.iter().flat_map(|of| {
+        let checks = of.checks.iter();
+        checks.map(move |check| object(&of.component, check))
+    });
+    Value::Array(objects.collect())
+}
+
+fn as_text(found: &[ComponentChecks]) -> String {
+    let mut text = String::new();
+    // Components without checks need nothing that could be missing.
+    for of in found.iter().filter(|of| !of.checks.is_empty()) {
+        text += &format!("{}\n", line(&of.component));
+        for check in &of.checks {
+            let (name, found) = (line(&check.name), line(&check.found));
+            text += &format!("  {:<5} {name:<NAME_WIDTH$} {found}\n", status(check));
+            if let Some(problem) = &check.problem {
+                let (consequence, fix) = (line(&problem.consequence), line(&problem.fix));
+                text += &format!("        {consequence}\n        fix: {fix}\n");
+            }
+        }
+        text.push('\n');
+    }
+    let Counts {
+        ok,
+        warnings,
+        failed,
+    } = counts(found);
+    text + &format!("{ok} ok, {warnings} warn, {failed} fail\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found() -> Vec<ComponentChecks> {
+        vec![
+            ComponentChecks {
+                component: "receiver nop".to_owned(),
+                checks: Vec::new(),
+            },
+            ComponentChecks {
+                component: "exporter file".to_owned(),
+                checks: vec![
+                    Check::new("directory", "/x\u{1b}[2J is writable"),
+                    Check::new("disk_space", "3 MiB").warn("it is full soon", "free some"),
+                    Check::new("handshake", "refused").fail("nothing arrives", "start it"),
+                ],
+            },
+        ]
+    }
+
+    #[test]
+    fn each_check_is_a_line_and_each_problem_has_its_fix() {
+        let expected = "\
+exporter file
+  ok    directory              /x\\u{1b}[2J is writable
+  warn  disk_space             3 MiB
+        it is full soon
+        fix: free some
+  fail  handshake              refused
+        nothing arrives
+        fix: start it
+
+1 ok, 1 warn, 1 fail
+";
+        assert_eq!(as_text(&found()), expected);
+    }
+
+    #[test]
+    fn json_has_the_same_keys_in_every_object() {
+        let json = as_json(&found());
+        let objects = json.as_array().unwrap();
+        assert_eq!(objects.len(), 3);
+        for object in objects {
+            let keys: Vec<_> = object.as_object().unwrap().keys().collect();
+            assert_eq!(
+                keys,
+                [
+                    "check",
+                    "component",
+                    "consequence",
+                    "fix",
+                    "found",
+                    "status"
+                ]
+            );
+        }
+        assert_eq!(objects[0]["fix"], Value::Null);
+        assert_eq!(objects[2]["status"], "fail");
+        assert_eq!(objects[2]["fix"], "start it");
+    }
+}

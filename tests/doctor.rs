@@ -1,0 +1,175 @@
+//! `profcol doctor` on this host, for configurations that have what they need and for such that lack something.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+mod backend;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use backend::{Destination, Mode, Nobody};
+use profcol_net::grpc::{Code, Status};
+use serde_json::Value;
+use support::{Ended, File, NOBODY, ended, file, is_root, path, profcol, run, skip};
+
+/// A forwarder to these exporters.
+fn forwarder(exporters: &[(&str, String)]) -> File {
+    let declared = exporters.iter();
+    let declared: Vec<_> = declared
+        .map(|(id, options)| format!("{id}: {options}"))
+        .collect();
+    let ids: Vec<_> = exporters.iter().map(|(id, _)| *id).collect();
+    let text = format!(
+        "receivers: {{nop: }}\nexporters: {{{}}}\nservice: {{telemetry: {{metrics: {{level: none}}}}, \
+         pipelines: {{profiles: {{receivers: [nop], exporters: [{}]}}}}}}\n",
+        declared.join(", "),
+        ids.join(", ")
+    );
+    file("profcol.yaml", text)
+}
+
+fn otlp(address: impl std::fmt::Display) -> String {
+    format!("{{endpoint: '{address}', tls: {{insecure: true}}}}")
+}
+
+/// The checks as (component, check, status), and the whole of them.
+fn asked(file: &File) -> (Option<i32>, Vec<[String; 3]>, Vec<Value>) {
+    let answer = run(&["doctor", "--json", "--config", path(&file.path)]);
+    let Ended { code, stdout, .. } = &answer;
+    let all: Vec<Value> =
+        serde_json::from_str(stdout).unwrap_or_else(|error| panic!("{error}: {answer:#?}"));
+    let short = |check: &Value| {
+        ["component", "check", "status"].map(|key| check[key].as_str().unwrap().to_owned())
+    };
+    (*code, all.iter().map(short).collect(), all)
+}
+
+#[test]
+fn all_is_well_where_destinations_answer_and_folders_can_be_written() {
+    let there = Destination::new(Mode::Take);
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("new/profiles");
+    let files = format!("{{directory: '{}'}}", directory.display());
+    let config = forwarder(&[("otlp_grpc", otlp(there.address)), ("pprof_file", files)]);
+    let (code, checks, all) = asked(&config);
+    assert_eq!(code, Some(0), "{all:#?}");
+    let ok = |component: &str, check: &str| [component, check, "ok"].map(str::to_owned);
+    assert!(
+        checks.contains(&ok("exporter otlp_grpc", "handshake")),
+        "{all:#?}"
+    );
+    assert!(
+        checks.contains(&ok("exporter pprof_file", "directory")),
+        "{all:#?}"
+    );
+    assert!(!directory.exists(), "it only looked");
+    // For people.
+    let said = run(&["doctor", "--config", path(&config.path)]);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    assert!(
+        said.stdout
+            .contains("exporter otlp_grpc\n  ok    handshake"),
+        "{said:#?}"
+    );
+    assert!(said.stdout.ends_with(" 0 fail\n"), "{said:#?}");
+}
+
+#[test]
+fn each_thing_that_is_missing_is_told_with_its_fix() {
+    let nobody = Nobody::new();
+    let strict = Destination::new(Mode::Take);
+    strict.set(Mode::Refuse(Status::new(Code::Unauthenticated, "no token")));
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("file");
+    std::fs::write(&in_the_way, "").unwrap();
+    let config = forwarder(&[
+        ("otlp_grpc/refuses", otlp(nobody.address)),
+        ("otlp_grpc/strict", otlp(strict.address)),
+        (
+            "otlp_http",
+            format!("{{endpoint: 'http://{}'}}", nobody.address),
+        ),
+        ("otlp_grpc/nameless", otlp("no-such-host.invalid:4317")),
+        (
+            "pprof_file",
+            format!("{{directory: '{}'}}", in_the_way.display()),
+        ),
+    ]);
+    let (code, checks, all) = asked(&config);
+    assert_eq!(code, Some(1), "{all:#?}");
+    assert_eq!(checks.len(), 5, "{all:#?}");
+    for check in &all {
+        assert_eq!(check["status"], "fail", "{check}");
+        assert!(
+            !check["consequence"].as_str().unwrap().is_empty(),
+            "{check}"
+        );
+    }
+    let fix = |component: &str| {
+        let found = all.iter().find(|it| it["component"] == component);
+        found.unwrap()["fix"].as_str().unwrap().to_owned()
+    };
+    let refused = "check that the server runs and listens on that address";
+    assert_eq!(fix("exporter otlp_grpc/refuses"), refused);
+    assert_eq!(fix("exporter otlp_http"), refused);
+    assert!(fix("exporter otlp_grpc/strict").contains("token"));
+    assert!(fix("exporter otlp_grpc/nameless").contains("DNS"));
+    assert!(fix("exporter pprof_file").contains("another folder"));
+}
+
+#[test]
+fn a_destination_that_is_silent_is_given_up_and_all_are_asked_at_once() {
+    let silent: Vec<Destination> = (0..6).map(|_| Destination::new(Mode::Take)).collect();
+    let names: Vec<String> = (0..6).map(|it| format!("otlp_grpc/{it}")).collect();
+    let exporters: Vec<(&str, String)> = names
+        .iter()
+        .zip(&silent)
+        .map(|(name, destination)| {
+            destination.set(Mode::Hang);
+            (name.as_str(), otlp(destination.address))
+        })
+        .collect();
+    let config = forwarder(&exporters);
+    let began = Instant::now();
+    let (code, checks, all) = asked(&config);
+    // One after the other would take 24 seconds.
+    assert!(
+        began.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(code, Some(1), "{all:#?}");
+    assert_eq!(checks.len(), 6, "{all:#?}");
+}
+
+#[test]
+fn an_unprivileged_user_is_told_of_folders_that_are_not_his() {
+    if !is_root() {
+        skip("only root can become another user");
+        return;
+    }
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let private = folder.path().join("private");
+    std::fs::create_dir(&private).unwrap();
+    let options = format!("{{directory: '{}'}}", private.display());
+    // He may not read the file either, so it comes by the command line.
+    let config = std::fs::read_to_string(forwarder(&[("pprof_file", options)]).path).unwrap();
+    let uri = format!("yaml:{config}");
+    let mut command = profcol(&["doctor", "--config", &uri]);
+    let said = ended(command.uid(NOBODY).gid(NOBODY));
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.stdout.contains("fail  directory"), "{said:#?}");
+    assert!(said.stdout.contains("fix: "), "{said:#?}");
+}
+
+#[test]
+fn a_wrong_configuration_is_told_as_by_validate() {
+    let config = file("bad.yaml", "receivers: {nap: }\nexporters: {nop: }\n");
+    let said = run(&["doctor", "--config", path(&config.path)]);
+    assert_eq!(said.code, Some(78), "{said:#?}");
+    assert!(said.stderr.contains("did you mean \"nop\"?"), "{said:#?}");
+}

@@ -1,0 +1,80 @@
+//! `profcol doctor` with the rights to profile this host, and without.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::host::{PROFCOL, can_profile};
+
+/// The exit code, and what was found of each check of the receiver.
+fn asked(wrapper: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let command = [wrapper, &[PROFCOL, "doctor", "--json"]].concat();
+    let (program, arguments) = command.split_first().unwrap();
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let found = serde_json::from_str(&said);
+    (
+        output.status.code(),
+        found.unwrap_or_else(|error| panic!("{error}: {output:?}")),
+    )
+}
+
+fn status<'a>(found: &'a [Value], check: &str) -> &'a str {
+    let one = found.iter().find(|it| it["check"] == check);
+    one.unwrap_or_else(|| panic!("no {check} in {found:#?}"))["status"]
+        .as_str()
+        .unwrap()
+}
+
+#[test]
+fn a_host_that_can_be_profiled_is_well() {
+    if !can_profile() {
+        return;
+    }
+    let (code, found) = asked(&[]);
+    assert_eq!(code, Some(0), "{found:#?}");
+    for check in [
+        "kernel",
+        "btf",
+        "CAP_BPF",
+        "CAP_PERFMON",
+        "perf_event_paranoid",
+        "bpf",
+    ] {
+        assert_eq!(status(&found, check), "ok", "{found:#?}");
+    }
+    let bpf = found.iter().find(|it| it["check"] == "bpf").unwrap();
+    let said = bpf["found"].as_str().unwrap();
+    assert!(
+        said.starts_with("the kernel took the programs in "),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_rights_each_is_told() {
+    if !can_profile() {
+        return;
+    }
+    let without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+    let (code, found) = asked(&without);
+    assert_eq!(code, Some(1), "{found:#?}");
+    for (check, expected) in [
+        ("kernel", "ok"),
+        ("CAP_BPF", "fail"),
+        ("CAP_PERFMON", "fail"),
+        ("CAP_SYS_PTRACE", "warn"),
+        ("bpf", "fail"),
+    ] {
+        assert_eq!(status(&found, check), expected, "{check}: {found:#?}");
+    }
+    let perfmon = [
+        "setpriv",
+        "--bounding-set=-all,+perfmon,+bpf",
+        "--inh-caps=-all",
+    ];
+    let (code, found) = asked(&perfmon);
+    assert_eq!(code, Some(0), "{found:#?}");
+    assert_eq!(status(&found, "CAP_SYS_PTRACE"), "warn");
+    assert_eq!(status(&found, "bpf"), "ok");
+}
