@@ -3,10 +3,12 @@
 mod convert;
 mod doctor;
 mod record;
+mod top;
 #[cfg(feature = "parca")]
 mod upload;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use profcol_printable::{is_printable, lines};
@@ -14,6 +16,7 @@ use profcol_printable::{is_printable, lines};
 pub use self::convert::{Compare, Convert, Diff};
 pub use self::doctor::Doctor;
 pub use self::record::Record;
+pub use self::top::Top;
 #[cfg(feature = "parca")]
 pub use self::upload::{Server, Upload};
 use crate::stderr::tell;
@@ -50,6 +53,8 @@ pub enum Command {
     Run,
     /// Profile this host, some processes or a command for a while, and write one file
     Record(Record),
+    /// Show what runs now: processes, units, pods, and their functions with callers and callees
+    Top(Top),
     /// Write a profile in another format
     Convert(Convert),
     /// Compare two profiles by function
@@ -140,6 +145,21 @@ pub fn answer(answer: &clap::Error) -> ExitCode {
         tell(&lines(&answer.render().to_string()));
     }
     u8::try_from(answer.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// `10s`, `2m`, `1h30m`, or seconds alone.
+fn duration(text: &str) -> Result<Duration, String> {
+    let seconds = match text.bytes().all(|it| it.is_ascii_digit()) {
+        true => format!("{text}s"),
+        false => text.to_owned(),
+    };
+    let parsed: profcol_config::Duration = seconds
+        .parse()
+        .map_err(|_| "has to be a time such as 10s, 2m or 1h30m".to_owned())?;
+    match Duration::from(parsed) {
+        Duration::ZERO => Err("has to be longer than 0s".to_owned()),
+        time => Ok(time),
+    }
 }
 
 fn key_value(text: &str) -> Result<String, String> {

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
     let result = match cli.command.unwrap_or(Command::Run) {
         Command::Run => commands::run(configuration),
         Command::Record(record) => return end(commands::record(&record, configuration)),
+        Command::Top(top) => commands::top(&top, configuration),
         Command::Convert(convert) => commands::convert(&convert),
         Command::Diff(diff) => commands::diff(&diff),
         Command::Doctor(doctor) => return end(commands::doctor(doctor, configuration)),

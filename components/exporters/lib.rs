@@ -2,7 +2,7 @@
 
 mod debug;
 mod file;
-mod live_view;
+pub mod live_view;
 mod nop;
 mod otlp_grpc;
 mod otlp_http;

@@ -58,6 +58,9 @@ _profcol() {
             profcol,schema)
                 cmd="profcol__subcmd__schema"
                 ;;
+            profcol,top)
+                cmd="profcol__subcmd__top"
+                ;;
             profcol,upload)
                 cmd="profcol__subcmd__upload"
                 ;;
@@ -109,6 +112,9 @@ _profcol() {
             profcol__subcmd__help,schema)
                 cmd="profcol__subcmd__help__subcmd__schema"
                 ;;
+            profcol__subcmd__help,top)
+                cmd="profcol__subcmd__help__subcmd__top"
+                ;;
             profcol__subcmd__help,upload)
                 cmd="profcol__subcmd__help__subcmd__upload"
                 ;;
@@ -140,7 +146,7 @@ _profcol() {
 
     case "${cmd}" in
         profcol)
-            opts="-h -V --config --set --feature-gates --help --version run record convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
+            opts="-h -V --config --set --feature-gates --help --version run record top convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -342,7 +348,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help)
-            opts="run record convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
+            opts="run record top convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -552,6 +558,20 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help__subcmd__schema)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__help__subcmd__top)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -906,6 +926,76 @@ _profcol() {
                 return 0
             fi
             case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --feature-gates)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__top)
+            opts="-F -p -i -w -b -n -h --frequency --pid --interval --window --batch --iterations --json --rows --config --set --feature-gates --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --frequency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -F)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --window)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --iterations)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rows)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

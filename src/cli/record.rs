@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::duration;
+
 /// Without any process or command, every process of the host is recorded.
 #[derive(Args, Clone, Debug)]
 pub struct Record {
@@ -36,19 +38,4 @@ pub struct Record {
     /// Start this command, and record it and what it starts until it ends
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
-}
-
-/// `10s`, `2m`, `1h30m`, or seconds alone.
-fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = match text.bytes().all(|it| it.is_ascii_digit()) {
-        true => format!("{text}s"),
-        false => text.to_owned(),
-    };
-    let parsed: profcol_config::Duration = seconds
-        .parse()
-        .map_err(|_| "has to be a time such as 10s, 2m or 1h30m".to_owned())?;
-    match Duration::from(parsed) {
-        Duration::ZERO => Err("has to be longer than 0s".to_owned()),
-        time => Ok(time),
-    }
 }

@@ -134,7 +134,7 @@ mod tests {
     fn each_check_is_a_line_and_each_problem_has_its_fix() {
         let expected = "\
 exporter file
-  ok    directory              /x\\u{1b}[2J is writable
+  ok    directory              /x\\x1b[2J is writable
   warn  disk_space             3 MiB
         it is full soon
         fix: free some

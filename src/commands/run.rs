@@ -5,7 +5,7 @@ use std::pin::Pin;
 use profcol_component::{Meter, StatusBoard};
 use profcol_config::NoteLevel;
 use profcol_engine::telemetry;
-use profcol_engine::{Document, Service, StopReport};
+use profcol_engine::{Document, Graph, Service, StopReport};
 use profcol_printable::line;
 
 use super::Failure;
@@ -119,6 +119,8 @@ pub fn in_runtime<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T
 
 /// What a command does while the pipelines run.
 pub struct Session {
+    /// Called when everything is connected.
+    pub on_graph: Box<dyn FnOnce(&Graph)>,
     /// Called when everything has started.
     pub on_start: Box<dyn FnOnce()>,
     /// The pipelines are stopped when it ends.
@@ -130,6 +132,7 @@ pub struct Session {
 impl Default for Session {
     fn default() -> Self {
         Self {
+            on_graph: Box::new(|_| {}),
             on_start: Box::new(|| {}),
             until: Box::pin(std::future::pending()),
             on_stop: || {},
@@ -147,6 +150,7 @@ pub async fn serve(
     let mut signals = Signals::new()
         .map_err(|error| Failure::Runtime(format!("failed to install signal handlers: {error}")))?;
     let graph = load::build(document, meter, board)?;
+    (session.on_graph)(&graph);
     let metrics = telemetry::MetricsServer::start(&document.service.telemetry, meter)
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     let mut service = Service::start(graph, meter)

@@ -38,3 +38,4 @@ mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod toolchain;
+mod top;

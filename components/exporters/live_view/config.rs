@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub struct LiveViewConfig {
+    /// Serve the page. `false` is for programs that look at the profiles without one, as `profcol top` does.
+    pub page: bool,
     /// Address of the page: `host:port`. If the default port is in use, another one is taken.
     pub endpoint: String,
     /// TLS settings; without this section connections are not encrypted.
@@ -39,6 +41,7 @@ const MAX_BODY: usize = 64 << 10;
 impl Default for LiveViewConfig {
     fn default() -> Self {
         Self {
+            page: true,
             endpoint: DEFAULT_ENDPOINT.to_owned(),
             tls: Present::default(),
             auth: None,

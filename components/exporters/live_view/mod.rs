@@ -6,6 +6,7 @@ mod config;
 mod history;
 mod hosts;
 mod parameters;
+mod recent;
 #[cfg(test)]
 mod tests;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol_component::{
     Batch, BuildContext, BuildError, Capabilities, Delivered, Delivery, Exporter, Factory, Gauge,
-    Refusal, RunError, Stability, StartError, Stop,
+    Handles, Refusal, RunError, Stability, StartError, Stop,
 };
 use profcol_net::auth::ServerAuth;
 use profcol_net::{HttpServer, ServerError};
@@ -25,6 +26,7 @@ use self::config::DEFAULT_ENDPOINT;
 pub use self::config::LiveViewConfig;
 use self::history::{History, Limits};
 use self::hosts::AllowedHosts;
+pub use self::recent::{Group, Look, ProcessGroup, Recent};
 
 /// How long an answer may still take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(1);
@@ -52,7 +54,10 @@ impl Factory for LiveView {
     type Component = dyn Exporter;
 
     fn capabilities(config: &LiveViewConfig) -> Capabilities {
-        Capabilities::to_listen(&config.endpoint)
+        match config.page {
+            true => Capabilities::to_listen(&config.endpoint),
+            false => Capabilities::NONE,
+        }
     }
 
     fn build(
@@ -112,7 +117,14 @@ impl Exporter for LiveView {
         Delivery::inline()
     }
 
+    fn offer(self: Arc<Self>, handles: &mut Handles) {
+        handles.add(Recent::new(Arc::clone(&self.history)));
+    }
+
     async fn start(&self) -> Result<(), StartError> {
+        if !self.config.page {
+            return Ok(());
+        }
         let server = self.bind().map_err(|error| StartError(error.to_string()))?;
         tracing::info!(endpoint = %server.local_addr(), "Serving the live view.");
         *self.server() = Some(server);
@@ -141,6 +153,7 @@ impl Exporter for LiveView {
 
     async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
         let Some(server) = self.server().take() else {
+            stop.cancelled().await;
             return Ok(());
         };
         let api = Api::new(

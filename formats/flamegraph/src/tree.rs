@@ -139,6 +139,22 @@ impl CallTree {
         (callers, callees)
     }
 
+    /// Of what is called by the outermost functions, with its own value and its total, the most first: the neighbours of a
+    /// function in either side of its [`sandwich`](Self::sandwich).
+    pub fn second_level(&self) -> Vec<(FrameId, Values, Values)> {
+        let totals = self.totals();
+        let rows = self.nodes.iter().zip(totals);
+        let second = rows.filter(|(node, _)| {
+            let parent = self.nodes.get(node.parent.row());
+            parent.is_some_and(|parent| parent.parent == NodeId::ROOT)
+        });
+        let mut second: Vec<_> = second
+            .map(|(node, total)| (node.frame, node.own, total))
+            .collect();
+        second.sort_by_key(|&(frame, _, total)| (std::cmp::Reverse(total.value), frame));
+        second
+    }
+
     /// The frame of a function by its name and that of its binary.
     pub fn find(&self, name: &str, binary: &str) -> Option<FrameId> {
         let found = self.frames.iter().position(|frame| {

@@ -153,6 +153,7 @@ fn session(record: &Record, started: Option<Started>) -> (Session, Recorded) {
         on_start: Box::new(move || release.send()),
         until: Box::pin(until),
         on_stop: tell_of_writing,
+        ..Session::default()
     };
     (session, recorded)
 }

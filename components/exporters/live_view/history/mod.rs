@@ -108,6 +108,12 @@ impl History {
         extent
     }
 
+    /// Since when samples are added up with those of this moment.
+    pub fn slice_start(&self, time: u64) -> u64 {
+        let resolution = (self.limits.resolution.as_millis() as u64).max(1);
+        time / resolution * resolution
+    }
+
     fn evict(&mut self) {
         let newest = self.chunks.back().and_then(Chunk::range);
         let newest = newest.map_or(0, |(_, end)| end);

@@ -42,6 +42,15 @@ const MAX_MATCHERS: usize = 32;
 const MAX_REGEX_BYTES: usize = 1 << 20;
 
 impl Selector {
+    /// One label with this very value.
+    pub fn equals(label: &str, value: &str) -> Self {
+        Self(vec![Matcher {
+            label: label_name(label).into_owned(),
+            test: Test::Equals(value.to_owned()),
+            is_negated: false,
+        }])
+    }
+
     /// With or without braces; an empty one matches everything.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let text = text.trim();

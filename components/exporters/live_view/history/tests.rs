@@ -1,3 +1,4 @@
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use profcol_component::DeferredSymbols;
@@ -8,6 +9,7 @@ use profcol_profile::{
     ResourceProfiles, SampleRef, Samples, ScopeProfiles, ValueType,
 };
 
+use super::super::recent::Recent;
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
@@ -27,7 +29,7 @@ fn limits(max_bytes: usize) -> Limits {
 /// how many samples of 10 ms there were.
 fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]) -> Model {
     let mut model = Model::default();
-    let dictionary = std::sync::Arc::make_mut(&mut model.dictionary);
+    let dictionary = Arc::make_mut(&mut model.dictionary);
     let mut string = |text: &str| dictionary.strings.push(text);
     let (samples, count) = (string("samples"), string("count"));
     let (cpu, nanoseconds) = (string("cpu"), string("nanoseconds"));
@@ -79,7 +81,7 @@ fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]) -> Model 
         ..Profile::default()
     };
     model.resources.push(ResourceProfiles {
-        resource: Some(std::sync::Arc::new(Resource {
+        resource: Some(Arc::new(Resource {
             attributes: vec![
                 KeyValue::new("process.pid", pid),
                 KeyValue::new("process.executable.name", name),
@@ -87,7 +89,7 @@ fn second(at: u64, pid: i64, name: &str, stacks: &[(&str, &str, i64)]) -> Model 
             ..Resource::default()
         })),
         scopes: vec![ScopeProfiles {
-            profiles: vec![std::sync::Arc::new(profile)],
+            profiles: vec![Arc::new(profile)],
             ..ScopeProfiles::default()
         }],
         ..ResourceProfiles::default()
@@ -362,4 +364,47 @@ fn selectors_are_read_as_prometheus_writes_them() {
     ] {
         assert!(Selector::parse(selector).is_err(), "{selector}");
     }
+}
+
+/// What `profcol top` shows.
+#[test]
+fn whoever_runs_the_pipelines_looks_at_the_last_seconds() {
+    let mut history = History::new(limits(64 << 20));
+    let symbols = DeferredSymbols::default();
+    for at in START..START + 20 {
+        history.add(&second(at, 7, "app", &[("main;hot", "a", 30)]), &symbols);
+        history.add(&second(at, 8, "other", &[("main;cold", "b", 10)]), &symbols);
+    }
+    let recent = Recent::new(Arc::new(RwLock::new(history)));
+    let now = (START + 21) * 1000;
+    let look = |window, only| {
+        let window = Duration::from_secs(window);
+        recent.look_at(now, window, only, &["process_executable_name"])
+    };
+    let all = look(10, None);
+    assert_eq!(
+        (all.source.from, all.source.until),
+        ((START + 10) * 1000, (START + 20) * 1000)
+    );
+    assert_eq!(all.tree.total().value, 10 * 40 * 10_000_000);
+    let processes: Vec<_> = all.processes.iter().map(|it| (it.pid, it.total)).collect();
+    assert_eq!(processes, [(7, 3_000_000_000), (8, 1_000_000_000)]);
+    let names: Vec<_> = all.groups[0].iter().map(|it| it.value.as_str()).collect();
+    assert_eq!(names, ["app", "other"]);
+    // The functions of one process, and the groups of all.
+    let one = look(10, Some(("process_pid", "8")));
+    assert_eq!(one.tree.total().value, 1_000_000_000);
+    assert_eq!((one.processes.len(), one.groups[0].len()), (2, 2));
+    // No longer than there are samples, and none where they are of long ago.
+    assert_eq!(look(600, None).source.from, START * 1000);
+    let later = recent.look_at(now + 60_000, Duration::from_secs(10), None, &[]);
+    assert_eq!((later.source.samples, later.processes.len()), (0, 0));
+    let empty = Recent::new(Arc::new(RwLock::new(History::new(limits(1 << 20)))));
+    assert_eq!(
+        empty
+            .look(Duration::from_secs(10), None, &[])
+            .source
+            .samples,
+        0
+    );
 }

@@ -217,3 +217,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_second_level_is_what_the_outermost_functions_call() {
+    let mut tree = tree(&[("main b", 3), ("main a c", 5), ("main", 4), ("other b", 1)]);
+    let name = |tree: &CallTree, frame: FrameId| tree.frames.label(frame).to_string();
+    let second = tree.second_level();
+    let second: Vec<_> = second
+        .iter()
+        .map(|&(id, own, total)| (name(&tree, id), own.value, total.value))
+        .collect();
+    assert_eq!(
+        second,
+        [
+            ("a".to_owned(), 0, 5),
+            ("b".to_owned(), 3, 3),
+            ("b".to_owned(), 1, 1)
+        ]
+    );
+    let callee = frame(&mut tree, "a");
+    let (callers, callees) = tree.sandwich(callee);
+    assert_eq!(name(&callers, callers.second_level()[0].0), "main");
+    assert_eq!(name(&callees, callees.second_level()[0].0), "c");
+}

@@ -1,0 +1,236 @@
+//! `profcol top`: what runs now, on a terminal or as lines.
+//!
+//! ```text
+//! ebpf_cpu ─► names ─► live_view: its history, without its page ─► Look ─► View (keys) ─► draw
+//!                                                                     └──► tables, JSON
+//! ```
+
+mod draw;
+mod tables;
+mod terminal;
+mod view;
+
+use std::io::{self, IsTerminal, Write, stdin, stdout};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use profcol_component::{IntCounter, Meter, StatusBoard};
+use profcol_engine::telemetry;
+use profcol_exporters::live_view::{Look, Recent};
+use ratatui::crossterm::event::{Event, KeyEventKind};
+use ratatui::widgets::TableState;
+use serde_json::{Value, json};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use self::draw::{Health, draw};
+use self::terminal::{Keys, Screen};
+use self::view::{Reaction, View};
+use super::run::{Session, in_runtime, serve};
+use super::{Failure, load};
+use crate::cli::{Configuration, Top};
+use crate::privileges;
+
+/// What the screen shows without `--window`.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Samples come so long after they were taken.
+const DELAY: Duration = Duration::from_secs(1);
+/// The exporter whose history is shown.
+const LIVE_VIEW: &str = "live_view";
+
+pub fn top(top: &Top, on_top: &Configuration) -> Result<(), Failure> {
+    if !on_top.uris.is_empty() {
+        return Err(Failure::Usage(
+            "`top` has a pipeline of its own: change it by --set, or run `profcol --config` with the exporter `live_view` or `top`".to_owned(),
+        ));
+    }
+    let is_batch = top.batch || !stdout().is_terminal() || !stdin().is_terminal();
+    let loaded = load::load(&Configuration {
+        uris: vec![load::own(&configuration(top, is_batch))],
+        ..on_top.clone()
+    })?;
+    telemetry::init_logs(&loaded.document.service.telemetry.logs, &[])
+        .map_err(|error| Failure::Configuration(error.to_string()))?;
+    privileges::keep(loaded.document.capabilities());
+
+    let (meter, board) = (Meter::default(), StatusBoard::default());
+    let shown = Shown {
+        recent: Arc::default(),
+        top: top.clone(),
+        window: top
+            .window
+            .unwrap_or(if is_batch { top.interval } else { WINDOW }),
+        lost: lost(&meter),
+    };
+    let (failure, recent) = (Arc::new(Mutex::new(None)), Arc::clone(&shown.recent));
+    let told = Arc::clone(&failure);
+    let session = Session {
+        on_graph: Box::new(move |graph| {
+            if let Some(offered) = graph.exporter(LIVE_VIEW).get::<Recent>() {
+                let _ = recent.set((*offered).clone());
+            }
+        }),
+        until: Box::pin(async move {
+            let ended = match is_batch {
+                true => shown.print().await,
+                false => shown.show().await,
+            };
+            *told.lock().unwrap_or_else(PoisonError::into_inner) = ended.err();
+        }),
+        ..Session::default()
+    };
+    let report = in_runtime(serve(&loaded.document, &meter, &board, session))?;
+    if let Some(error) = failure
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .take()
+    {
+        return Err(Failure::Runtime(format!("the terminal failed: {error}")));
+    }
+    match report.failures.first() {
+        Some(failure) => Err(Failure::Runtime(failure.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// The pipeline behind it.
+fn configuration(top: &Top, is_batch: bool) -> Value {
+    let include: Vec<Value> = top.pid.iter().map(|pid| json!({"pid": pid})).collect();
+    // Lines of a log would stand in the middle of the screen. `profcol doctor` tells what is missing.
+    let logs = match is_batch {
+        true => "stderr",
+        false => "/dev/null",
+    };
+    let keep = top.window.unwrap_or(WINDOW).max(top.interval) * 4;
+    json!({
+        "receivers": {"ebpf_cpu": {
+            "frequency": top.frequency,
+            "interval": "1s",
+            "table_priority": "normal",
+            "include": include,
+        }},
+        "processors": {
+            "process": {},
+            "container": {},
+            "systemd": {},
+            // Names that take longer come behind their samples.
+            "symbolize": {"priority": "normal", "max_cpu": 1, "timeout": "500ms"},
+        },
+        "exporters": {LIVE_VIEW: {
+            "page": false,
+            "resolution": "1s",
+            "max_age": format!("{}s", keep.as_secs().max(60)),
+        }},
+        "service": {
+            "telemetry": {
+                "logs": {"level": "warn", "output_paths": [logs]},
+                "metrics": {"level": "none"},
+            },
+            "pipelines": {"profiles": {
+                "receivers": ["ebpf_cpu"],
+                "processors": ["process", "container", "systemd", "symbolize"],
+                "exporters": [LIVE_VIEW],
+            }},
+        },
+    })
+}
+
+/// What is shown, and how.
+struct Shown {
+    /// There as soon as everything is connected.
+    recent: Arc<OnceLock<Recent>>,
+    top: Top,
+    window: Duration,
+    lost: IntCounter,
+}
+
+impl Shown {
+    fn look(&self, view: &View) -> Look {
+        let only = view.only();
+        let only = only.map(|only| (only.label, only.value.as_str()));
+        self.look_at(only)
+    }
+
+    fn look_at(&self, only: Option<(&str, &str)>) -> Look {
+        let recent = self.recent.get();
+        recent.map_or_else(Look::default, |it| {
+            it.look(self.window, only, &tables::LABELS)
+        })
+    }
+
+    fn ticks(&self) -> Interval {
+        let mut ticks = interval(self.top.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    }
+
+    /// One table after the other, until there were enough or nobody reads them any more.
+    async fn print(&self) -> io::Result<()> {
+        tokio::time::sleep(DELAY).await;
+        let mut ticks = self.ticks();
+        // The first is now, and there is nothing yet.
+        ticks.tick().await;
+        let mut left = self.top.iterations;
+        while left != Some(0) {
+            ticks.tick().await;
+            let look = self.look_at(None);
+            let text = match self.top.json {
+                true => format!("{}\n", tables::as_json(&look, self.top.rows)),
+                false => tables::as_text(&look, self.top.rows),
+            };
+            let written = stdout()
+                .write_all(text.as_bytes())
+                .and_then(|()| stdout().flush());
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                written => written?,
+            }
+            left = left.map(|left| left - 1);
+        }
+        Ok(())
+    }
+
+    /// On the terminal, until somebody ends it.
+    async fn show(&self) -> io::Result<()> {
+        let mut screen = Screen::take()?;
+        let mut keys = Keys::read()?;
+        let (mut view, mut place) = (View::default(), TableState::default());
+        let mut ticks = self.ticks();
+        loop {
+            let health = Health {
+                lost: self.lost.get(),
+            };
+            screen
+                .terminal
+                .draw(|frame| draw(frame, &view, health, &mut place))?;
+            tokio::select! {
+                _ = ticks.tick() => {
+                    if !view.is_paused {
+                        view.update(self.look(&view));
+                    }
+                }
+                event = keys.events.recv() => match event {
+                    Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
+                        match view.key(key) {
+                            Reaction::Nothing => {}
+                            Reaction::LookAgain => view.replace(self.look(&view)),
+                            Reaction::End => return Ok(()),
+                        }
+                    }
+                    // Of another size it is drawn anew.
+                    Some(_) => {}
+                    // The terminal is gone.
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+}
+
+/// Samples for which there was no room on their way here.
+fn lost(meter: &Meter) -> IntCounter {
+    meter.counter(
+        "profcol_ebpf_cpu_lost_samples",
+        "Samples lost because the ring buffer was full.",
+        &[("receiver", "ebpf_cpu")],
+    )
+}

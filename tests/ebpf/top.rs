@@ -1,0 +1,173 @@
+//! `profcol top`: a busy program on a real terminal, and as lines for scripts.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::host::{PROFCOL, Running, can_profile};
+use crate::support::{root, skip};
+use crate::toolchain::Workshop;
+
+/// Busy for a minute in `work`, called by `work_until`.
+fn busy(workshop: &Workshop) -> Option<Running> {
+    let program = workshop.build("busy", "cc -O2 -g busy.c")?;
+    Some(Running::start_nicely(&program, &["60"]))
+}
+
+/// What stood on a terminal, and how it was left.
+fn on_a_terminal(arguments: &[&str], steps: Value) -> Option<Value> {
+    let has_python = Command::new("python3").arg("--version").output().is_ok();
+    if !has_python {
+        skip("python3, which has terminals, is not installed");
+        return None;
+    }
+    let script = root().join("tests/ebpf/top.py");
+    let output = Command::new("python3")
+        .arg(script)
+        .arg(steps.to_string())
+        .args([PROFCOL, "top"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let seen = serde_json::from_str(&said);
+    Some(seen.unwrap_or_else(|error| panic!("{error}: {output:?}")))
+}
+
+#[track_caller]
+fn check_terminal(seen: &Value) {
+    assert_eq!(seen["was_raw"], true, "{seen:#}");
+    assert_eq!(seen["restored"], true, "{seen:#}");
+    assert_eq!(seen["left"], true, "{seen:#}");
+}
+
+#[test]
+fn a_busy_function_is_on_the_screen_and_can_be_looked_into() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = busy(&workshop) else {
+        return;
+    };
+    let pid = busy.pid().to_string();
+    let steps = json!([
+        {"until": "work_until"},
+        {"type": "2"},
+        {"until": "busy  "},
+        {"type": "\r"},
+        {"until": &format!("functions of busy ({pid})")},
+        {"until": "work_until"},
+        {"type": "/work_until\r"},
+        {"until": "filter: work_until"},
+        {"type": "\r"},
+        {"until": "called by"},
+        {"type": "p"},
+        {"until": "PAUSED"},
+        {"type": "q"},
+    ]);
+    let Some(seen) = on_a_terminal(&["-p", &pid, "-i", "1s"], steps) else {
+        return;
+    };
+    assert_eq!(seen["status"], 0, "{}", seen["last"].as_str().unwrap());
+    check_terminal(&seen);
+    let screens = seen["screens"].as_array().unwrap();
+    let first = screens[0].as_str().unwrap();
+    assert!(first.contains("self% total%   CPU% function"), "{first}");
+    let around = screens.last().unwrap().as_str().unwrap();
+    assert!(
+        around.contains("callers and callees of work_until"),
+        "{around}"
+    );
+    assert!(around.contains("calls "), "{around}");
+}
+
+#[test]
+fn signals_and_errors_give_the_terminal_back() {
+    if !can_profile() {
+        return;
+    }
+    for signal in [15, 2] {
+        let steps = json!([{"until": "profcol top"}, {"signal": signal}]);
+        let Some(seen) = on_a_terminal(&[], steps) else {
+            return;
+        };
+        assert_eq!(seen["status"], 0, "signal {signal}: {seen:#}");
+        check_terminal(&seen);
+    }
+    // It does not even start, and says so where people read it.
+    let seen = on_a_terminal(
+        &[
+            "--set",
+            "receivers.ebpf_cpu.event=cycles",
+            "--set",
+            "receivers.ebpf_cpu.max_table_memory_mib=1000000",
+        ],
+        json!([]),
+    );
+    let Some(seen) = seen else {
+        return;
+    };
+    assert_ne!(seen["status"], 0, "{seen:#}");
+    assert_eq!(seen["restored"], true, "{seen:#}");
+    assert!(
+        seen["after"].as_str().unwrap().contains("Error: "),
+        "{seen:#}"
+    );
+}
+
+#[test]
+fn scripts_get_an_object_for_each_interval() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(busy) = busy(&workshop) else {
+        return;
+    };
+    let pid = busy.pid().to_string();
+    let objects = lines(&["--batch", "--json", "-n", "2", "-i", "3s", "-p", &pid]);
+    assert_eq!(objects.len(), 2, "{objects:#?}");
+    let last: Value = serde_json::from_str(&objects[1]).unwrap();
+    assert_eq!(last["unit"], "nanoseconds", "{last:#}");
+    assert_eq!(last["processes"][0]["pid"], busy.pid(), "{last:#}");
+    let functions = last["functions"].as_array().unwrap();
+    let work = functions.iter().find(|it| it["name"] == "work");
+    let own = work.unwrap_or_else(|| panic!("{last:#}"))["self"]
+        .as_u64()
+        .unwrap();
+    let total = last["total"].as_u64().unwrap();
+    assert!(own * 2 > total, "{last:#}");
+    // Without a terminal there are tables.
+    let tables = lines(&["--batch", "-n", "2", "-i", "3s", "-p", &pid]).join("\n");
+    assert!(tables.contains("self%  total%  function"), "{tables}");
+    assert!(tables.contains(&format!("busy ({pid})")), "{tables}");
+}
+
+fn lines(arguments: &[&str]) -> Vec<String> {
+    let output = Command::new(PROFCOL)
+        .arg("top")
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn nobody_who_reads_is_the_end() {
+    if !can_profile() {
+        return;
+    }
+    let script = format!("timeout 30 {PROFCOL} top --batch --json -i 1s | head -n 1");
+    let output = Command::new("bash")
+        .args(["-c", &format!("set -o pipefail; {script}")])
+        .current_dir(Path::new("/"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(object["samples"].is_u64(), "{object}");
+}
