@@ -6,9 +6,9 @@ use clap::Args;
 
 use super::duration;
 
-/// Keys: 1 to 5 or Tab choose what is listed, arrows move, Enter looks into a row, Esc goes back, / filters, s sorts, p
-/// pauses, q ends.
+/// Without any process, every process of the host is shown.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = KEYS)]
 pub struct Top {
     /// Samples per second on each busy CPU
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -35,3 +35,7 @@ pub struct Top {
     #[arg(long, value_name = "NUMBER", default_value_t = 20, requires = "batch")]
     pub rows: usize,
 }
+
+const KEYS: &str = "\
+Keys: 1 to 5 or Tab choose what is listed, arrows move, Enter looks into a row, Esc goes back, / filters, s sorts, p
+pauses, q ends.";

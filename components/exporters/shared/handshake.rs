@@ -28,10 +28,11 @@ pub(crate) fn nothing() -> Message {
 
 /// Of a client that cannot even be made.
 pub(crate) fn of_settings(error: &StartError) -> Check {
-    Check::new(CLIENT, error.to_string()).fail(
-        "profcol does not start with this configuration",
-        "correct what the message names: the endpoint, or the file of a certificate, key or token",
-    )
+    let error = error.to_string();
+    let fix =
+        "correct what the message names: the endpoint, or the file of a certificate, key or token";
+    let (found, fix) = error.rsplit_once("; ").unwrap_or((&error, fix));
+    Check::new(CLIENT, found).fail("profcol does not start with this configuration", fix)
 }
 
 /// What `endpoint` says to an empty call. `what` it has to be ready for, and how it gets so: where it does not know the call.

@@ -62,7 +62,7 @@ pub use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
 pub use profiler::{Counts, Loaded, Profiler, Settings, StartError};
 pub use records::{Frames, InterpretedFrame, Record, StackFrame};
 pub use requirements::{
-    Requirement, Shortfall, Unwinding, clock, cycles, requirements, trial, unwinding,
+    Requirement, Shortfall, Unwinding, clock, cycles, interpreter, requirements, trial, unwinding,
 };
 pub use sampled_files::{SampledFile, SampledFiles};
 pub use sideband::MappingCounts;

@@ -138,6 +138,15 @@ pub fn unwinding(file: &fs::File) -> Option<Unwinding> {
     })
 }
 
+/// The version of the interpreter in a file, whose stacks are followed, or why they are not; none where there is none.
+pub fn interpreter(file: &fs::File) -> Option<Result<String, String>> {
+    let code = ElfCode::read(file).ok()?;
+    match profcol_ebpf_interpreters::detect(&code, file) {
+        Ok(found) => found.map(|found| Ok(found.version)),
+        Err(unsupported) => Some(Err(unsupported.to_string())),
+    }
+}
+
 /// Whether the CPUs count cycles, asked of the first.
 pub fn cycles(event: Event) -> Requirement {
     of_cycles(event, sys::open_clock(Clock::cycles(), 0, 99).map(drop))

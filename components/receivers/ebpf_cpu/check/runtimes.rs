@@ -1,8 +1,9 @@
 //! Which language runtimes are here, and whether their functions get names.
 //!
-//! [`RUNTIMES`] is the one place to extend: a runtime whose stacks profcol learns to read becomes [`Naming::Known`].
+//! An interpreter whose stacks profcol learns to follow is known here by itself. [`RUNTIMES`] says what to do for those that it
+//! does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 use profcol_component::Check;
@@ -22,12 +23,9 @@ struct Runtime {
     naming: Naming,
 }
 
-/// How functions of a runtime get their names.
+/// How functions get names where profcol does not follow the stacks of the runtime itself.
 #[derive(Clone, Copy)]
 enum Naming {
-    /// profcol reads its stacks.
-    #[allow(dead_code, reason = "none yet")]
-    Known,
     /// It writes a perf map or a jitdump when it is told to; this is how.
     ByMap {
         recipe: &'static str,
@@ -104,12 +102,16 @@ const RUNTIMES: &[Runtime] = &[
 
 /// One for each runtime that is here.
 pub(super) fn checks(processes: &Processes) -> Vec<Check> {
-    // Which processes have it, and whether they have names.
-    let mut found: BTreeMap<usize, Vec<(u32, bool)>> = BTreeMap::new();
+    let mut found: BTreeMap<usize, Vec<Instance>> = BTreeMap::new();
+    let mut interpreters = Interpreters::default();
     for (pid, files) in &processes.seen {
         if let Some(runtime) = runtime(files) {
-            let is_named = has_map(processes, *pid, files);
-            found.entry(runtime).or_default().push((*pid, is_named));
+            let followed = interpreters.followed(processes, *pid, files);
+            found.entry(runtime).or_default().push(Instance {
+                pid: *pid,
+                is_named: has_map(processes, *pid, files) || followed == Some(Ok(())),
+                refusal: followed.and_then(Result::err),
+            });
         }
     }
     if found.is_empty() {
@@ -117,8 +119,42 @@ pub(super) fn checks(processes: &Processes) -> Vec<Check> {
     }
     let found = found.into_iter();
     found
-        .filter_map(|(runtime, pids)| Some(RUNTIMES.get(runtime)?.check(&pids)))
+        .filter_map(|(runtime, instances)| Some(RUNTIMES.get(runtime)?.check(&instances)))
         .collect()
+}
+
+/// A process with a runtime.
+struct Instance {
+    pid: u32,
+    is_named: bool,
+    /// Why its stacks are not followed, of an interpreter that is.
+    refusal: Option<String>,
+}
+
+/// What is known of files: many processes have the same.
+#[derive(Default)]
+struct Interpreters<'a>(HashMap<(&'a str, u64), Option<Result<(), String>>>);
+
+impl<'a> Interpreters<'a> {
+    /// Whether the stacks of an interpreter in these files are followed.
+    fn followed(
+        &mut self,
+        processes: &Processes,
+        pid: u32,
+        files: &'a [MappedFile],
+    ) -> Option<Result<(), String>> {
+        let found = files.iter().filter_map(|file| {
+            let read = || {
+                let opened = file.open(&processes.proc, pid).ok()?;
+                let found = profcol_ebpf_loader::interpreter(&opened)?;
+                Some(found.map(drop))
+            };
+            let key = (file.device.as_str(), file.inode);
+            self.0.entry(key).or_insert_with(read).clone()
+        });
+        // What one file refuses another one may have.
+        found.reduce(|first, second| first.or(second))
+    }
 }
 
 /// Its place in the list.
@@ -155,38 +191,31 @@ fn has_map(processes: &Processes, pid: u32, files: &[MappedFile]) -> bool {
 }
 
 impl Runtime {
-    fn check(&self, processes: &[(u32, bool)]) -> Check {
+    fn check(&self, instances: &[Instance]) -> Check {
         let name = self.name;
-        let unnamed: Vec<u32> = processes
-            .iter()
-            .filter(|(_, is_named)| !is_named)
-            .map(|(pid, _)| *pid)
-            .collect();
-        let count = processes.len();
-        let check = |found: String| Check::new(format!("runtime_{}", self.id), found);
-        let natively = format!("functions in {name} show as those of its runtime, or as [anon]");
-        match self.naming {
-            Naming::Known => check(format!(
-                "{name} in {count} processes, whose functions have names"
-            )),
-            Naming::Unknown => check(format!("{name} in {}", shown(&pids(processes)))).warn(
-                natively,
-                format!("there is nothing to set: profcol does not read the stacks of {name} yet"),
-            ),
-            Naming::ByMap { .. } if unnamed.is_empty() => check(format!(
-                "{name} in {count} processes, all with a perf map or a jitdump"
-            )),
-            Naming::ByMap { recipe } => check(format!(
-                "{name} in {count} processes, without a perf map or a jitdump in {}",
-                shown(&unnamed)
-            ))
-            .warn(natively, recipe),
+        let unnamed = instances.iter().filter(|it| !it.is_named);
+        let pids: Vec<u32> = unnamed.clone().map(|it| it.pid).collect();
+        let mut found = format!("{name} in {} processes", instances.len());
+        if pids.is_empty() {
+            found += ", whose functions have names";
+            return Check::new(format!("runtime_{}", self.id), found);
         }
+        found += &format!(", without names of its functions in {}", shown(&pids));
+        if let Some(refusal) = unnamed.clone().find_map(|it| it.refusal.as_ref()) {
+            found += &format!(": {refusal}");
+        }
+        Check::new(format!("runtime_{}", self.id), found).warn(
+            format!("functions in {name} show as those of its runtime, or as [anon]"),
+            match self.naming {
+                Naming::Unknown => {
+                    format!(
+                        "there is nothing to set: profcol does not follow the stacks of {name} yet"
+                    )
+                }
+                Naming::ByMap { recipe } => recipe.to_owned(),
+            },
+        )
     }
-}
-
-fn pids(processes: &[(u32, bool)]) -> Vec<u32> {
-    processes.iter().map(|(pid, _)| *pid).collect()
 }
 
 fn shown(pids: &[u32]) -> String {
@@ -258,7 +287,9 @@ mod tests {
         }
         let check = checks(&host.processes()).remove(0);
         assert!(
-            check.found.ends_with("in 7 (PID 1, 2, 3, 4, 5, …)"),
+            check
+                .found
+                .ends_with("functions in 7 (PID 1, 2, 3, 4, 5, …)"),
             "{check:?}"
         );
         let fix = check.problem.unwrap().fix;
@@ -266,5 +297,45 @@ mod tests {
         let none = checks(&Host::new().processes());
         assert_eq!(none.len(), 1);
         assert_eq!(none[0].problem, None);
+    }
+
+    #[test]
+    fn a_python_whose_stacks_are_followed_has_names() {
+        let Some(python) = python() else {
+            return;
+        };
+        let linked = |file: &str| {
+            let host = Host::new().with_process(5, "python3", &[file]);
+            let place = host
+                .0
+                .path()
+                .join("5/root")
+                .join(file.trim_start_matches('/'));
+            fs::create_dir_all(place.parent().unwrap()).unwrap();
+            fs::copy(&python, place).unwrap();
+            host
+        };
+        let host = linked("/usr/bin/python3");
+        let expected = cfg!(target_arch = "x86_64");
+        assert_eq!(told(&host), [("runtime_python".to_owned(), expected)]);
+    }
+
+    /// The file that has the interpreter of this host.
+    fn python() -> Option<std::path::PathBuf> {
+        let script = "import sysconfig,sys,os\nd=sysconfig.get_config_var\n\
+            l=os.path.join(d('LIBDIR') or '',d('INSTSONAME') or '')\n\
+            print(l if d('Py_ENABLE_SHARED') and os.path.isfile(l) else os.path.realpath(sys.executable))";
+        let output = std::process::Command::new("python3")
+            .args(["-c", script])
+            .output();
+        let Ok(output) = output.map_err(|_| skipped()) else {
+            return None;
+        };
+        Some(String::from_utf8(output.stdout).unwrap().trim().into())
+    }
+
+    fn skipped() {
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), "skipped: python3 is not installed");
     }
 }
