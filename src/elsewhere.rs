@@ -15,8 +15,7 @@ const TRACES: &str =
 const STATEMENTS: &str = "profcol has no OTTL; `attributes`, `resource` and `relabel` change attributes, `filter` drops samples";
 const BY_OTLP: &str = "profcol does not have it; where the backend takes OTLP, send to it by `otlp_grpc` or `otlp_http`";
 const BROKER: &str = "profcol does not use message brokers; move profiles by OTLP (`otlp`, `otlp_grpc`, `otlp_http`)";
-const ON_DISK: &str =
-    "profcol keeps queues in memory only; `padata` and `file` keep profiles on disk";
+const ON_DISK: &str = "`file_storage` stores queues on disk";
 const DISCOVERY: &str =
     "nothing is discovered to be scraped here; `ebpf_cpu` profiles every process of its host";
 
@@ -234,10 +233,7 @@ pub const ELSEWHERE: &[ForeignComponent] = &[
         &["pprof"],
         "profcol does not profile itself by HTTP; `ebpf_cpu` sees it as any other process",
     ),
-    extension(
-        &["file_storage", "filestorage", "db_storage", "redis_storage"],
-        ON_DISK,
-    ),
+    extension(&["filestorage", "db_storage", "redis_storage"], ON_DISK),
     extension(
         &["memory_ballast", "ballast"],
         "there is no garbage collector to be slowed down; `memory_limiter` bounds memory",

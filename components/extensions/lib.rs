@@ -2,6 +2,7 @@
 
 mod basicauth;
 mod bearertokenauth;
+mod file_storage;
 mod health_check;
 mod watched_file;
 
@@ -10,5 +11,6 @@ use profcol_component::{Entry, Extension, entry};
 pub const ALL: &[Entry<dyn Extension>] = &[
     entry::<basicauth::BasicAuth>(),
     entry::<bearertokenauth::BearerTokenAuth>(),
+    entry::<file_storage::FileStorage>(),
     entry::<health_check::HealthCheck>(),
 ];

@@ -4,6 +4,7 @@
 //! profile ◄─ labels, pprof, flamegraph ◄─ parca, files ◄─ components/* ◄─ profcol (the binary)
 //! profile, config, admission ◄─ component ◄─ engine, components/*
 //! config, admission ◄─ net ◄─ engine, components/*
+//! component ◄─ storage ◄─ engine, extensions
 //! printable ◄─ config, engine, exporters
 //! elf ◄─ debuginfo ◄─ exporters, symbols ◄─ processors
 //! elf ◄─ processes ◄─ processors, receivers   elf, ebpf-common ◄─ ebpf-unwind ◄─ ebpf-interpreters ◄─ ebpf-loader ◄─ receivers
@@ -26,6 +27,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["profcol-admission", "profcol-profile", "profcol-config"],
     ),
     ("profcol-net", &["profcol-admission", "profcol-config"]),
+    ("profcol-storage", &["profcol-component"]),
     ("profcol-elf", &[]),
     ("profcol-debuginfo", &["profcol-elf"]),
     ("profcol-symbols", &["profcol-debuginfo", "profcol-elf"]),
@@ -116,6 +118,7 @@ const BELOW_ENGINE: &[&str] = &[
     "profcol-config",
     "profcol-component",
     "profcol-net",
+    "profcol-storage",
 ];
 
 const BELOW_COMPONENTS: &[&str] = &[

@@ -174,6 +174,12 @@ impl Metadata {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Each name with its values.
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = (&str, &[String])> {
+        let entries = self.0.iter();
+        entries.map(|(name, values)| (name.as_str(), values.as_slice()))
+    }
 }
 
 fn own((name, values): (&String, &Vec<String>)) -> (String, Vec<String>) {

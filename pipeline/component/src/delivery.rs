@@ -280,10 +280,10 @@ impl QueueSettings {
         if self.queue_size <= 0 {
             problems.add("queue_size", "`queue_size` must be positive");
         }
-        if let Some(storage) = &self.storage {
+        if self.storage.is_some() && self.wait_for_result {
             problems.add(
-                "storage",
-                format!("extension {storage:?} cannot store the queue: queues are in memory only, remove `storage`"),
+                "wait_for_result",
+                "`wait_for_result` is not supported with a persistent queue configured with `storage`",
             );
         }
         if let Some(batch) = &*self.batch {

@@ -51,7 +51,7 @@ pub use meter::{Meter, MeterError};
 pub use prometheus::{Gauge, Histogram, IntCounter};
 pub use registry::{
     AnyConfig, BuildContext, BuildError, Entry, Factory, ForeignComponent, Handles, Kind, Registry,
-    Stability, entry,
+    Stability, entry, extension,
 };
 pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;

@@ -223,17 +223,25 @@ impl<C: Config> AnyConfig for C {
 impl BuildContext {
     /// What the extension `id` offers as a `T`.
     pub fn extension<T: Any + Send + Sync>(&self, id: &ComponentId) -> Result<Arc<T>, BuildError> {
-        let Some(handles) = self.extensions.get(id) else {
-            return Err(BuildError(format!(
-                "extension {id:?} is not running: configure it under `extensions` and list it in `service::extensions`"
-            )));
-        };
-        handles.get::<T>().ok_or_else(|| {
-            BuildError(format!(
-                "extension {id:?} does not provide the required interface"
-            ))
-        })
+        extension(&self.extensions, id)
     }
+}
+
+/// What the extension `id` offers as a `T`.
+pub fn extension<T: Any + Send + Sync>(
+    extensions: &HashMap<ComponentId, Handles>,
+    id: &ComponentId,
+) -> Result<Arc<T>, BuildError> {
+    let Some(handles) = extensions.get(id) else {
+        return Err(BuildError(format!(
+            "extension {id:?} is not running: configure it under `extensions` and list it in `service::extensions`"
+        )));
+    };
+    handles.get::<T>().ok_or_else(|| {
+        BuildError(format!(
+            "extension {id:?} does not provide the required interface"
+        ))
+    })
 }
 
 // === impl Handles ===

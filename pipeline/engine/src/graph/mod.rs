@@ -15,9 +15,10 @@ use std::sync::Arc;
 use profcol_admission::Admission;
 use profcol_component::{
     BuildContext, BuildError, ComponentStatus, Consumer, DropFeedback, Entry, Executables,
-    Extension, Handles, Kind, Meter, Receiver, Status, StatusBoard,
+    Exporter, Extension, Handles, Kind, Meter, Receiver, Status, StatusBoard, extension,
 };
 use profcol_config::{ComponentId, PipelineId};
+use profcol_storage::Storage;
 
 pub use self::check::ComponentChecks;
 use self::fan_out::FanOut;
@@ -145,10 +146,20 @@ impl Builder<'_> {
             .exporters
             .iter()
             .filter(|declared| used(&declared.id));
-        let build = |declared: &Declared<_>| {
+        let build = |declared: &Declared<dyn Exporter>| {
             let named = self.build(Kind::Exporter, declared, &[])?;
             let id = named.id.clone();
-            Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, self.meter)))
+            let label = named.label.clone();
+            let delivery = named.component.delivery();
+            let storage = delivery.queue.and_then(|queue| queue.storage);
+            let storage =
+                storage.map(|storage| extension::<Arc<Storage>>(&self.extensions, &storage));
+            let storage = storage.transpose().map_err(|reason| BuildFailure {
+                component: label,
+                reason,
+            })?;
+            let storage = storage.as_deref().map(Arc::clone);
+            Ok(named.map(|exporter| Sender::new(Arc::from(exporter), &id, self.meter, storage)))
         };
         declared.map(build).collect()
     }

@@ -43,6 +43,12 @@ pub enum DropReason {
     RetriesExhausted,
     /// Not delivered before the deadline of the shutdown.
     Shutdown,
+    /// Taken out of a stored queue to make room for newer ones.
+    Evicted,
+    /// What a stored queue holds of them is damaged.
+    Corrupt,
+    /// The disk of a stored queue did not take them, and the source cannot wait.
+    StorageFailed,
 }
 
 /// What became of the samples of one exporter, in samples as their sources count them.
@@ -52,18 +58,23 @@ pub struct ExporterBalance {
     pub delivered: u64,
     /// By reason; reasons without samples are left out.
     pub dropped: Vec<(&'static str, u64)>,
+    /// Left on disk, for the next start.
+    pub stored: u64,
 }
 
 // === impl DropReason ===
 
 impl DropReason {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 9] = [
         Self::QueueFull,
         Self::TooLarge,
         Self::Rejected,
         Self::PartialSuccess,
         Self::RetriesExhausted,
         Self::Shutdown,
+        Self::Evicted,
+        Self::Corrupt,
+        Self::StorageFailed,
     ];
 
     /// As the label of a metric.
@@ -75,6 +86,9 @@ impl DropReason {
             Self::PartialSuccess => "partial_success",
             Self::RetriesExhausted => "retries_exhausted",
             Self::Shutdown => "shutdown",
+            Self::Evicted => "evicted",
+            Self::Corrupt => "corrupt",
+            Self::StorageFailed => "storage_failed",
         }
     }
 }
@@ -190,13 +204,19 @@ impl Account {
         undelivered
     }
 
-    pub(super) fn balance(&self, exporter: &str) -> ExporterBalance {
+    /// At the end: what has had no outcome is on disk.
+    pub(super) fn leave_stored(&self) -> u64 {
+        self.outstanding.swap(0, Ordering::Relaxed)
+    }
+
+    pub(super) fn balance(&self, exporter: &str, stored: u64) -> ExporterBalance {
         let reasons = DropReason::ALL.iter().zip(&self.dropped);
         let dropped = reasons.map(|(reason, counter)| (reason.name(), counter.get()));
         ExporterBalance {
             exporter: exporter.to_owned(),
             delivered: self.delivered.get(),
             dropped: dropped.filter(|&(_, samples)| samples > 0).collect(),
+            stored,
         }
     }
 
@@ -226,7 +246,7 @@ mod tests {
             };
             account.dropped(size, reason);
         }
-        let dropped = account.balance("test").dropped;
+        let dropped = account.balance("test", 0).dropped;
         assert_eq!(dropped[0], ("queue_full", 1));
         assert_eq!(dropped[5], ("shutdown", 6));
     }

@@ -11,6 +11,8 @@
 //! batches of live sources always go through a queue.
 
 mod account;
+mod durable;
+mod metrics;
 mod overflow;
 mod queue;
 mod retry;
@@ -23,13 +25,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use profcol_component::{
     Answer, Batch, Consumer, Delivered, Delivery, Exporter, Meter, Outcome, QueueSettings, Refusal,
-    RetrySettings, Source, Stop,
+    RetrySettings, Source, StartError, Stop,
 };
 use profcol_profile::Bound;
+use profcol_storage::Storage;
 use tokio::time::Instant;
 
 use self::account::{Account, Size};
 pub use self::account::{DropReason, ExporterBalance};
+use self::durable::DurableQueue;
+use self::metrics::StorageMetrics;
 use self::overflow::OverflowLog;
 use self::queue::Queue;
 use self::retry::Backoff;
@@ -52,33 +57,95 @@ pub(crate) struct Sender {
     name: String,
     delivery: Delivery,
     queue: Queue,
-    account: Account,
-    overflow: OverflowLog,
-    /// Ends waits between retries.
-    closing: Stop,
-    /// Until when tries go on after that.
+    storage: Option<StoredQueue>,
+    account: Arc<Account>,
+    overflow: Arc<OverflowLog>,
+    stopping: Stopping,
+}
+
+/// Where the queue is on disk, and the queue once it is open.
+struct StoredQueue {
+    storage: Arc<Storage>,
+    metrics: StorageMetrics,
+    opened: OnceLock<Arc<DurableQueue>>,
+}
+
+/// Ends waits between retries, and tells until when tries go on after that.
+#[derive(Default)]
+struct Stopping {
+    stop: Stop,
     deadline: OnceLock<Instant>,
+}
+
+/// Why a batch, or a piece of it, was not delivered.
+struct Failed {
+    refusal: Refusal,
+    /// It stays in the stored queue.
+    is_kept: bool,
 }
 
 // === impl Sender ===
 
 impl Sender {
-    pub(crate) fn new(exporter: Arc<dyn Exporter>, name: &str, meter: &Meter) -> Arc<Self> {
+    /// `storage` is what the exporter's settings name as such.
+    pub(crate) fn new(
+        exporter: Arc<dyn Exporter>,
+        name: &str,
+        meter: &Meter,
+        storage: Option<Arc<Storage>>,
+    ) -> Arc<Self> {
         let delivery = exporter.delivery();
-        let queue = match delivery.queue.clone() {
-            Some(settings) => Queue::new(settings, name, meter),
-            None => Queue::new(QueueSettings::for_live_sources(), name, &Meter::default()),
+        let settings = delivery.queue.clone();
+        let storage = storage
+            .zip(settings.as_ref())
+            .map(|(storage, settings)| StoredQueue {
+                storage,
+                metrics: StorageMetrics::new(settings, name, meter),
+                opened: OnceLock::new(),
+            });
+        let queue = match settings {
+            Some(settings) if storage.is_none() => Queue::new(settings, name, meter),
+            _ => Queue::new(QueueSettings::for_live_sources(), name, &Meter::default()),
         };
         Arc::new(Self {
             exporter,
             name: name.to_owned(),
             delivery,
             queue,
-            account: Account::new(name, meter),
-            overflow: OverflowLog::new(name),
-            closing: Stop::new(),
-            deadline: OnceLock::new(),
+            storage,
+            account: Arc::new(Account::new(name, meter)),
+            overflow: Arc::new(OverflowLog::new(name)),
+            stopping: Stopping::default(),
         })
+    }
+
+    /// Opens the stored queue, where there is one, before the first batch comes.
+    pub(crate) async fn open(&self) -> Result<(), StartError> {
+        let Some((stored, settings)) = self.storage.as_ref().zip(self.delivery.queue.clone())
+        else {
+            return Ok(());
+        };
+        let (storage, metrics) = (Arc::clone(&stored.storage), stored.metrics.clone());
+        let (account, overflow) = (Arc::clone(&self.account), Arc::clone(&self.overflow));
+        let name = self.name.clone();
+        let opening = tokio::task::spawn_blocking(move || {
+            DurableQueue::open(&storage, settings, &name, account, overflow, metrics)
+        });
+        let opened = match opening.await {
+            Ok(opened) => opened.map_err(StartError)?,
+            Err(error) => {
+                return Err(StartError(format!(
+                    "failed to open the stored queue: {error}"
+                )));
+            }
+        };
+        // It is opened once.
+        let _ = stored.opened.set(Arc::new(opened));
+        Ok(())
+    }
+
+    fn durable(&self) -> Option<&Arc<DurableQueue>> {
+        self.storage.as_ref()?.opened.get()
     }
 
     pub(crate) fn exporter(&self) -> Arc<dyn Exporter> {
@@ -87,20 +154,37 @@ impl Sender {
 
     /// Works off the queue until it is closed and empty.
     pub(crate) async fn run(self: Arc<Self>) {
-        self.queue.dispatch(Arc::clone(&self)).await;
+        match self.durable() {
+            Some(durable) => durable.dispatch(Arc::clone(&self), &self.stopping).await,
+            None => self.queue.dispatch(Arc::clone(&self)).await,
+        }
     }
 
     /// Takes nothing new. What is queued is tried at once, and again until `deadline`.
     pub(crate) fn close(&self, deadline: Instant) {
-        // A second call changes nothing: the first deadline holds.
-        let _ = self.deadline.set(deadline);
-        self.closing.cancel();
+        self.stopping.begin(deadline);
         self.queue.close();
+        if let Some(durable) = self.durable() {
+            durable.close();
+        }
     }
 
     /// After [`run`](Self::run) has ended or was cut off: counts what was accepted and is neither
     /// delivered nor dropped, and says what became of everything.
     pub(crate) fn balance(&self) -> ExporterBalance {
+        if let Some(durable) = self.durable() {
+            let (batches, samples) = (durable.stored_batches(), self.account.leave_stored());
+            if batches > 0 {
+                tracing::info!(
+                    otelcol.component.id = %self.name,
+                    otelcol.component.kind = "exporter",
+                    stored_batches = batches,
+                    stored_samples = samples,
+                    "The stored queue keeps what is not delivered for the next start."
+                );
+            }
+            return self.account.balance(&self.name, samples);
+        }
         let undelivered = self.account.write_off();
         if undelivered > 0 {
             tracing::error!(
@@ -111,22 +195,28 @@ impl Sender {
                 "Exporting failed. Dropping data."
             );
         }
-        self.account.balance(&self.name)
+        self.account.balance(&self.name, 0)
     }
 
     /// Delivers one batch and tells whoever waits for it what became of it.
     pub(crate) async fn deliver(&self, mut batch: Batch) -> Answer {
         let finalizers = std::mem::take(&mut batch.finalizers);
-        let answer = self.attempt(batch, 0).await;
-        finalizers.settle(
-            answer
-                .as_ref()
-                .map_or_else(Refusal::outcome, |()| Outcome::Delivered),
-        );
-        answer
+        match self.attempt(batch, 0).await {
+            Ok(()) => {
+                finalizers.settle(Outcome::Delivered);
+                Ok(())
+            }
+            Err(Failed { refusal, is_kept }) => {
+                // Without an outcome it stays where it is stored.
+                if !is_kept {
+                    finalizers.settle(refusal.outcome());
+                }
+                Err(refusal)
+            }
+        }
     }
 
-    async fn attempt(&self, batch: Batch, splits: u32) -> Answer {
+    async fn attempt(&self, batch: Batch, splits: u32) -> Result<(), Failed> {
         match self.retry_until_settled(&batch).await {
             Err((Refusal::TooLarge { limit_bytes, .. }, _)) if splits < MAX_SPLITS => {
                 self.deliver_in_pieces(batch, limit_bytes, splits + 1).await
@@ -136,13 +226,23 @@ impl Sender {
                 Ok(())
             }
             Err((refusal, reason)) => {
-                self.count_failed(&batch, &refusal, reason);
-                Err(refusal)
+                let durable = self.durable().filter(|_| reason == DropReason::Shutdown);
+                match durable {
+                    Some(durable) => durable.keep(),
+                    None => self.count_failed(&batch, &refusal, reason),
+                }
+                let is_kept = durable.is_some();
+                Err(Failed { refusal, is_kept })
             }
         }
     }
 
-    async fn deliver_in_pieces(&self, batch: Batch, limit_bytes: usize, splits: u32) -> Answer {
+    async fn deliver_in_pieces(
+        &self,
+        batch: Batch,
+        limit_bytes: usize,
+        splits: u32,
+    ) -> Result<(), Failed> {
         // The limit is about the message, which need not be as long as the batch is here.
         let bytes = batch.profiles.encoded_len();
         let limit_bytes = if limit_bytes < bytes {
@@ -158,7 +258,8 @@ impl Sender {
             let refusal = Refusal::permanent(reason);
             let oversize = batch.clone().with_profiles(oversize);
             self.count_failed(&oversize, &refusal, DropReason::TooLarge);
-            answer = Err(refusal);
+            let is_kept = false;
+            answer = Err(Failed { refusal, is_kept });
         }
         for profiles in split.pieces {
             let piece = batch.clone().with_profiles(profiles);
@@ -210,11 +311,11 @@ impl Sender {
                 "Exporting failed. Will retry the request after interval."
             );
             has_retried = true;
-            match self.deadline.get() {
+            match self.stopping.deadline.get() {
                 Some(_) => tokio::time::sleep(wait).await,
                 None => tokio::select! {
                     () = tokio::time::sleep(wait) => {}
-                    () = self.closing.cancelled() => {}
+                    () = self.stopping.stop.cancelled() => {}
                 },
             }
         }
@@ -222,9 +323,13 @@ impl Sender {
 
     /// The wait before the next try. During a stop it is short, and none where there is no time left.
     fn within_deadline(&self, wait: Duration, asked: Option<Duration>) -> Option<Duration> {
-        let Some(deadline) = self.deadline.get() else {
+        let Some(deadline) = self.stopping.deadline.get() else {
             return Some(wait);
         };
+        if self.durable().is_some() {
+            // The next start goes on with it.
+            return None;
+        }
         let left = deadline
             .saturating_duration_since(Instant::now())
             .checked_sub(FINAL_ATTEMPT_TIME)?;
@@ -321,7 +426,7 @@ impl Sender {
             Err(refusal) => refusal,
         };
         let reason = match &refusal {
-            Refusal::Retry { .. } if self.closing.is_cancelled() => DropReason::Shutdown,
+            Refusal::Retry { .. } if self.stopping.has_begun() => DropReason::Shutdown,
             Refusal::Retry { .. } => DropReason::QueueFull,
             Refusal::Permanent { .. } | Refusal::TooLarge { .. } => DropReason::TooLarge,
         };
@@ -341,6 +446,13 @@ impl Sender {
 impl Consumer for Sender {
     async fn consume(&self, mut batch: Batch) -> Answer {
         batch.profiles.keep_for(self.delivery.passthrough_encoding);
+        if let Some(durable) = self.durable() {
+            if batch.source == Source::Live {
+                durable.store_live(batch);
+                return Ok(());
+            }
+            return durable.store(batch).await;
+        }
         if batch.source == Source::Live {
             self.enqueue_live(batch);
             return Ok(());
@@ -362,10 +474,35 @@ impl Consumer for Sender {
     }
 }
 
+// === impl Stopping ===
+
+impl Stopping {
+    fn begin(&self, deadline: Instant) {
+        // A second call changes nothing: the first deadline holds.
+        let _ = self.deadline.set(deadline);
+        self.stop.cancel();
+    }
+
+    fn has_begun(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Resolves so long before the deadline of a stop.
+    async fn almost_over(&self, before: Duration) {
+        self.stop.cancelled().await;
+        if let Some(deadline) = self.deadline.get() {
+            tokio::time::sleep_until(deadline.checked_sub(before).unwrap_or(*deadline)).await;
+        }
+    }
+}
+
 /// Of the answers for two pieces of one batch, the one that its sender has to act on.
-fn worse(a: Answer, b: Answer) -> Answer {
+fn worse(a: Result<(), Failed>, b: Result<(), Failed>) -> Result<(), Failed> {
     match (a, b) {
-        (Err(a), Err(b)) => Err(a.prevailing(b)),
+        (Err(a), Err(b)) => Err(Failed {
+            refusal: a.refusal.prevailing(b.refusal),
+            is_kept: a.is_kept || b.is_kept,
+        }),
         (Err(a), Ok(())) => Err(a),
         (Ok(()), b) => b,
     }

@@ -30,7 +30,7 @@ pub(crate) struct Queue {
 }
 
 /// Batches that no consumer has taken yet.
-struct Backlog {
+pub(super) struct Backlog {
     batches: AtomicU64,
     taken: Notify,
     last_taken: Mutex<Instant>,
@@ -78,11 +78,7 @@ impl Queue {
             settings,
             entrance: Mutex::new(Some(entrance)),
             exit: Mutex::new(Some(exit)),
-            backlog: Backlog {
-                batches: AtomicU64::new(0),
-                taken: Notify::new(),
-                last_taken: Mutex::new(Instant::now()),
-            },
+            backlog: Backlog::holding(0),
             size,
         }
     }
@@ -166,7 +162,7 @@ impl Queue {
             }
         }));
         let entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
-        self.backlog.batches.fetch_add(1, Ordering::Relaxed);
+        self.backlog.add();
         let unsent = match entrance.as_ref() {
             Some(entrance) => entrance.send(batch).err().map(|unsent| unsent.0),
             None => Some(batch),
@@ -233,7 +229,19 @@ impl Queue {
 // === impl Backlog ===
 
 impl Backlog {
-    fn take(&self) {
+    pub(super) fn holding(batches: u64) -> Self {
+        Self {
+            batches: AtomicU64::new(batches),
+            taken: Notify::new(),
+            last_taken: Mutex::new(Instant::now()),
+        }
+    }
+
+    pub(super) fn add(&self) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn take(&self) {
         self.batches.fetch_sub(1, Ordering::Relaxed);
         *self.last_taken() = Instant::now();
         self.taken.notify_one();
@@ -253,6 +261,14 @@ impl Backlog {
         }
     }
 
+    /// As [`pace`](Self::pace), for a queue that has room for more than it would hold in memory: where nothing moves, nobody
+    /// waits.
+    pub(super) async fn pace_while_it_moves(&self) {
+        if self.last_taken().elapsed() < MAX_BACKLOG_WAIT {
+            self.pace().await;
+        }
+    }
+
     fn last_taken(&self) -> MutexGuard<'_, Instant> {
         self.last_taken
             .lock()
@@ -260,7 +276,7 @@ impl Backlog {
     }
 }
 
-fn limits(settings: &QueueBatchSettings) -> Limits {
+pub(super) fn limits(settings: &QueueBatchSettings) -> Limits {
     let max_size = usize::try_from(settings.max_size)
         .ok()
         .and_then(NonZeroUsize::new);
@@ -276,22 +292,22 @@ fn limits(settings: &QueueBatchSettings) -> Limits {
     }
 }
 
-async fn sleep_until(due: Option<Instant>) {
+pub(super) async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
     }
 }
 
-/// The exports under way, never more than `num_consumers`.
-struct Consumers {
+/// The exports under way, never more than `num_consumers`; cut off when this goes away.
+pub(super) struct Consumers {
     sender: Arc<Sender>,
     slots: Arc<Semaphore>,
     running: JoinSet<()>,
 }
 
 impl Consumers {
-    fn new(sender: Arc<Sender>, limit: i64) -> Self {
+    pub(super) fn new(sender: Arc<Sender>, limit: i64) -> Self {
         let slots = Arc::new(Semaphore::new(permits(limit) as usize));
         Self {
             sender,
@@ -300,13 +316,13 @@ impl Consumers {
         }
     }
 
-    async fn dispatch_all(&mut self, ready: Vec<Ready>) {
+    pub(super) async fn dispatch_all(&mut self, ready: Vec<Ready>) {
         for batch in ready.into_iter().flat_map(Ready::combine) {
             self.dispatch_batch(batch).await;
         }
     }
 
-    async fn dispatch_batch(&mut self, batch: Batch) {
+    pub(super) async fn dispatch_batch(&mut self, batch: Batch) {
         let slot = Arc::clone(&self.slots)
             .acquire_owned()
             .await
@@ -322,7 +338,7 @@ impl Consumers {
         });
     }
 
-    async fn finish(&mut self) {
+    pub(super) async fn finish(&mut self) {
         while let Some(done) = self.running.join_next().await {
             propagate(done);
         }

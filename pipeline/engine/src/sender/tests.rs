@@ -20,7 +20,7 @@ struct Rig {
 impl Rig {
     fn new(sink: Sink) -> Self {
         let (sink, meter) = (Arc::new(sink), Meter::default());
-        let sender = Sender::new(Arc::clone(&sink) as Arc<dyn Exporter>, "sink", &meter);
+        let sender = Sender::new(Arc::clone(&sink) as Arc<dyn Exporter>, "sink", &meter, None);
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&sender).run());
         Self {
@@ -425,7 +425,7 @@ async fn rejected_profiles_of_a_batch_are_not_counted_as_sent() {
         }
     }
     let meter = Meter::default();
-    let sender = Sender::new(Arc::new(Partial), "partial", &meter);
+    let sender = Sender::new(Arc::new(Partial), "partial", &meter, None);
     sender.consume(batch(4)).await.unwrap();
     sender.close(Instant::now() + SHUTDOWN);
     Arc::clone(&sender).run().await;

@@ -113,6 +113,9 @@ impl fmt::Display for ExporterBalance {
         for (reason, samples) in &self.dropped {
             write!(f, " {reason}={samples}")?;
         }
+        if self.stored > 0 {
+            write!(f, " stored={}", self.stored)?;
+        }
         Ok(())
     }
 }
@@ -149,11 +152,13 @@ mod tests {
                     exporter: "file".into(),
                     delivered: 900,
                     dropped: Vec::new(),
+                    stored: 0,
                 },
                 ExporterBalance {
                     exporter: "parca".into(),
                     delivered: 600,
                     dropped: vec![("queue_full", 200), ("shutdown", 100)],
+                    stored: 7,
                 },
             ],
         };
@@ -167,7 +172,7 @@ mod tests {
         );
         assert_eq!(
             balance.exporters(),
-            "file: delivered=900; parca: delivered=600 queue_full=200 shutdown=100"
+            "file: delivered=900; parca: delivered=600 queue_full=200 shutdown=100 stored=7"
         );
         assert_eq!((balance.lost(), balance.cut_off()), (303, 100));
     }

@@ -204,6 +204,7 @@ impl Service {
     async fn start_exporter(&mut self, exporter: Named<Arc<Sender>>) -> Result<(), StartFailure> {
         let component = exporter.component.exporter();
         starting(&exporter, component.start().await)?;
+        starting(&exporter, exporter.component.open().await)?;
         let Named {
             label,
             status,

@@ -1,0 +1,101 @@
+//! The options of `file_storage`: the Collector's `directory`, `create_directory` and `fsync`, and how much is kept.
+
+use profcol_config::{Config, Duration, Problems};
+use profcol_storage::StorageOptions;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Stores the sending queues of exporters on disk.
+#[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+#[schemars(extend("x-refused" = {
+    "compaction": "whole files are removed when their batches are delivered, remove it",
+    "recreate": "damaged batches are left out and counted, remove it",
+    "timeout": "the lock on the directory is not waited for, remove it",
+    "directory_permissions": "directories are made with mode 0750, remove it",
+}))]
+pub struct FileStorageConfig {
+    /// Directory for the queues; one process at a time can use it.
+    pub directory: String,
+    /// Make the directory if it is missing.
+    pub create_directory: bool,
+    /// When batches are made durable: `always` before they are accepted, `interval` within `fsync_interval`, `never` by the
+    /// system alone. The Collector's `true` is `always`, and its `false` is `never`.
+    pub fsync: Fsync,
+    /// With `fsync: interval`, the longest that a batch may stay in the system's memory alone.
+    pub fsync_interval: Duration,
+    /// Maximum size on disk of each exporter's queue.
+    pub max_bytes: u64,
+    /// What to do with a batch when a queue has no room for it, by `max_bytes`, `queue_size` or the disk: `block` refuses it,
+    /// or lets its sender wait with `block_on_overflow`; `drop_oldest` drops others that wait; `drop_newest` drops it.
+    pub when_full: WhenFull,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[schemars(extend("x-aliases" = {"true": "always", "false": "never"}))]
+pub enum Fsync {
+    Always,
+    #[default]
+    Interval,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenFull {
+    #[default]
+    Block,
+    DropOldest,
+    DropNewest,
+}
+
+/// Less than a few batches make no queue.
+const MIN_BYTES: u64 = 1 << 20;
+
+impl Default for FileStorageConfig {
+    fn default() -> Self {
+        Self {
+            directory: "/var/lib/profcol/storage".to_owned(),
+            create_directory: true,
+            fsync: Fsync::default(),
+            fsync_interval: std::time::Duration::from_secs(1).into(),
+            max_bytes: 1 << 30,
+            when_full: WhenFull::default(),
+        }
+    }
+}
+
+impl Config for FileStorageConfig {
+    fn validate(&self, problems: &mut Problems) {
+        if self.directory.is_empty() {
+            problems.add("directory", "must be set to the directory for the queues");
+        }
+        if self.fsync_interval.is_zero() || self.fsync_interval.is_negative() {
+            problems.add("fsync_interval", "must be positive, or set `fsync: always`");
+        }
+        if self.max_bytes < MIN_BYTES {
+            problems.add("max_bytes", format!("must be at least {MIN_BYTES}"));
+        }
+    }
+}
+
+impl FileStorageConfig {
+    pub(super) fn options(&self) -> StorageOptions {
+        StorageOptions {
+            directory: self.directory.clone().into(),
+            create_directory: self.create_directory,
+            fsync: match self.fsync {
+                Fsync::Always => profcol_storage::Fsync::Always,
+                Fsync::Interval => profcol_storage::Fsync::Interval(self.fsync_interval.into()),
+                Fsync::Never => profcol_storage::Fsync::Never,
+            },
+            max_bytes: self.max_bytes,
+            when_full: match self.when_full {
+                WhenFull::Block => profcol_storage::WhenFull::Block,
+                WhenFull::DropOldest => profcol_storage::WhenFull::DropOldest,
+                WhenFull::DropNewest => profcol_storage::WhenFull::DropNewest,
+            },
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The thread that writes: what came meanwhile is one group, made durable at once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Instant;
+
+use profcol_component::{Batch, Outcome, QueueSettings, Refusal};
+use profcol_storage::{AppendError, Counts, Fsync, Place, StorageOptions, Unsynced, WhenFull};
+use tokio::sync::oneshot;
+
+use super::record::{Record, size_in};
+use super::{Shared, is_live};
+use crate::sender::account::{DropReason, Size};
+
+/// The largest group. Those who wait for it hold its batches in memory anyway.
+const MAX_GROUP: usize = 1024;
+
+pub(super) enum Request {
+    Store {
+        batch: Batch,
+        record: Record,
+        /// None of a source that cannot wait.
+        reply: Option<oneshot::Sender<Result<(), Box<Unstored>>>>,
+    },
+    /// Delivered or dropped.
+    Settle(Place),
+    /// Nothing comes any more.
+    Close,
+}
+
+/// A batch that was not stored.
+pub(super) struct Unstored {
+    pub batch: Batch,
+    pub record: Record,
+    pub refusal: Refusal,
+    /// There may be room later.
+    pub is_full: bool,
+}
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    settings: QueueSettings,
+    fsync: Fsync,
+    when_full: WhenFull,
+    requests: Receiver<Request>,
+    /// When what was written is to be durable.
+    sync_due: Option<Instant>,
+    is_closed: bool,
+}
+
+/// What was written and is not accepted yet.
+type Written = (
+    Place,
+    Batch,
+    Record,
+    Option<oneshot::Sender<Result<(), Box<Unstored>>>>,
+);
+
+/// Why there is no room for a batch.
+enum NoRoom {
+    Full(String),
+    Never(String),
+    Failed(String),
+}
+
+impl Writer {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        settings: QueueSettings,
+        options: &StorageOptions,
+        requests: Receiver<Request>,
+    ) -> Self {
+        Self {
+            shared,
+            settings,
+            fsync: options.fsync,
+            when_full: options.when_full,
+            requests,
+            sync_due: None,
+            is_closed: false,
+        }
+    }
+
+    /// Until the queue is closed and all that came before is done.
+    pub(super) fn run(mut self) {
+        while !self.is_closed {
+            let first = match self.sync_due {
+                None => self.requests.recv().map_err(RecvTimeoutError::from),
+                Some(due) => {
+                    let left = due.saturating_duration_since(Instant::now());
+                    self.requests.recv_timeout(left)
+                }
+            };
+            match first {
+                Ok(first) => self.work(first),
+                Err(RecvTimeoutError::Timeout) => self.sync_in_time(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.sync_due.is_some_and(|due| due <= Instant::now()) {
+                self.sync_in_time();
+            }
+            self.shared.observe(&self.settings);
+        }
+        if self.fsync != Fsync::Never {
+            self.sync_in_time();
+        }
+        self.shared.observe(&self.settings);
+    }
+
+    fn work(&mut self, first: Request) {
+        let mut settled = Vec::new();
+        let mut written = Vec::new();
+        let mut next = Some(first);
+        let mut requests = 0;
+        while let Some(request) = next {
+            match request {
+                Request::Close => self.is_closed = true,
+                Request::Settle(place) => settled.push(place),
+                Request::Store {
+                    batch,
+                    record,
+                    reply,
+                } => {
+                    // It may make room.
+                    self.settle(&mut settled);
+                    written.extend(self.write(batch, record, reply));
+                }
+            }
+            requests += 1;
+            next = match requests < MAX_GROUP {
+                true => self.requests.try_recv().ok(),
+                false => None,
+            };
+        }
+        self.settle(&mut settled);
+        if !written.is_empty() {
+            self.commit(written);
+        }
+    }
+
+    fn settle(&self, settled: &mut Vec<Place>) {
+        if !settled.is_empty() {
+            self.shared.lock().log.settle(settled);
+            settled.clear();
+            self.shared.room.notify_waiters();
+        }
+    }
+
+    fn write(
+        &self,
+        batch: Batch,
+        record: Record,
+        reply: Option<oneshot::Sender<Result<(), Box<Unstored>>>>,
+    ) -> Option<Written> {
+        if is_live(&batch) {
+            self.shared.live.fetch_sub(1, Ordering::Relaxed);
+        }
+        let mut stored = self.append(&record);
+        while self.when_full == WhenFull::DropOldest
+            && matches!(stored, Err(NoRoom::Full(_)))
+            && self.drop_oldest()
+        {
+            stored = self.append(&record);
+        }
+        let no_room = match stored {
+            Ok(place) => return Some((place, batch, record, reply)),
+            Err(no_room) => no_room,
+        };
+        let (reason, refusal, is_full) = match no_room {
+            NoRoom::Full(why) => (DropReason::QueueFull, Refusal::retry(why), true),
+            NoRoom::Never(why) => (DropReason::TooLarge, Refusal::permanent(why), false),
+            NoRoom::Failed(why) => (DropReason::StorageFailed, Refusal::retry(why), false),
+        };
+        match reply {
+            Some(reply) if is_full && self.when_full == WhenFull::DropNewest => {
+                self.shared.drop_new(batch, reason, &refusal);
+                let _ = reply.send(Ok(()));
+            }
+            Some(reply) => {
+                // Whoever hung up has the batch still.
+                let _ = reply.send(Err(Box::new(Unstored {
+                    batch,
+                    record,
+                    refusal,
+                    is_full,
+                })));
+            }
+            None => self.shared.drop_new(batch, reason, &refusal),
+        }
+        None
+    }
+
+    fn append(&self, record: &Record) -> Result<Place, NoRoom> {
+        let size = size_in(self.settings.sizer, &record.counts);
+        let capacity = u64::try_from(self.settings.queue_size).unwrap_or(0);
+        if size > capacity {
+            let unit = self.settings.sizer.unit();
+            return Err(NoRoom::Never(format!(
+                "batch of {size} {unit} exceeds the capacity of the sending queue"
+            )));
+        }
+        if self.shared.size.load(Ordering::Relaxed) + size > capacity {
+            return Err(NoRoom::Full("sending queue is full".to_owned()));
+        }
+        let mut state = self.shared.lock();
+        let place = state.log.append(record.counts, &record.head, &record.body);
+        let place = place.map_err(|error| match error {
+            AppendError::Full(_) => NoRoom::Full(error.to_string()),
+            AppendError::TooLarge { .. } => NoRoom::Never(error.to_string()),
+            AppendError::Io(_) => NoRoom::Failed(error.to_string()),
+        })?;
+        self.shared.size.fetch_add(size, Ordering::Relaxed);
+        Ok(place)
+    }
+
+    /// False where nothing is left to drop: the rest is being exported.
+    fn drop_oldest(&self) -> bool {
+        let mut state = self.shared.lock();
+        let dropped = match state.log.drop_oldest() {
+            None => return false,
+            Some(dropped) => dropped,
+        };
+        match dropped {
+            Ok(place) => {
+                let finalizers = state.forget(&place);
+                drop(state);
+                let Counts {
+                    samples,
+                    source_samples,
+                    ..
+                } = place.counts;
+                let size = Size {
+                    samples,
+                    source_samples,
+                };
+                let units = size_in(self.settings.sizer, &place.counts);
+                self.shared.size.fetch_sub(units, Ordering::Relaxed);
+                self.shared.backlog.take();
+                self.shared.account.failed(size, true);
+                self.shared.account.dropped(size, DropReason::Evicted);
+                let refusal = Refusal::retry("dropped to make room for newer batches");
+                self.shared.overflow.dropped(source_samples, &refusal);
+                finalizers.settle(Outcome::Undelivered);
+            }
+            Err(corrupt) => {
+                let finalizers = state.forget_passed();
+                drop(state);
+                self.shared
+                    .lost(&corrupt, "the checksum differs", Some(finalizers));
+            }
+        }
+        true
+    }
+
+    /// Accepts what was written.
+    fn commit(&mut self, written: Vec<Written>) {
+        if self.fsync == Fsync::Always {
+            let unsynced = self.shared.lock().log.unsynced();
+            if let Err(error) = self.sync(&unsynced) {
+                self.withdraw(written, &error);
+                return;
+            }
+        }
+        let mut state = self.shared.lock();
+        state.log.publish();
+        let mut replies = Vec::with_capacity(written.len());
+        for (place, batch, record, reply) in written {
+            let size = Size {
+                samples: record.counts.samples,
+                source_samples: record.counts.source_samples,
+            };
+            self.shared.account.accepted(size);
+            self.shared.metrics.stored_batches.inc();
+            self.shared
+                .metrics
+                .stored_bytes
+                .inc_by(record.body.len() as u64);
+            self.shared.backlog.add();
+            state.remember(place, batch);
+            replies.extend(reply);
+        }
+        drop(state);
+        self.shared.overflow.ended();
+        self.shared.published.notify_one();
+        for reply in replies {
+            // Whoever hung up is not told.
+            let _ = reply.send(Ok(()));
+        }
+        if let Fsync::Interval(interval) = self.fsync {
+            self.sync_due
+                .get_or_insert_with(|| Instant::now() + interval);
+        }
+    }
+
+    /// What is not durable was not accepted.
+    fn withdraw(&self, written: Vec<Written>, error: &std::io::Error) {
+        self.shared.lock().log.withdraw();
+        for (_, batch, record, reply) in written {
+            let units = size_in(self.settings.sizer, &record.counts);
+            self.shared.size.fetch_sub(units, Ordering::Relaxed);
+            let refusal = Refusal::retry(format!("failed to make the batch durable: {error}"));
+            match reply {
+                Some(reply) => {
+                    let _ = reply.send(Err(Box::new(Unstored {
+                        batch,
+                        record,
+                        refusal,
+                        is_full: false,
+                    })));
+                }
+                None => self
+                    .shared
+                    .drop_new(batch, DropReason::StorageFailed, &refusal),
+            }
+        }
+    }
+
+    fn sync_in_time(&mut self) {
+        self.sync_due = None;
+        let unsynced = self.shared.lock().log.unsynced();
+        if self.sync(&unsynced).is_err() {
+            // The system may have thrown away what it could not write; nothing is added to that.
+            self.shared.lock().log.seal();
+        }
+    }
+
+    fn sync(&self, unsynced: &Unsynced) -> std::io::Result<()> {
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        let synced = unsynced.sync();
+        self.shared
+            .metrics
+            .fsync
+            .observe(began.elapsed().as_secs_f64());
+        if let Err(error) = &synced {
+            self.shared.metrics.failed_syncs.inc();
+            tracing::error!(
+                otelcol.component.id = %self.shared.exporter,
+                otelcol.component.kind = "exporter",
+                %error,
+                "Failed to make the stored queue durable; batches may be lost if the host loses power."
+            );
+        }
+        synced
+    }
+}

@@ -1,0 +1,265 @@
+//! The folder of a storage: whose it is, and the folder of each queue in it.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use profcol_component::files;
+
+use crate::disk::{Disk, Folder};
+use crate::log::{Limits, Log, OpenError, Recovered};
+
+/// Locked by the process that has the folder; holds its pid.
+const LOCK: &str = "lock";
+const QUEUE_PREFIX: &str = "exporter_";
+
+/// A log is cut into so many segments at least, since only whole segments give back their room.
+const SEGMENTS: u64 = 16;
+const MAX_SEGMENT: u64 = 64 << 20;
+
+#[derive(Clone, Debug)]
+pub struct StorageOptions {
+    pub directory: PathBuf,
+    pub create_directory: bool,
+    pub fsync: Fsync,
+    /// Of each queue.
+    pub max_bytes: u64,
+    pub when_full: WhenFull,
+}
+
+/// When what was written is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before a batch is accepted.
+    Always,
+    /// So long after it was written, at the latest.
+    Interval(Duration),
+    /// When the system finds the time.
+    Never,
+}
+
+/// What becomes of a batch for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    Block,
+    DropOldest,
+    DropNewest,
+}
+
+/// What an exporter's queue is stored in.
+pub struct Storage {
+    options: StorageOptions,
+    lock: Mutex<Option<File>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StorageError {
+    #[error("directory {0} does not exist: make it, or set `create_directory: true`")]
+    Missing(PathBuf),
+    #[error(
+        "directory {directory} is in use by process {owner}: stop that, or name another directory"
+    )]
+    InUse { directory: PathBuf, owner: String },
+    #[error("directory {directory}: {error}")]
+    Directory {
+        directory: PathBuf,
+        error: io::Error,
+    },
+    #[error("queue in {directory}: {error}")]
+    Queue {
+        directory: PathBuf,
+        error: OpenError,
+    },
+}
+
+impl Storage {
+    /// Opens nothing.
+    pub fn new(options: StorageOptions) -> Self {
+        Self {
+            options,
+            lock: Mutex::new(None),
+        }
+    }
+
+    pub fn options(&self) -> &StorageOptions {
+        &self.options
+    }
+
+    /// Takes the folder for this process.
+    pub fn lock(&self) -> Result<(), StorageError> {
+        let directory = &self.options.directory;
+        let failed = |error| StorageError::Directory {
+            directory: directory.clone(),
+            error,
+        };
+        if self.options.create_directory {
+            files::create_directories(directory).map_err(failed)?;
+        } else if !directory.is_dir() {
+            return Err(StorageError::Missing(directory.clone()));
+        }
+        let mut file = files::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(directory.join(LOCK))
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Err(TryLockError::WouldBlock) => {
+                return Err(StorageError::InUse {
+                    directory: directory.clone(),
+                    owner: owner_in(file),
+                });
+            }
+        }
+        let write = file.set_len(0).and_then(|()| file.rewind());
+        let write = write.and_then(|()| writeln!(file, "{}", std::process::id()));
+        write.map_err(failed)?;
+        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+        Ok(())
+    }
+
+    /// The queue of an exporter, with what an earlier run has left in it. Blocks: call it where that is allowed.
+    pub fn open_queue(&self, exporter: &str) -> Result<(Log, Recovered), StorageError> {
+        let directory = self.options.directory.join(folder_of(exporter));
+        let failed = |error| StorageError::Directory {
+            directory: directory.clone(),
+            error,
+        };
+        let disk: Arc<dyn Disk> = Arc::new(Folder::create(&directory).map_err(failed)?);
+        // The folder's own name has to be there after a power loss.
+        Folder::existing(&self.options.directory)
+            .sync()
+            .map_err(failed)?;
+        let max_bytes = self.options.max_bytes;
+        let limits = Limits {
+            max_bytes,
+            segment_bytes: (max_bytes / SEGMENTS).clamp(1, MAX_SEGMENT),
+        };
+        Log::open(disk, limits).map_err(|error| StorageError::Queue { directory, error })
+    }
+}
+
+/// The process that has the folder, as far as it can be told.
+pub fn owner_of(directory: &Path) -> Option<String> {
+    let file = File::open(directory.join(LOCK)).ok()?;
+    match file.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => Some(owner_in(file)),
+        Ok(()) | Err(TryLockError::Error(_)) => None,
+    }
+}
+
+fn owner_in(file: File) -> String {
+    let mut text = String::new();
+    // A pid and a line end.
+    let read = file.take(32).read_to_string(&mut text);
+    match text.trim().parse::<u32>() {
+        Ok(pid) if read.is_ok() => pid.to_string(),
+        _ => "(unknown)".to_owned(),
+    }
+}
+
+/// The exporter's id, with what may not stand in a file's name as `%XX`.
+pub fn folder_of(exporter: &str) -> String {
+    let mut name = QUEUE_PREFIX.to_owned();
+    for byte in exporter.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'.' => {
+                name.push(char::from(byte));
+            }
+            other => name.push_str(&format!("%{other:02X}")),
+        }
+    }
+    name
+}
+
+/// The exporter whose folder is called that.
+pub fn exporter_of(folder: &str) -> Option<String> {
+    let name = folder.strip_prefix(QUEUE_PREFIX)?;
+    let mut bytes = Vec::new();
+    let mut rest = name.as_bytes();
+    while let Some((&first, others)) = rest.split_first() {
+        rest = others;
+        if first != b'%' {
+            bytes.push(first);
+            continue;
+        }
+        let (digits, others) = rest.split_first_chunk::<2>()?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        rest = others;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(directory: &Path, create_directory: bool) -> Storage {
+        Storage::new(StorageOptions {
+            directory: directory.to_owned(),
+            create_directory,
+            fsync: Fsync::Never,
+            max_bytes: 1 << 20,
+            when_full: WhenFull::Block,
+        })
+    }
+
+    #[test]
+    fn a_folder_belongs_to_one_and_the_other_is_told_to_whom() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = storage(folder.path(), false);
+        first.lock().unwrap();
+        let refused = storage(folder.path(), false).lock().unwrap_err();
+        let pid = std::process::id().to_string();
+        assert!(
+            refused.to_string().contains(&format!("by process {pid}:")),
+            "{refused}"
+        );
+        assert_eq!(owner_of(folder.path()), Some(pid));
+        drop(first);
+        assert_eq!(owner_of(folder.path()), None);
+        storage(folder.path(), false).lock().unwrap();
+    }
+
+    #[test]
+    fn a_missing_folder_is_made_only_if_that_is_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        let refused = storage(&path, false).lock().unwrap_err();
+        assert!(
+            refused.to_string().contains("create_directory: true"),
+            "{refused}"
+        );
+        storage(&path, true).lock().unwrap();
+    }
+
+    #[test]
+    fn each_exporter_has_its_own_folder() {
+        for id in [
+            "otlp_grpc",
+            "otlp_grpc/a b",
+            "otlp/../../etc",
+            "otlp/%2F",
+            "parca/ä",
+        ] {
+            let folder = folder_of(id);
+            assert!(!folder.contains('/'), "{folder}");
+            assert_eq!(exporter_of(&folder).as_deref(), Some(id));
+        }
+        for folder in [
+            "lock",
+            "exporter_%",
+            "exporter_%4",
+            "exporter_%zz",
+            "exporter_%ff",
+        ] {
+            assert_eq!(exporter_of(folder), None, "{folder}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The bytes on disk; `docs/storage-format.md` describes them.
+//!
+//! All numbers are little-endian. Each checksum is XXH3 seeded with the salt of its segment, a random number: what a batch
+//! holds, which anyone may have sent, cannot pass for a record, and neither can what is left over from another segment.
+
+use twox_hash::XxHash3_64;
+
+pub const VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"PROFCOLQ";
+pub const RECORD_MAGIC: [u8; 4] = [0xB7, b'p', b'c', b'r'];
+
+pub const SEGMENT_HEADER: usize = 32;
+pub const RECORD_HEADER: usize = 56;
+pub const SETTLED_ENTRY: usize = 12;
+
+/// What a record is besides its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub batches: u64,
+    /// As OTLP counts them.
+    pub samples: u64,
+    /// As their source counts them.
+    pub source_samples: u64,
+    /// Of the batch, encoded and not compressed.
+    pub plain_bytes: u64,
+}
+
+/// The beginning of both files of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    pub number: u64,
+    pub salt: u64,
+}
+
+/// The beginning of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Which record of its segment it is.
+    pub index: u32,
+    pub head_len: u32,
+    pub body_len: u32,
+    pub counts: Counts,
+    pub payload_check: u64,
+}
+
+/// Why the beginning of a segment cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadSegment {
+    Damaged,
+    /// Written by another version of profcol.
+    Version(u32),
+}
+
+// === impl SegmentHeader ===
+
+impl SegmentHeader {
+    pub fn encode(&self) -> [u8; SEGMENT_HEADER] {
+        let mut bytes = [0; SEGMENT_HEADER];
+        let fields = [
+            &MAGIC[..],
+            &VERSION.to_le_bytes(),
+            // The low half is enough of a number for a name that is checked beside it.
+            &(self.number as u32).to_le_bytes(),
+            &self.salt.to_le_bytes(),
+        ];
+        let end = fill(&mut bytes, &fields);
+        let check = check(0, bytes.get(..end).unwrap_or_default());
+        fill(
+            bytes.get_mut(end..).unwrap_or_default(),
+            &[&check.to_le_bytes()],
+        );
+        bytes
+    }
+
+    /// The beginning of the segment that is called `number`.
+    pub fn decode(bytes: &[u8; SEGMENT_HEADER], number: u64) -> Result<Self, BadSegment> {
+        let mut fields = Fields(bytes);
+        let header = fields.take::<8>().zip(fields.u32()).zip(fields.u32());
+        let rest = fields.u64().zip(fields.u64());
+        let Some((((magic, version), low), (salt, stated))) = header.zip(rest) else {
+            return Err(BadSegment::Damaged);
+        };
+        let computed = check(0, bytes.get(..SEGMENT_HEADER - 8).unwrap_or_default());
+        if magic != MAGIC || stated != computed || low != number as u32 {
+            return Err(BadSegment::Damaged);
+        }
+        if version != VERSION {
+            return Err(BadSegment::Version(version));
+        }
+        Ok(Self { number, salt })
+    }
+}
+
+// === impl RecordHeader ===
+
+impl RecordHeader {
+    pub fn new(salt: u64, index: u32, counts: Counts, head: &[u8], body: &[u8]) -> Option<Self> {
+        Some(Self {
+            index,
+            head_len: u32::try_from(head.len()).ok()?,
+            body_len: u32::try_from(body.len()).ok()?,
+            counts,
+            payload_check: payload_check(salt, head, body),
+        })
+    }
+
+    pub fn payload_len(&self) -> u64 {
+        u64::from(self.head_len) + u64::from(self.body_len)
+    }
+
+    /// The whole record.
+    pub fn record_len(&self) -> u64 {
+        RECORD_HEADER as u64 + self.payload_len()
+    }
+
+    pub fn encode(&self, salt: u64) -> [u8; RECORD_HEADER] {
+        let mut bytes = [0; RECORD_HEADER];
+        let fields = [
+            &RECORD_MAGIC[..],
+            &self.index.to_le_bytes(),
+            &self.head_len.to_le_bytes(),
+            &self.body_len.to_le_bytes(),
+            &self.counts.samples.to_le_bytes(),
+            &self.counts.source_samples.to_le_bytes(),
+            &self.counts.plain_bytes.to_le_bytes(),
+            &self.payload_check.to_le_bytes(),
+        ];
+        let end = fill(&mut bytes, &fields);
+        let check = check(salt, bytes.get(..end).unwrap_or_default());
+        fill(
+            bytes.get_mut(end..).unwrap_or_default(),
+            &[&check.to_le_bytes()],
+        );
+        bytes
+    }
+
+    /// `None` of bytes that are no header of this segment.
+    pub fn decode(bytes: &[u8; RECORD_HEADER], salt: u64) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let magic = fields.take::<4>()?;
+        let header = Self {
+            index: fields.u32()?,
+            head_len: fields.u32()?,
+            body_len: fields.u32()?,
+            counts: Counts {
+                batches: 1,
+                samples: fields.u64()?,
+                source_samples: fields.u64()?,
+                plain_bytes: fields.u64()?,
+            },
+            payload_check: fields.u64()?,
+        };
+        let computed = check(salt, bytes.get(..RECORD_HEADER - 8)?);
+        (magic == RECORD_MAGIC && fields.u64()? == computed).then_some(header)
+    }
+}
+
+/// Of head and body as one.
+pub fn payload_check(salt: u64, head: &[u8], body: &[u8]) -> u64 {
+    check(check(salt, head), body)
+}
+
+/// That the record `index` needs no delivery any more.
+pub fn settled_entry(salt: u64, index: u32) -> [u8; SETTLED_ENTRY] {
+    let mut entry = [0; SETTLED_ENTRY];
+    let index = index.to_le_bytes();
+    fill(&mut entry, &[&index, &check(salt, &index).to_le_bytes()]);
+    entry
+}
+
+/// `None` of an entry that is damaged.
+pub fn read_settled_entry(salt: u64, entry: &[u8]) -> Option<u32> {
+    let mut fields = Fields(entry);
+    let index = fields.u32()?;
+    (fields.u64()? == check(salt, &index.to_le_bytes())).then_some(index)
+}
+
+fn check(salt: u64, bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(salt, bytes)
+}
+
+/// Writes the fields one after the other; returns where they end.
+fn fill(bytes: &mut [u8], fields: &[&[u8]]) -> usize {
+    let mut at = 0;
+    for field in fields {
+        for (place, byte) in bytes.iter_mut().skip(at).zip(*field) {
+            *place = *byte;
+        }
+        at += field.len();
+    }
+    at
+}
+
+/// What has not been read yet.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+}
+
+// === impl Counts ===
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.batches = self.batches.saturating_add(other.batches);
+        self.samples = self.samples.saturating_add(other.samples);
+        self.source_samples = self.source_samples.saturating_add(other.source_samples);
+        self.plain_bytes = self.plain_bytes.saturating_add(other.plain_bytes);
+    }
+}
+
+impl std::ops::SubAssign for Counts {
+    fn sub_assign(&mut self, other: Self) {
+        self.batches = self.batches.saturating_sub(other.batches);
+        self.samples = self.samples.saturating_sub(other.samples);
+        self.source_samples = self.source_samples.saturating_sub(other.source_samples);
+        self.plain_bytes = self.plain_bytes.saturating_sub(other.plain_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Changing this is a new [`VERSION`].
+    #[test]
+    fn the_bytes_are_those_of_the_documented_format() {
+        let segment = SegmentHeader {
+            number: 7,
+            salt: 0x0102_0304_0506_0708,
+        };
+        let hex = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        assert_eq!(
+            &hex(&segment.encode())[..48],
+            "50524f46434f4c5101000000070000000807060504030201"
+        );
+        let counts = Counts {
+            batches: 1,
+            samples: 2,
+            source_samples: 3,
+            plain_bytes: 4,
+        };
+        let record = RecordHeader::new(9, 5, counts, b"head", b"body").unwrap();
+        assert_eq!(
+            &hex(&record.encode(9))[..80],
+            "b77063720500000004000000040000000200000000000000030000000000000004000000000000 00"
+                .replace(' ', "")
+        );
+        assert_eq!(RecordHeader::decode(&record.encode(9), 9), Some(record));
+        assert_eq!(SegmentHeader::decode(&segment.encode(), 7), Ok(segment));
+    }
+
+    #[test]
+    fn each_flipped_bit_is_noticed() {
+        let segment = SegmentHeader { number: 7, salt: 8 };
+        let record = RecordHeader::new(8, 5, Counts::default(), b"head", b"body").unwrap();
+        for bit in 0..SEGMENT_HEADER * 8 {
+            let mut bytes = segment.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(
+                SegmentHeader::decode(&bytes, 7),
+                Err(BadSegment::Damaged),
+                "bit {bit}"
+            );
+        }
+        for bit in 0..RECORD_HEADER * 8 {
+            let mut bytes = record.encode(8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(RecordHeader::decode(&bytes, 8), None, "bit {bit}");
+        }
+        for bit in 0..SETTLED_ENTRY * 8 {
+            let mut bytes = settled_entry(8, 5);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_settled_entry(8, &bytes), None, "bit {bit}");
+        }
+        assert_eq!(read_settled_entry(8, &settled_entry(8, 5)), Some(5));
+    }
+
+    #[test]
+    fn what_another_segment_wrote_is_no_record_of_this_one() {
+        let record = RecordHeader::new(8, 5, Counts::default(), b"", b"").unwrap();
+        assert_eq!(RecordHeader::decode(&record.encode(8), 9), None);
+    }
+
+    #[test]
+    fn a_later_version_is_told_from_damage() {
+        let mut bytes = SegmentHeader { number: 1, salt: 2 }.encode();
+        bytes[8] = 2;
+        let check = check(0, &bytes[..24]).to_le_bytes();
+        bytes[24..].copy_from_slice(&check);
+        assert_eq!(
+            SegmentHeader::decode(&bytes, 1),
+            Err(BadSegment::Version(2))
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! Looks into a storage without changing it, also while a process uses it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::directory::{exporter_of, owner_of};
+use crate::disk::{Disk, Folder};
+use crate::format::{BadSegment, Counts};
+use crate::segment::{Segment, Survey, numbers, records_name};
+use crate::walk::{Step, Walk, read_payload};
+
+/// A queue in a storage.
+#[derive(Clone, Debug)]
+pub struct QueueReport {
+    pub exporter: String,
+    pub segments: Vec<SegmentReport>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SegmentReport {
+    pub file: PathBuf,
+    pub bytes: u64,
+    /// Waiting for delivery.
+    pub waiting: Counts,
+    pub settled: u64,
+    /// Damaged places and records whose content is not what was written.
+    pub corrupt: u64,
+    /// At the end, of a record that is being written or was when the process ended.
+    pub torn_bytes: u64,
+    /// Why nothing in it can be read.
+    pub unreadable: Option<String>,
+}
+
+/// What is in a folder, and the process that uses it.
+pub struct Contents {
+    pub owner: Option<String>,
+    pub queues: Vec<(String, PathBuf)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {error}")]
+pub struct InspectError {
+    pub path: PathBuf,
+    pub error: io::Error,
+}
+
+/// The queues in a folder, by exporter.
+pub fn queues(directory: &Path) -> Result<Contents, InspectError> {
+    let failed = |error| InspectError {
+        path: directory.to_owned(),
+        error,
+    };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let exporter = entry.file_name().to_str().and_then(exporter_of);
+        found.extend(exporter.map(|exporter| (exporter, entry.path())));
+    }
+    found.sort();
+    Ok(Contents {
+        owner: owner_of(directory),
+        queues: found,
+    })
+}
+
+/// Reads a queue and gives each batch that waits in it to `each`, the oldest first. Every byte is verified.
+pub fn records<E>(
+    exporter: &str,
+    folder: &Path,
+    mut each: impl FnMut(&[u8], Vec<u8>) -> Result<(), E>,
+) -> Result<Result<QueueReport, E>, InspectError> {
+    let disk = Folder::existing(folder);
+    let failed = |error| InspectError {
+        path: folder.to_owned(),
+        error,
+    };
+    let mut report = QueueReport {
+        exporter: exporter.to_owned(),
+        segments: Vec::new(),
+    };
+    let (found, _) = numbers(&disk.names().map_err(failed)?);
+    for &number in &found {
+        let file = folder.join(records_name(number));
+        let is_last = found.last() == Some(&number);
+        match segment(&disk, number, is_last, &mut each) {
+            Ok(Ok(segment)) => report.segments.push(SegmentReport { file, ..segment }),
+            Ok(Err(told)) => return Ok(Err(told)),
+            // Delivered and removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(InspectError { path: file, error }),
+        }
+    }
+    Ok(Ok(report))
+}
+
+fn segment<E>(
+    disk: &dyn Disk,
+    number: u64,
+    is_last: bool,
+    each: &mut impl FnMut(&[u8], Vec<u8>) -> Result<(), E>,
+) -> io::Result<Result<SegmentReport, E>> {
+    let mut report = SegmentReport {
+        file: PathBuf::new(),
+        bytes: disk.open(&records_name(number))?.size()?,
+        waiting: Counts::default(),
+        settled: 0,
+        corrupt: 0,
+        torn_bytes: 0,
+        unreadable: None,
+    };
+    let (mut segment, survey) = match Segment::recover(disk, number, is_last, false)? {
+        Ok(found) => found,
+        Err(bad) => {
+            report.unreadable = Some(match bad {
+                BadSegment::Damaged => "its beginning is damaged".to_owned(),
+                BadSegment::Version(version) => format!("is in version {version} of the format"),
+            });
+            return Ok(Ok(report));
+        }
+    };
+    let Survey {
+        settled,
+        damaged,
+        torn_bytes,
+        ..
+    } = survey;
+    report.settled = settled;
+    report.corrupt = damaged;
+    report.torn_bytes = torn_bytes;
+    let file = segment.open_records(disk)?;
+    segment.open_settled(disk).ok();
+    let settled = segment.read_settled()?;
+    let mut walk = Walk::new(segment.header.salt);
+    loop {
+        match walk.step(&*file, segment.len)? {
+            Step::Record { header, .. } if settled.contains(header.index) => {}
+            Step::Record { at, header } => {
+                match read_payload(&*file, segment.header.salt, at, &header)? {
+                    Some((head, body)) => {
+                        report.waiting += header.counts;
+                        if let Err(told) = each(&head, body) {
+                            return Ok(Err(told));
+                        }
+                    }
+                    None => report.corrupt += 1,
+                }
+            }
+            Step::Damage { .. } | Step::Tail { .. } => {}
+            Step::End => return Ok(Ok(report)),
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! An append-only log of records, each read once, in order, and settled in any order.
+//!
+//! ```text
+//! append ──► [ segment 7 ][ segment 8 ][ segment 9, active ]
+//!               ▲ reader                      ▲ readable: committed up to here
+//!               └ goes away when each of its records is settled
+//! ```
+//!
+//! What is in memory grows with the number of segments alone. Nothing here starts threads or waits: who calls decides when
+//! to make durable what was written ([`Log::unsynced`]) and when to let the reader see it ([`Log::publish`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::disk::{Disk, DiskFile};
+use crate::format::{
+    BadSegment, Counts, RECORD_HEADER, RecordHeader, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader,
+    VERSION,
+};
+use crate::segment::{MAX_RECORDS, Segment, SettledSet, numbers, records_name, settled_name};
+use crate::walk::{Step, Walk, read_payload};
+
+/// How large a log may become.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// On disk, of all files.
+    pub max_bytes: u64,
+    /// Where the next segment begins.
+    pub segment_bytes: u64,
+}
+
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    limits: Limits,
+    segments: BTreeMap<u64, Segment>,
+    /// The segment that is written to.
+    active: Option<u64>,
+    next_number: u64,
+    reader: Reader,
+    /// On disk.
+    bytes: u64,
+    /// Not settled yet.
+    stored: Counts,
+    /// Written and not published.
+    pending: Vec<Place>,
+    /// Segments with records that are not durable.
+    dirty: BTreeSet<u64>,
+    /// Whether files came or went since the folder was last made durable.
+    has_other_names: bool,
+}
+
+/// Where a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub segment: u64,
+    pub index: u32,
+    pub counts: Counts,
+    at: u64,
+    end: u64,
+}
+
+/// What the reader came to.
+#[derive(Debug)]
+pub enum Next {
+    Record {
+        place: Place,
+        head: Vec<u8>,
+        body: Vec<u8>,
+    },
+    Corrupt(Corrupt),
+}
+
+/// Bytes that are not what was written; they are never delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt {
+    pub segment: u64,
+    /// Where in the file.
+    pub at: u64,
+    /// Of what was lost, as far as it is known.
+    pub counts: Counts,
+}
+
+/// What was found when the log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub segments: u64,
+    pub stored: Counts,
+    /// Of a record that was being written when the last run ended.
+    pub torn_bytes: u64,
+    /// Segments of which nothing can be read.
+    pub unreadable_segments: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "segment {segment} is in version {version} of the format and this is version {VERSION}: let the profcol that wrote it deliver it, or name another directory"
+    )]
+    Version { segment: u64, version: u32 },
+    #[error("segment {segment}: {error}")]
+    Segment { segment: u64, error: io::Error },
+    #[error("{0}")]
+    Folder(io::Error),
+}
+
+/// Why a record was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// There will be room when records are settled or dropped.
+    #[error("the storage is full: {0}")]
+    Full(Room),
+    #[error("the batch takes {needed} bytes, and `max_bytes` is {max_bytes}")]
+    TooLarge { needed: u64, max_bytes: u64 },
+    #[error("failed to write to the storage: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// What there is no room in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Room {
+    #[error("`max_bytes` is reached")]
+    MaxBytes,
+    #[error("no space left on the disk")]
+    Disk,
+}
+
+/// What is to be made durable, apart from the log so that nobody waits for it who does not have to.
+pub struct Unsynced {
+    disk: Arc<dyn Disk>,
+    files: Vec<Arc<dyn DiskFile>>,
+    has_other_names: bool,
+}
+
+struct Reader {
+    segment: u64,
+    walk: Walk,
+    /// What an earlier run has settled of the segment.
+    settled: SettledSet,
+}
+
+enum Found {
+    Record(Place, RecordHeader),
+    Corrupt(Corrupt),
+}
+
+// === impl Log ===
+
+impl Log {
+    /// Takes up what an earlier run has left.
+    pub fn open(disk: Arc<dyn Disk>, limits: Limits) -> Result<(Self, Recovered), OpenError> {
+        let names = disk.names().map_err(OpenError::Folder)?;
+        let (found, orphans) = numbers(&names);
+        for number in orphans {
+            // Its records are gone.
+            let _ = disk.remove(&settled_name(number));
+        }
+        let mut recovered = Recovered::default();
+        let mut log = Self {
+            limits,
+            segments: BTreeMap::new(),
+            active: None,
+            next_number: found.last().map_or(1, |last| last.saturating_add(1)),
+            reader: Reader::at(&SegmentHeader { number: 0, salt: 0 }, SettledSet::default()),
+            bytes: 0,
+            stored: Counts::default(),
+            pending: Vec::new(),
+            dirty: BTreeSet::new(),
+            has_other_names: false,
+            disk,
+        };
+        for &number in &found {
+            let is_last = found.last() == Some(&number);
+            let segment = Segment::recover(&*log.disk, number, is_last, true).map_err(|error| {
+                OpenError::Segment {
+                    segment: number,
+                    error,
+                }
+            })?;
+            let (segment, survey) = match segment {
+                Ok(found) => found,
+                Err(BadSegment::Version(version)) => {
+                    return Err(OpenError::Version {
+                        segment: number,
+                        version,
+                    });
+                }
+                Err(BadSegment::Damaged) => {
+                    recovered.unreadable_segments += u64::from(log.discard(number));
+                    continue;
+                }
+            };
+            recovered.torn_bytes += survey.torn_bytes;
+            recovered.segments += 1;
+            log.stored += segment.unread;
+            log.bytes += segment.bytes();
+            // A run that was killed may have left it in the system's memory alone.
+            log.dirty.insert(number);
+            log.segments.insert(number, segment);
+        }
+        log.has_other_names = !log.segments.is_empty();
+        recovered.stored = log.stored;
+        log.reclaim();
+        Ok((log, recovered))
+    }
+
+    /// Without its beginning nobody can tell its records from other bytes. False where it had none.
+    fn discard(&self, number: u64) -> bool {
+        let name = records_name(number);
+        let size = self.disk.open(&name).and_then(|file| file.size());
+        for name in [name, settled_name(number)] {
+            if let Err(error) = self.disk.remove(&name)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(file = %name, %error, "Failed to remove an unreadable segment.");
+            }
+        }
+        size.is_ok_and(|size| size > SEGMENT_HEADER as u64)
+    }
+
+    /// On disk.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Neither settled nor known to be lost.
+    pub fn stored(&self) -> Counts {
+        self.stored
+    }
+
+    /// What the reader comes to next, as segment and index: what is before it is read or lost.
+    pub fn position(&self) -> (u64, u32) {
+        (self.reader.segment, self.reader.walk.next_index())
+    }
+
+    /// Writes a record. The reader does not see it before [`publish`](Self::publish).
+    pub fn append(
+        &mut self,
+        counts: Counts,
+        head: &[u8],
+        body: &[u8],
+    ) -> Result<Place, AppendError> {
+        let record = RECORD_HEADER as u64 + head.len() as u64 + body.len() as u64;
+        let needed = record + SETTLED_ENTRY as u64;
+        let too_large = AppendError::TooLarge {
+            needed,
+            max_bytes: self.limits.max_bytes,
+        };
+        if needed + 2 * SEGMENT_HEADER as u64 > self.limits.max_bytes {
+            return Err(too_large);
+        }
+        if !self.has_room(record) {
+            self.give_back();
+        }
+        if !self.has_room(record) {
+            return Err(AppendError::Full(Room::MaxBytes));
+        }
+        let written = self.write(counts, head, body);
+        let place = match written {
+            Err(error) if is_disk_full(&error) && self.give_back() => {
+                self.write(counts, head, body)
+            }
+            written => written,
+        };
+        match place {
+            Ok(Some(place)) => Ok(place),
+            Ok(None) => Err(too_large),
+            Err(error) if is_disk_full(&error) => Err(AppendError::Full(Room::Disk)),
+            Err(error) => Err(AppendError::Io(error)),
+        }
+    }
+
+    /// Whether a record of so many bytes keeps the log within its bound, with the entry that settles it.
+    fn has_room(&self, record: u64) -> bool {
+        let segment = match self.active_for(record) {
+            Some(_) => 0,
+            None => 2 * SEGMENT_HEADER as u64,
+        };
+        // Those of the records before it are still to come.
+        let entries = (self.stored.batches + 1).saturating_mul(SETTLED_ENTRY as u64);
+        self.bytes + segment + record + entries <= self.limits.max_bytes
+    }
+
+    /// The segment that is written to, if the record belongs there.
+    fn active_for(&self, record: u64) -> Option<u64> {
+        let number = self.active?;
+        let segment = self.segments.get(&number)?;
+        let is_empty = segment.len == SEGMENT_HEADER as u64;
+        let fits = segment.len + record <= self.limits.segment_bytes || is_empty;
+        (fits && segment.next_index < MAX_RECORDS).then_some(number)
+    }
+
+    fn write(&mut self, counts: Counts, head: &[u8], body: &[u8]) -> io::Result<Option<Place>> {
+        let record = RECORD_HEADER as u64 + head.len() as u64 + body.len() as u64;
+        let number = match self.active_for(record) {
+            Some(number) => number,
+            None => self.begin_segment()?,
+        };
+        let Some(segment) = self.segments.get_mut(&number) else {
+            return Ok(None);
+        };
+        let salt = segment.header.salt;
+        let counts = Counts {
+            batches: 1,
+            ..counts
+        };
+        let Some(header) = RecordHeader::new(salt, segment.next_index, counts, head, body) else {
+            return Ok(None);
+        };
+        let file = segment.open_records(&*self.disk)?;
+        if let Err(error) = file.append(&[&header.encode(salt), head, body]) {
+            // Where even that fails, the rest stays behind as the torn end of a segment.
+            if file.truncate(segment.len).is_err() {
+                self.seal();
+            }
+            return Err(error);
+        }
+        let place = Place {
+            segment: number,
+            index: segment.next_index,
+            counts,
+            at: segment.len,
+            end: segment.len + record,
+        };
+        segment.len = place.end;
+        segment.next_index += 1;
+        self.bytes += record;
+        self.stored += counts;
+        self.pending.push(place);
+        self.dirty.insert(number);
+        Ok(Some(place))
+    }
+
+    fn begin_segment(&mut self) -> io::Result<u64> {
+        self.seal();
+        let number = self.next_number;
+        let header = SegmentHeader {
+            number,
+            salt: RandomState::new().hash_one(number),
+        };
+        // Also after a failure: what is left of the file may be there.
+        self.next_number += 1;
+        let segment = Segment::create(&*self.disk, header)?;
+        self.bytes += segment.bytes();
+        self.segments.insert(number, segment);
+        self.active = Some(number);
+        self.has_other_names = true;
+        Ok(number)
+    }
+
+    /// Nothing is written to the active segment any more.
+    pub fn seal(&mut self) {
+        self.active = None;
+    }
+
+    /// Lets the reader see what was written.
+    pub fn publish(&mut self) {
+        for place in self.pending.drain(..) {
+            if let Some(segment) = self.segments.get_mut(&place.segment) {
+                segment.readable = place.end;
+                segment.readable_index = place.index + 1;
+                segment.unread += place.counts;
+            }
+        }
+    }
+
+    /// Takes back what was written and not published, since it could not be made durable.
+    pub fn withdraw(&mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        for place in pending.into_iter().rev() {
+            self.stored -= place.counts;
+            let Some(segment) = self.segments.get_mut(&place.segment) else {
+                continue;
+            };
+            self.bytes -= segment.len - place.at;
+            segment.len = place.at;
+            // Where that fails too, it may be delivered after the next start although it was refused.
+            let _ = segment
+                .open_records(&*self.disk)
+                .and_then(|file| file.truncate(place.at));
+        }
+        self.seal();
+        self.reclaim();
+    }
+
+    /// What was written since the last time.
+    pub fn unsynced(&mut self) -> Unsynced {
+        let mut files = Vec::new();
+        for number in std::mem::take(&mut self.dirty) {
+            // One that is gone needs it no more.
+            if let Some(segment) = self.segments.get_mut(&number)
+                && let Ok(file) = segment.open_records(&*self.disk)
+            {
+                files.push(file);
+            }
+        }
+        Unsynced {
+            disk: Arc::clone(&self.disk),
+            files,
+            has_other_names: std::mem::take(&mut self.has_other_names),
+        }
+    }
+
+    /// The next record, out of the file. It stays in the log until it is [settled](Self::settle).
+    pub fn next(&mut self) -> Option<Next> {
+        let (place, header) = match self.find()? {
+            Found::Record(place, header) => (place, header),
+            Found::Corrupt(corrupt) => return Some(Next::Corrupt(corrupt)),
+        };
+        let payload = self.segments.get_mut(&place.segment).map(|segment| {
+            let file = segment.open_records(&*self.disk)?;
+            read_payload(&*file, segment.header.salt, place.at, &header)
+        });
+        if let Some(Ok(Some((head, body)))) = payload {
+            return Some(Next::Record { place, head, body });
+        }
+        if let Some(Err(error)) = payload {
+            tracing::error!(segment = place.segment, at = place.at, %error, "Failed to read from the storage.");
+        }
+        self.settle(&[place]);
+        Some(Next::Corrupt(Corrupt::of(&place)))
+    }
+
+    /// Passes the next record if it is this one, which the caller has in memory.
+    pub fn take(&mut self, place: &Place) -> bool {
+        if self.reader.segment != place.segment {
+            let Some(at) = self.reading() else {
+                return false;
+            };
+            if at != place.segment {
+                return false;
+            }
+        }
+        let Some(segment) = self.segments.get_mut(&place.segment) else {
+            return false;
+        };
+        if self.reader.walk.at() != place.at || place.end > segment.readable {
+            return false;
+        }
+        self.reader.walk.pass(place.index, place.end);
+        segment.unread -= place.counts;
+        segment.in_flight += 1;
+        true
+    }
+
+    /// Drops the oldest record that nobody has read. `None`: there is none.
+    pub fn drop_oldest(&mut self) -> Option<Result<Place, Corrupt>> {
+        match self.find()? {
+            Found::Record(place, _) => {
+                self.settle(&[place]);
+                Some(Ok(place))
+            }
+            Found::Corrupt(corrupt) => Some(Err(corrupt)),
+        }
+    }
+
+    /// These need no delivery any more.
+    pub fn settle(&mut self, places: &[Place]) {
+        let mut by_segment: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for place in places {
+            self.stored -= place.counts;
+            let indexes = by_segment.entry(place.segment).or_default();
+            indexes.push(place.index);
+        }
+        for (number, indexes) in by_segment {
+            let is_active = self.active == Some(number);
+            let Some(segment) = self.segments.get_mut(&number) else {
+                continue;
+            };
+            segment.in_flight = segment.in_flight.saturating_sub(indexes.len() as u32);
+            if segment.is_consumed() && !is_active {
+                continue;
+            }
+            let before = segment.bytes();
+            if let Err(error) = segment.settle(&*self.disk, &indexes) {
+                tracing::warn!(
+                    segment = number, batches = indexes.len(), %error,
+                    "Failed to note what was delivered; it is delivered again if profcol is killed."
+                );
+            }
+            self.bytes += segment.bytes() - before;
+        }
+        self.reclaim();
+    }
+
+    /// Where the reader goes on; leaves segments that are read.
+    fn reading(&mut self) -> Option<u64> {
+        loop {
+            let number = self.reader.segment;
+            if let Some(segment) = self.segments.get(&number) {
+                let is_read = self.reader.walk.at() >= segment.readable;
+                let ended =
+                    is_read && self.active != Some(number) && segment.readable == segment.len;
+                if !ended || segment.unread.batches > 0 {
+                    return Some(number);
+                }
+            }
+            let (&next, segment) = self.segments.range_mut(number + 1..).next()?;
+            let settled = segment
+                .open_settled(&*self.disk)
+                .and_then(|_| segment.read_settled())
+                .inspect_err(|error| {
+                    tracing::error!(segment = next, %error, "Failed to read what was delivered; it is delivered again.");
+                });
+            self.reader = Reader::at(&segment.header, settled.unwrap_or_default());
+            if let Some(left) = self.segments.get_mut(&number) {
+                left.close();
+            }
+        }
+    }
+
+    fn find(&mut self) -> Option<Found> {
+        loop {
+            let number = self.reading()?;
+            let segment = self.segments.get_mut(&number)?;
+            let at = self.reader.walk.at();
+            let file = segment.open_records(&*self.disk);
+            let step = file.and_then(|file| self.reader.walk.step(&*file, segment.readable));
+            let lost = match step {
+                Ok(Step::Record { header, .. }) if self.reader.settled.contains(header.index) => {
+                    continue;
+                }
+                Ok(Step::Record { at, header }) => {
+                    segment.unread -= header.counts;
+                    segment.in_flight += 1;
+                    let place = Place {
+                        segment: number,
+                        index: header.index,
+                        counts: header.counts,
+                        at,
+                        end: at + header.record_len(),
+                    };
+                    return Some(Found::Record(place, header));
+                }
+                Ok(Step::End) if segment.unread.batches == 0 => return None,
+                Ok(Step::Damage { .. }) => Counts::default(),
+                step => {
+                    if let Err(error) = step {
+                        tracing::error!(segment = number, at, %error, "Failed to read from the storage.");
+                    }
+                    self.reader
+                        .walk
+                        .skip_to(segment.readable_index, segment.readable);
+                    // What should have been there before the end.
+                    std::mem::take(&mut segment.unread)
+                }
+            };
+            self.stored -= lost;
+            let corrupt = Corrupt {
+                segment: number,
+                at,
+                counts: lost,
+            };
+            self.reclaim();
+            return Some(Found::Corrupt(corrupt));
+        }
+    }
+
+    /// Ends the active segment if all of it is settled, for the room that it takes.
+    fn give_back(&mut self) -> bool {
+        let before = self.bytes;
+        if self.active_is_consumed() {
+            self.seal();
+        }
+        self.reclaim();
+        self.bytes < before
+    }
+
+    fn active_is_consumed(&self) -> bool {
+        let active = self.active.and_then(|number| self.segments.get(&number));
+        active.is_some_and(Segment::is_consumed)
+    }
+
+    /// Removes segments of which everything is settled.
+    fn reclaim(&mut self) {
+        let active = self.active.and_then(|number| self.segments.get(&number));
+        if active.is_some_and(|segment| {
+            segment.is_consumed() && segment.len > self.limits.segment_bytes / 4
+        }) {
+            self.seal();
+        }
+        let consumed: Vec<u64> = self
+            .segments
+            .iter()
+            .filter(|(number, segment)| self.active != Some(**number) && segment.is_consumed())
+            .map(|(number, _)| *number)
+            .collect();
+        for number in consumed {
+            let Some(segment) = self.segments.get_mut(&number) else {
+                continue;
+            };
+            self.has_other_names = true;
+            self.dirty.remove(&number);
+            // It goes on to count, and is tried again with the next one.
+            if let Err(error) = segment.remove(&*self.disk) {
+                if !std::mem::replace(&mut segment.is_undead, true) {
+                    tracing::warn!(segment = number, %error, "Failed to remove a segment that is delivered; it is delivered again if profcol is killed.");
+                }
+                continue;
+            }
+            self.bytes -= segment.bytes();
+            self.segments.remove(&number);
+        }
+    }
+}
+
+// === impl Corrupt ===
+
+impl Corrupt {
+    /// A record that is whole and that its reader cannot use.
+    pub fn of(place: &Place) -> Self {
+        Self {
+            segment: place.segment,
+            at: place.at,
+            counts: place.counts,
+        }
+    }
+}
+
+// === impl Unsynced ===
+
+impl Unsynced {
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && !self.has_other_names
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        for file in &self.files {
+            file.sync()?;
+        }
+        match self.has_other_names {
+            true => self.disk.sync(),
+            false => Ok(()),
+        }
+    }
+}
+
+// === impl Reader ===
+
+impl Reader {
+    fn at(header: &SegmentHeader, settled: SettledSet) -> Self {
+        Self {
+            segment: header.number,
+            walk: Walk::new(header.salt),
+            settled,
+        }
+    }
+}
+
+fn is_disk_full(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::NOSPC, Errno::DQUOT]
+        .iter()
+        .any(|full| code == Some(full.raw_os_error()))
+}

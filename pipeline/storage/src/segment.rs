@@ -1,0 +1,347 @@
+//! The two files of a segment: its records, and which of them are settled.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile};
+use crate::format::{
+    BadSegment, Counts, SEGMENT_HEADER, SETTLED_ENTRY, SegmentHeader, read_settled_entry,
+    settled_entry,
+};
+use crate::walk::{Step, Walk, read_payload};
+
+/// No segment has more records, so that what is known of each fits into 8 KiB.
+pub const MAX_RECORDS: u32 = 1 << 16;
+
+const RECORDS: &str = "segment";
+const SETTLED: &str = "settled";
+
+pub struct Segment {
+    pub header: SegmentHeader,
+    /// Of the file with records: those that count.
+    pub len: u64,
+    /// Up to here the reader may go.
+    pub readable: u64,
+    /// Of the record that will be there.
+    pub readable_index: u32,
+    pub next_index: u32,
+    /// Neither read nor settled.
+    pub unread: Counts,
+    /// Read and not settled.
+    pub in_flight: u32,
+    settled_len: u64,
+    /// Opened when they are first needed.
+    records: Option<Arc<dyn DiskFile>>,
+    settled: Option<Arc<dyn DiskFile>>,
+    /// Nothing is said there any more: its end is unknown.
+    settled_is_broken: bool,
+    /// Removing it has failed.
+    pub is_undead: bool,
+}
+
+/// What was found in a segment of an earlier run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    pub stored: Counts,
+    pub settled: u64,
+    /// Damaged places, each with at least one record.
+    pub damaged: u64,
+    pub damaged_bytes: u64,
+    /// At the end, of a record that was being written.
+    pub torn_bytes: u64,
+}
+
+/// Which records are settled.
+#[derive(Clone, Debug, Default)]
+pub struct SettledSet(Vec<u64>);
+
+pub fn records_name(number: u64) -> String {
+    format!("{number:020}.{RECORDS}")
+}
+
+pub fn settled_name(number: u64) -> String {
+    format!("{number:020}.{SETTLED}")
+}
+
+/// The numbers of the segments that have a file with records, and of those that have only the other.
+pub fn numbers(names: &[String]) -> (Vec<u64>, Vec<u64>) {
+    let of = |ending: &str| {
+        let numbers = names.iter().filter_map(|name| {
+            let (number, found) = name.split_once('.')?;
+            (found == ending && number.len() == 20).then(|| number.parse().ok())?
+        });
+        let mut numbers: Vec<u64> = numbers.collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let (records, mut orphans) = (of(RECORDS), of(SETTLED));
+    orphans.retain(|number| records.binary_search(number).is_err());
+    (records, orphans)
+}
+
+// === impl Segment ===
+
+impl Segment {
+    /// A new, empty one.
+    pub fn create(disk: &dyn Disk, header: SegmentHeader) -> io::Result<Self> {
+        let number = header.number;
+        let bytes = header.encode();
+        let write = |name: &str| -> io::Result<Arc<dyn DiskFile>> {
+            let file = disk.create(name)?;
+            file.append(&[&bytes])?;
+            Ok(file)
+        };
+        let made = write(&settled_name(number))
+            .and_then(|settled| Ok((settled, write(&records_name(number))?)));
+        let (settled, records) = made.inspect_err(|_| {
+            // What is left of it is removed at the next start at the latest.
+            let _ = disk.remove(&records_name(number));
+            let _ = disk.remove(&settled_name(number));
+        })?;
+        let mut segment = Self::of(header);
+        segment.records = Some(records);
+        segment.settled = Some(settled);
+        Ok(segment)
+    }
+
+    fn of(header: SegmentHeader) -> Self {
+        let empty = SEGMENT_HEADER as u64;
+        Self {
+            header,
+            len: empty,
+            readable: empty,
+            readable_index: 0,
+            next_index: 0,
+            unread: Counts::default(),
+            in_flight: 0,
+            settled_len: empty,
+            records: None,
+            settled: None,
+            settled_is_broken: false,
+            is_undead: false,
+        }
+    }
+
+    /// One of an earlier run. `is_last`: writing may have ended in the middle of a record; then what is behind the last
+    /// whole record is cut off, unless `may_write` is false.
+    pub fn recover(
+        disk: &dyn Disk,
+        number: u64,
+        is_last: bool,
+        may_write: bool,
+    ) -> io::Result<Result<(Self, Survey), BadSegment>> {
+        let records = disk.open(&records_name(number))?;
+        let settled = disk.open(&settled_name(number)).ok();
+        let header = match read_header(&*records, number)? {
+            Ok(header) => header,
+            // The other file begins with the same.
+            Err(bad) => match settled.as_ref().map(|file| read_header(&**file, number)) {
+                Some(Ok(Ok(header))) => header,
+                _ => return Ok(Err(bad)),
+            },
+        };
+        let mut segment = Self::of(header);
+        segment.len = records.size()?;
+        segment.records = Some(records);
+        match settled {
+            Some(file) => {
+                let size = file.size()?;
+                let begins = size >= SEGMENT_HEADER as u64;
+                let torn = size.saturating_sub(SEGMENT_HEADER as u64) % SETTLED_ENTRY as u64;
+                if begins {
+                    segment.settled_len = size - torn;
+                }
+                if may_write && !begins {
+                    file.truncate(0)?;
+                    file.append(&[&header.encode()])?;
+                } else if may_write && torn > 0 {
+                    segment.settled_is_broken = file.truncate(size - torn).is_err();
+                }
+                segment.settled = Some(file).filter(|_| begins || may_write);
+            }
+            None if may_write => {
+                let file = disk.create(&settled_name(number))?;
+                file.append(&[&header.encode()])?;
+                segment.settled = Some(file);
+            }
+            None => {}
+        }
+        let survey = segment.survey(is_last, may_write)?;
+        segment.readable = segment.len;
+        segment.readable_index = segment.next_index;
+        // Hundreds may wait for their turn.
+        segment.close();
+        Ok(Ok((segment, survey)))
+    }
+
+    fn survey(&mut self, is_last: bool, may_write: bool) -> io::Result<Survey> {
+        let Some(file) = self.records.clone() else {
+            return Ok(Survey::default());
+        };
+        let settled = self.read_settled()?;
+        let mut survey = Survey::default();
+        let mut walk = Walk::new(self.header.salt);
+        // Behind it nothing is whole so far.
+        let mut whole_end = walk.at();
+        let mut suspects = Counts::default();
+        loop {
+            match walk.step(&*file, self.len)? {
+                Step::Record { at, header } => {
+                    self.next_index = header.index.saturating_add(1);
+                    survey.stored += header.counts;
+                    let mut unread = header.counts;
+                    if settled.contains(header.index) {
+                        survey.settled += 1;
+                        unread = Counts::default();
+                    }
+                    self.unread += unread;
+                    // Of others that is found out when they are read.
+                    let is_whole =
+                        !is_last || read_payload(&*file, self.header.salt, at, &header)?.is_some();
+                    match is_whole {
+                        true => {
+                            whole_end = walk.at();
+                            suspects = Counts::default();
+                        }
+                        false => suspects += unread,
+                    }
+                }
+                Step::Damage { bytes } => {
+                    survey.damaged += 1;
+                    survey.damaged_bytes += bytes;
+                }
+                Step::Tail { bytes } if is_last => survey.torn_bytes += bytes,
+                Step::Tail { bytes } => {
+                    survey.damaged += 1;
+                    survey.damaged_bytes += bytes;
+                }
+                Step::End => break,
+            }
+        }
+        if is_last && whole_end < self.len {
+            survey.torn_bytes = self.len - whole_end;
+            self.unread -= suspects;
+            survey.stored -= suspects;
+            self.len = whole_end;
+            if may_write {
+                file.truncate(whole_end)?;
+            }
+        }
+        Ok(survey)
+    }
+
+    /// The records that an earlier run has settled.
+    pub fn read_settled(&self) -> io::Result<SettledSet> {
+        let mut set = SettledSet::default();
+        let Some(file) = &self.settled else {
+            return Ok(set);
+        };
+        let len = usize::try_from(self.settled_len - SEGMENT_HEADER as u64).unwrap_or(0);
+        // No record is settled twice.
+        let mut entries = vec![0; len.min(MAX_RECORDS as usize * SETTLED_ENTRY)];
+        file.read_at(SEGMENT_HEADER as u64, &mut entries)?;
+        for entry in entries.chunks_exact(SETTLED_ENTRY) {
+            if let Some(index) = read_settled_entry(self.header.salt, entry) {
+                set.insert(index);
+            }
+        }
+        Ok(set)
+    }
+
+    /// Remembers on disk that these need no delivery any more.
+    pub fn settle(&mut self, disk: &dyn Disk, indexes: &[u32]) -> io::Result<()> {
+        if self.settled_is_broken {
+            return Ok(());
+        }
+        let entries: Vec<u8> = indexes
+            .iter()
+            .flat_map(|index| settled_entry(self.header.salt, *index))
+            .collect();
+        let file = self.open_settled(disk)?;
+        if let Err(error) = file.append(&[&entries]) {
+            self.settled_is_broken = file.truncate(self.settled_len).is_err();
+            return Err(error);
+        }
+        self.settled_len += entries.len() as u64;
+        Ok(())
+    }
+
+    pub fn open_records(&mut self, disk: &dyn Disk) -> io::Result<Arc<dyn DiskFile>> {
+        if let Some(file) = &self.records {
+            return Ok(Arc::clone(file));
+        }
+        let file = disk.open(&records_name(self.header.number))?;
+        self.records = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    pub fn open_settled(&mut self, disk: &dyn Disk) -> io::Result<Arc<dyn DiskFile>> {
+        if let Some(file) = &self.settled {
+            return Ok(Arc::clone(file));
+        }
+        let file = disk.open(&settled_name(self.header.number))?;
+        self.settled = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Opens them again when they are needed.
+    pub fn close(&mut self) {
+        self.records = None;
+        self.settled = None;
+    }
+
+    pub fn is_consumed(&self) -> bool {
+        self.unread.batches == 0 && self.in_flight == 0 && self.readable == self.len
+    }
+
+    /// On disk.
+    pub fn bytes(&self) -> u64 {
+        self.len + self.settled_len
+    }
+
+    pub fn remove(&self, disk: &dyn Disk) -> io::Result<()> {
+        // In this order: what is settled is not to come back.
+        for name in [
+            records_name(self.header.number),
+            settled_name(self.header.number),
+        ] {
+            match disk.remove(&name) {
+                // Somebody did, or the last try came so far.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_header(file: &dyn DiskFile, number: u64) -> io::Result<Result<SegmentHeader, BadSegment>> {
+    if file.size()? < SEGMENT_HEADER as u64 {
+        return Ok(Err(BadSegment::Damaged));
+    }
+    let mut bytes = [0; SEGMENT_HEADER];
+    file.read_at(0, &mut bytes)?;
+    Ok(SegmentHeader::decode(&bytes, number))
+}
+
+// === impl SettledSet ===
+
+impl SettledSet {
+    pub fn contains(&self, index: u32) -> bool {
+        let word = self.0.get(index as usize / 64).copied().unwrap_or(0);
+        word >> (index % 64) & 1 == 1
+    }
+
+    fn insert(&mut self, index: u32) {
+        if index >= MAX_RECORDS {
+            return;
+        }
+        let place = index as usize / 64;
+        if self.0.len() <= place {
+            self.0.resize(place + 1, 0);
+        }
+        if let Some(word) = self.0.get_mut(place) {
+            *word |= 1 << (index % 64);
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! A disk that loses power, fills up and fails, as its seed says.
+//!
+//! What was written and not synced may be gone after a loss of power, from any byte on or with holes of zeros in it; so may
+//! the names of files. What could not be synced stays so: as on Linux, a later sync that succeeds says nothing of it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::io::Errno;
+
+use crate::disk::{Disk, DiskFile};
+
+/// Numbers from a seed: SplitMix64.
+pub struct Random(pub u64);
+
+#[derive(Clone)]
+pub struct SimulatedDisk(Arc<Mutex<World>>);
+
+/// How often something fails, in a thousand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    pub append: u64,
+    pub sync: u64,
+    pub read: u64,
+    pub remove: u64,
+}
+
+struct World {
+    random: Random,
+    faults: Faults,
+    capacity: u64,
+    names: BTreeMap<String, Arc<Mutex<Content>>>,
+    durable_names: BTreeMap<String, Arc<Mutex<Content>>>,
+    /// The process was killed: nothing it does has an effect any more.
+    is_killed: bool,
+    /// And its last write was made.
+    has_ended: bool,
+}
+
+#[derive(Default)]
+struct Content {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    is_lost: bool,
+}
+
+struct SimulatedFile {
+    disk: SimulatedDisk,
+    content: Arc<Mutex<Content>>,
+}
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Less than `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    pub fn happens(&mut self, of_a_thousand: u64) -> bool {
+        self.below(1000) < of_a_thousand
+    }
+}
+
+impl SimulatedDisk {
+    pub fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(World {
+            random: Random(seed),
+            faults: Faults::default(),
+            capacity: u64::MAX,
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            is_killed: false,
+            has_ended: false,
+        })))
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().unwrap()
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        self.world().faults = faults;
+    }
+
+    pub fn set_capacity(&self, bytes: u64) {
+        self.world().capacity = bytes;
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.world().bytes()
+    }
+
+    pub fn files(&self) -> usize {
+        self.world().names.len()
+    }
+
+    /// The process is killed: its next write ends in the middle, and nothing it does has an effect any more.
+    pub fn kill(&self) {
+        self.world().is_killed = true;
+    }
+
+    /// The next process has begun.
+    pub fn revive(&self) {
+        let mut world = self.world();
+        world.is_killed = false;
+        world.has_ended = false;
+    }
+
+    /// What the next process finds when the host has lost power.
+    pub fn lose_power(&self) {
+        let mut guard = self.world();
+        let world = &mut *guard;
+        let mut names = BTreeMap::new();
+        let all: Vec<String> = world
+            .names
+            .keys()
+            .chain(world.durable_names.keys())
+            .cloned()
+            .collect();
+        for name in all {
+            let (now, durable) = (world.names.get(&name), world.durable_names.get(&name));
+            let survivor = match world.random.happens(500) {
+                true => now,
+                false => durable,
+            };
+            if let (Some(a), Some(b)) = (now, durable)
+                && Arc::ptr_eq(a, b)
+            {
+                names.insert(name, Arc::clone(a));
+            } else if let Some(content) = survivor {
+                names.insert(name, Arc::clone(content));
+            }
+        }
+        for content in names.values() {
+            let mut content = content.lock().unwrap();
+            let Content { now, durable, .. } = &mut *content;
+            let safe = durable.len().min(now.len());
+            // A truncation may have come too late.
+            if now.len() < durable.len() && world.random.happens(500) {
+                *now = durable.clone();
+            }
+            now[..safe].copy_from_slice(&durable[..safe]);
+            let unsynced = now.len().saturating_sub(safe) as u64;
+            if unsynced > 0 {
+                now.truncate(safe + world.random.below(unsynced + 1) as usize);
+                if world.random.happens(300) && now.len() > safe {
+                    let from = safe + world.random.below((now.len() - safe) as u64) as usize;
+                    let until = from + world.random.below((now.len() - from) as u64 + 1) as usize;
+                    now[from..until].fill(0);
+                }
+            }
+            *durable = now.clone();
+            content.is_lost = false;
+        }
+        world.durable_names = names.clone();
+        world.names = names;
+        world.is_killed = false;
+    }
+
+    /// Flips a bit of some file; says of which.
+    pub fn flip(&self, name_ends: &str) -> Option<String> {
+        let mut guard = self.world();
+        let world = &mut *guard;
+        let names: Vec<String> = world
+            .names
+            .keys()
+            .filter(|name| name.ends_with(name_ends))
+            .cloned()
+            .collect();
+        let name = names
+            .get(world.random.below(names.len() as u64) as usize)?
+            .clone();
+        let mut content = world.names.get(&name)?.lock().unwrap();
+        let place = world.random.below(content.now.len() as u64) as usize;
+        let bit = 1 << world.random.below(8);
+        *content.now.get_mut(place)? ^= bit;
+        if let Some(byte) = content.durable.get_mut(place) {
+            *byte ^= bit;
+        }
+        Some(name)
+    }
+}
+
+impl SimulatedDisk {
+    /// Changes what is in a file.
+    pub fn edit(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.world().names[name].lock().unwrap().now);
+    }
+}
+
+impl World {
+    fn bytes(&self) -> u64 {
+        let sizes = self
+            .names
+            .values()
+            .map(|content| content.lock().unwrap().now.len() as u64);
+        sizes.sum()
+    }
+
+    fn fails(&mut self, of_a_thousand: u64) -> io::Result<()> {
+        match self.is_killed || self.random.happens(of_a_thousand) {
+            true => Err(Errno::IO.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.world().names.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut world = self.world();
+        let chance = world.faults.append;
+        world.fails(chance)?;
+        if world.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let content = Arc::new(Mutex::new(Content::default()));
+        world.names.insert(name.to_owned(), Arc::clone(&content));
+        Ok(Arc::new(SimulatedFile {
+            disk: self.clone(),
+            content,
+        }))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let world = self.world();
+        let content = world
+            .names
+            .get(name)
+            .cloned()
+            .ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(SimulatedFile {
+            disk: self.clone(),
+            content,
+        }))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut world = self.world();
+        let chance = world.faults.remove;
+        world.fails(chance)?;
+        world
+            .names
+            .remove(name)
+            .map(drop)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.world();
+        let chance = world.faults.sync;
+        world.fails(chance)?;
+        world.durable_names = world.names.clone();
+        Ok(())
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn append(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let mut guard = self.disk.world();
+        let world = &mut *guard;
+        let bytes = parts.concat();
+        let chance = world.faults.append;
+        let room = world.capacity.saturating_sub(world.bytes()) as usize;
+        let failed = match world.fails(chance) {
+            Err(error) => Some((error, world.random.below(bytes.len() as u64 + 1) as usize)),
+            Ok(()) if room < bytes.len() => Some((Errno::NOSPC.into(), room)),
+            Ok(()) => None,
+        };
+        let was_killed = std::mem::replace(&mut world.has_ended, world.is_killed);
+        let mut content = self.content.lock().unwrap();
+        match failed {
+            Some((error, _)) if was_killed => Err(error),
+            Some((error, written)) => {
+                content.now.extend(&bytes[..written]);
+                Err(error)
+            }
+            None => {
+                content.now.extend(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let mut world = self.disk.world();
+        let chance = world.faults.read;
+        world.fails(chance)?;
+        let content = self.content.lock().unwrap();
+        let at = at as usize;
+        let found = content
+            .now
+            .get(at..at + into.len())
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(found);
+        Ok(())
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.content.lock().unwrap().now.len() as u64)
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        let mut world = self.disk.world();
+        let chance = world.faults.append;
+        world.fails(chance)?;
+        self.content.lock().unwrap().now.truncate(size as usize);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut world = self.disk.world();
+        let chance = world.faults.sync;
+        let failed = world.fails(chance);
+        let mut content = self.content.lock().unwrap();
+        content.is_lost |= failed.is_err();
+        if !content.is_lost {
+            content.durable = content.now.clone();
+        }
+        failed
+    }
+}

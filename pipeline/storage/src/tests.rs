@@ -1,0 +1,499 @@
+//! The log on a disk that fails, in thousands of random schedules, and what each rule of it means by itself.
+//!
+//! `PROFCOL_STORAGE_SEED=n` runs the schedule of one seed again, `PROFCOL_STORAGE_SCHEDULES=n` runs more of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::format::{RECORD_MAGIC, SETTLED_ENTRY};
+use crate::simulated::{Faults, Random, SimulatedDisk};
+use crate::{AppendError, Counts, Limits, Log, Next, Place, Room};
+
+const SCHEDULES: u64 = 2000;
+const STEPS: u64 = 120;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Syncs before it accepts.
+    Always,
+    /// Syncs now and then.
+    Interval,
+}
+
+/// A log, and what is known of each record by its number.
+struct Schedule {
+    random: Random,
+    disk: SimulatedDisk,
+    limits: Limits,
+    mode: Mode,
+    faults: Faults,
+    /// Nothing has failed so far, and no power was lost.
+    is_calm: bool,
+    log: Log,
+    bytes_at_start: u64,
+    next: u64,
+    numbers: BTreeMap<(u64, u32), u64>,
+    /// Accepted and neither delivered nor dropped: they have to come.
+    waiting: BTreeSet<u64>,
+    /// Of those, the ones that a loss of power may take.
+    unsynced: BTreeSet<u64>,
+    /// A sync failed for them: nothing makes them safe any more.
+    at_risk: BTreeSet<u64>,
+    in_flight: BTreeMap<u64, Place>,
+    settled: BTreeSet<u64>,
+    /// Refused after they were written, lost with the power, or settled without a note of it.
+    may_come: BTreeSet<u64>,
+}
+
+/// Of any length; some of it looks like records.
+fn body_of(number: u64) -> Vec<u8> {
+    let mut random = Random(number);
+    let len = random.below(900);
+    let mut body: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+    if number.is_multiple_of(3) {
+        body.extend(RECORD_MAGIC);
+        body.extend(number.to_le_bytes().repeat(8));
+    }
+    body
+}
+
+fn counts_of(number: u64) -> Counts {
+    Counts {
+        batches: 1,
+        samples: number % 7,
+        source_samples: number % 11,
+        plain_bytes: number % 13,
+    }
+}
+
+impl Schedule {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let disk = SimulatedDisk::new(random.next());
+        let limits = Limits {
+            max_bytes: 4000 + random.below(60_000),
+            segment_bytes: 300 + random.below(6000),
+        };
+        let mode = match random.happens(500) {
+            true => Mode::Always,
+            false => Mode::Interval,
+        };
+        let faults = match random.below(3) {
+            0 => Faults::default(),
+            _ => Faults {
+                append: random.below(60),
+                sync: random.below(60),
+                read: 0,
+                remove: random.below(60),
+            },
+        };
+        let (log, _) = Log::open(Arc::new(disk.clone()), limits).unwrap();
+        disk.set_faults(faults);
+        Self {
+            random,
+            disk,
+            limits,
+            mode,
+            is_calm: faults == Faults::default(),
+            faults,
+            log,
+            bytes_at_start: 0,
+            next: 0,
+            numbers: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            unsynced: BTreeSet::new(),
+            at_risk: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            may_come: BTreeSet::new(),
+        }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..STEPS {
+            match self.random.below(100) {
+                0..45 => self.append(),
+                45..70 => _ = self.read(),
+                70..88 => self.settle(),
+                88..91 => self.drop_oldest(),
+                91..94 => self.sync(),
+                94..96 => self.fill_up(),
+                96..98 => self.restart(false),
+                _ => self.restart(true),
+            }
+            // What was removed may be there again after a loss of power.
+            let bound = self.limits.max_bytes.max(self.bytes_at_start);
+            let bytes = self.log.bytes();
+            assert!(bytes <= bound, "{bytes} bytes of {bound}");
+            if self.is_calm {
+                assert_eq!(self.disk.bytes(), bytes, "what it takes");
+            }
+        }
+        self.drain();
+    }
+
+    fn append(&mut self) {
+        let mut group = Vec::new();
+        for _ in 0..1 + self.random.below(4) {
+            let number = self.next;
+            self.next += 1;
+            let head = number.to_le_bytes();
+            match self.log.append(counts_of(number), &head, &body_of(number)) {
+                Ok(place) => {
+                    self.numbers.insert((place.segment, place.index), number);
+                    group.push(number);
+                }
+                // It may have been written as a whole.
+                Err(AppendError::Io(_) | AppendError::Full(Room::Disk)) => {
+                    self.may_come.insert(number);
+                }
+                Err(AppendError::Full(Room::MaxBytes) | AppendError::TooLarge { .. }) => {}
+            }
+        }
+        if self.mode == Mode::Always && self.log.unsynced().sync().is_err() {
+            self.log.withdraw();
+            self.may_come.extend(group);
+            return;
+        }
+        self.log.publish();
+        if self.mode == Mode::Interval {
+            self.unsynced.extend(&group);
+        }
+        self.waiting.extend(group);
+    }
+
+    fn sync(&mut self) {
+        match self.log.unsynced().sync() {
+            Ok(()) => self.unsynced.clear(),
+            Err(_) => {
+                self.log.seal();
+                self.at_risk.append(&mut self.unsynced);
+            }
+        }
+    }
+
+    fn read(&mut self) -> bool {
+        match self.log.next() {
+            None => return false,
+            Some(Next::Corrupt(corrupt)) => assert!(!self.is_calm, "{corrupt:?}"),
+            Some(Next::Record { place, head, body }) => {
+                let number = u64::from_le_bytes(head.try_into().unwrap());
+                assert_eq!(body, body_of(number), "record {number}");
+                assert_eq!(place.counts, counts_of(number));
+                let is_expected = self.waiting.contains(&number) || self.may_come.contains(&number);
+                let settled = self.settled.contains(&number);
+                assert!(is_expected, "record {number} comes, settled: {settled}");
+                let before = self.in_flight.insert(number, place);
+                assert!(before.is_none(), "record {number} comes twice");
+            }
+        }
+        true
+    }
+
+    fn settle(&mut self) {
+        let all: Vec<u64> = self.in_flight.keys().copied().collect();
+        let chosen: Vec<u64> = all
+            .into_iter()
+            .filter(|_| self.random.happens(600))
+            .collect();
+        self.settle_all(chosen);
+    }
+
+    fn settle_all(&mut self, numbers: Vec<u64>) {
+        let places = numbers
+            .iter()
+            .filter_map(|number| self.in_flight.remove(number));
+        self.log.settle(&places.collect::<Vec<Place>>());
+        for number in numbers {
+            self.is_settled(number);
+        }
+    }
+
+    fn is_settled(&mut self, number: u64) {
+        self.waiting.remove(&number);
+        self.unsynced.remove(&number);
+        self.at_risk.remove(&number);
+        self.may_come.remove(&number);
+        self.settled.insert(number);
+    }
+
+    fn drop_oldest(&mut self) {
+        match self.log.drop_oldest() {
+            None => {}
+            Some(Err(corrupt)) => assert!(!self.is_calm, "{corrupt:?}"),
+            Some(Ok(place)) => {
+                let number = self.numbers.get(&(place.segment, place.index)).copied();
+                assert!(number.is_some() || !self.is_calm, "{place:?}");
+                if let Some(number) = number {
+                    assert!(
+                        !self.in_flight.contains_key(&number),
+                        "record {number} is being sent"
+                    );
+                    self.is_settled(number);
+                }
+            }
+        }
+    }
+
+    /// The disk has no more room for a while.
+    fn fill_up(&mut self) {
+        self.is_calm = false;
+        self.disk
+            .set_capacity(self.disk.bytes() + self.random.below(2000));
+        for _ in 0..self.random.below(6) {
+            self.append();
+            self.read();
+            self.settle();
+        }
+        self.disk.set_capacity(u64::MAX);
+    }
+
+    /// The process is killed, sometimes while it writes, or the host loses power.
+    fn restart(&mut self, loses_power: bool) {
+        if self.random.happens(500) {
+            self.disk.kill();
+            self.is_calm = false;
+            self.append();
+            self.settle();
+        }
+        if loses_power {
+            self.is_calm = false;
+            let mut taken = std::mem::take(&mut self.unsynced);
+            taken.append(&mut self.at_risk);
+            self.waiting.retain(|number| !taken.contains(number));
+            self.may_come.append(&mut taken);
+            self.disk.lose_power();
+        }
+        if !self.is_calm {
+            self.may_come.extend(&self.settled);
+        }
+        self.disk.revive();
+        self.in_flight.clear();
+        self.disk.set_faults(Faults::default());
+        let (log, recovered) = Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
+        self.disk.set_faults(self.faults);
+        if self.is_calm {
+            assert_eq!(recovered.stored.batches, self.waiting.len() as u64);
+            assert_eq!(recovered.torn_bytes, 0);
+        }
+        let entries = log.stored().batches * SETTLED_ENTRY as u64;
+        self.bytes_at_start = log.bytes() + entries;
+        self.log = log;
+    }
+
+    /// All that was accepted comes, and then nothing is left.
+    fn drain(&mut self) {
+        self.faults = Faults::default();
+        self.disk.set_faults(self.faults);
+        while self.read() {}
+        let all: Vec<u64> = self.in_flight.keys().copied().collect();
+        self.settle_all(all);
+        assert!(
+            self.waiting.is_empty(),
+            "accepted and never read: {:?}",
+            self.waiting
+        );
+        assert_eq!(self.log.stored(), Counts::default());
+        self.disk.revive();
+        let (mut log, _) = Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
+        // What could not be removed before comes once more.
+        while let Some(next) = log.next() {
+            assert!(!self.is_calm, "{next:?}");
+            if let Next::Record { place, .. } = next {
+                log.settle(&[place]);
+            }
+        }
+        drop(log);
+        Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
+        assert_eq!(self.disk.files(), 0, "all room is given back");
+    }
+}
+
+#[test]
+fn no_schedule_loses_doubles_or_changes_what_was_accepted() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seeds = match number("PROFCOL_STORAGE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = std::process::id().into();
+            first..first + number("PROFCOL_STORAGE_SCHEDULES").unwrap_or(SCHEDULES)
+        }
+    };
+    for seed in seeds {
+        let schedule = || Schedule::new(seed).run();
+        if let Err(panic) = std::panic::catch_unwind(schedule) {
+            eprintln!("PROFCOL_STORAGE_SEED={seed} runs this schedule again");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn limits(max_bytes: u64, segment_bytes: u64) -> Limits {
+    Limits {
+        max_bytes,
+        segment_bytes,
+    }
+}
+
+fn opened(disk: &SimulatedDisk, limits: Limits) -> Log {
+    Log::open(Arc::new(disk.clone()), limits).unwrap().0
+}
+
+fn append(log: &mut Log, number: u64, len: usize) -> Result<Place, AppendError> {
+    let place = log.append(
+        counts_of(number),
+        &number.to_le_bytes(),
+        &vec![number as u8; len],
+    );
+    log.publish();
+    place
+}
+
+fn numbers_of(log: &mut Log) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    while let Some(next) = log.next() {
+        if let Next::Record { head, .. } = next {
+            numbers.push(u64::from_le_bytes(head.try_into().unwrap()));
+        }
+    }
+    numbers
+}
+
+#[test]
+fn any_flipped_bit_costs_no_more_than_its_record_and_is_never_delivered() {
+    for seed in 0..400 {
+        let disk = SimulatedDisk::new(seed);
+        let mut log = opened(&disk, limits(1 << 20, 2000));
+        for number in 0..30 {
+            append(&mut log, number, 100).unwrap();
+        }
+        drop(log);
+        let name = disk.flip(if seed % 4 == 0 { "settled" } else { "segment" });
+        let (mut log, recovered) =
+            Log::open(Arc::new(disk.clone()), limits(1 << 20, 2000)).unwrap();
+        let mut corrupt = recovered.unreadable_segments + u64::from(recovered.torn_bytes > 0);
+        let mut read = 0;
+        while let Some(next) = log.next() {
+            match next {
+                Next::Record { head, body, .. } => {
+                    let number = u64::from_le_bytes(head.try_into().unwrap());
+                    assert_eq!(body, vec![number as u8; 100], "{name:?}");
+                    read += 1;
+                }
+                Next::Corrupt(_) => corrupt += 1,
+            }
+        }
+        assert!(read >= 29, "{read} of 30 after a flip in {name:?}");
+        assert_eq!(read < 30, corrupt > 0, "{name:?}");
+    }
+}
+
+#[test]
+fn a_full_log_takes_nothing_until_a_segment_is_settled() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(4000, 1000));
+    let mut stored = 0;
+    let refused = loop {
+        match append(&mut log, stored, 200) {
+            Ok(_) => stored += 1,
+            Err(refused) => break refused,
+        }
+        assert!(stored < 20, "it is never full");
+    };
+    assert!(
+        matches!(refused, AppendError::Full(Room::MaxBytes)),
+        "{refused}"
+    );
+    assert!(disk.bytes() <= 4000);
+    // The oldest go one by one until their segment does.
+    let mut dropped = 0;
+    while append(&mut log, stored, 200).is_err() {
+        log.drop_oldest().unwrap().unwrap();
+        dropped += 1;
+    }
+    assert!((2..=4).contains(&dropped), "{dropped}");
+    assert_eq!(
+        numbers_of(&mut log),
+        (dropped..=stored).collect::<Vec<u64>>()
+    );
+}
+
+#[test]
+fn a_record_larger_than_the_bound_is_refused_for_ever() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(4000, 1000));
+    let refused = append(&mut log, 0, 4000).unwrap_err();
+    assert!(matches!(refused, AppendError::TooLarge { .. }), "{refused}");
+    // One that is larger than a segment has one of its own.
+    append(&mut log, 1, 3000).unwrap();
+    assert_eq!(numbers_of(&mut log), [1]);
+}
+
+#[test]
+fn what_is_in_memory_is_passed_without_being_read() {
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 1000));
+    let places: Vec<Place> = (0..12)
+        .map(|number| append(&mut log, number, 300).unwrap())
+        .collect();
+    assert!(!log.take(&places[1]), "it is not the next");
+    for place in &places[..5] {
+        assert!(log.take(place));
+    }
+    assert_eq!(numbers_of(&mut log), [5, 6, 7, 8, 9, 10, 11]);
+    log.settle(&places);
+    assert_eq!(log.stored(), Counts::default());
+}
+
+#[test]
+fn what_cannot_be_read_is_counted_and_the_rest_comes() {
+    let disk = SimulatedDisk::new(7);
+    let mut log = opened(&disk, limits(1 << 20, 2000));
+    for number in 0..50 {
+        append(&mut log, number, 100).unwrap();
+    }
+    disk.set_faults(Faults {
+        read: 30,
+        ..Faults::default()
+    });
+    let (mut read, mut lost) = (0, 0);
+    while let Some(next) = log.next() {
+        match next {
+            Next::Record { .. } => read += 1,
+            Next::Corrupt(corrupt) => lost += corrupt.counts.batches,
+        }
+    }
+    assert_eq!(read + lost, 50);
+    assert!(lost > 0, "nothing failed");
+    assert_eq!(log.stored().batches, read);
+}
+
+#[test]
+fn a_segment_of_a_later_version_is_left_alone() {
+    use crate::{Disk, OpenError};
+    let disk = SimulatedDisk::new(1);
+    let mut log = opened(&disk, limits(1 << 20, 1000));
+    append(&mut log, 0, 10).unwrap();
+    drop(log);
+    let name = disk
+        .names()
+        .unwrap()
+        .into_iter()
+        .find(|name| name.ends_with("segment"))
+        .unwrap();
+    for name in [name.clone(), name.replace("segment", "settled")] {
+        disk.edit(&name, |bytes| {
+            bytes[8] = 2;
+            let check = twox_hash::XxHash3_64::oneshot_with_seed(0, &bytes[..24]).to_le_bytes();
+            bytes[24..32].copy_from_slice(&check);
+        });
+    }
+    let refused = Log::open(Arc::new(disk.clone()), limits(1 << 20, 1000))
+        .err()
+        .unwrap();
+    assert!(
+        matches!(refused, OpenError::Version { version: 2, .. }),
+        "{refused}"
+    );
+    assert_eq!(disk.files(), 2);
+}

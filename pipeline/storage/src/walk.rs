@@ -1,0 +1,142 @@
+//! From record to record through a segment, and on behind what is damaged.
+
+use std::io;
+
+use memchr::memmem;
+
+use crate::disk::DiskFile;
+use crate::format::{RECORD_HEADER, RECORD_MAGIC, RecordHeader, SEGMENT_HEADER, payload_check};
+
+/// Where a walk is.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    salt: u64,
+    at: u64,
+    /// No record before it is taken for one again.
+    next_index: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Record {
+        at: u64,
+        header: RecordHeader,
+    },
+    /// So many bytes are no record, and a record follows them.
+    Damage {
+        bytes: u64,
+    },
+    /// So many bytes are no record, and nothing follows them.
+    Tail {
+        bytes: u64,
+    },
+    End,
+}
+
+/// How much is looked through at once for the next record.
+const CHUNK: usize = 64 << 10;
+
+// === impl Walk ===
+
+impl Walk {
+    pub fn new(salt: u64) -> Self {
+        Self {
+            salt,
+            at: SEGMENT_HEADER as u64,
+            next_index: 0,
+        }
+    }
+
+    /// Where the next step begins.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Goes on behind a record that is known to be there.
+    pub fn pass(&mut self, index: u32, end: u64) {
+        self.skip_to(index.saturating_add(1), end);
+    }
+
+    /// Goes on with the record `index`, which is at `at`.
+    pub fn skip_to(&mut self, index: u32, at: u64) {
+        self.at = at;
+        self.next_index = self.next_index.max(index);
+    }
+
+    /// Of the next record, or less.
+    pub fn next_index(&self) -> u32 {
+        self.next_index
+    }
+
+    /// The next record before `end`.
+    pub fn step(&mut self, file: &dyn DiskFile, end: u64) -> io::Result<Step> {
+        let from = self.at;
+        if from >= end {
+            return Ok(Step::End);
+        }
+        if let Some(header) = self.record_at(file, from, end)? {
+            self.pass(header.index, from + header.record_len());
+            return Ok(Step::Record { at: from, header });
+        }
+        let found = self.search(file, from + 1, end)?;
+        self.at = found.unwrap_or(end);
+        let bytes = self.at - from;
+        Ok(match found {
+            Some(_) => Step::Damage { bytes },
+            None => Step::Tail { bytes },
+        })
+    }
+
+    fn record_at(
+        &self,
+        file: &dyn DiskFile,
+        at: u64,
+        end: u64,
+    ) -> io::Result<Option<RecordHeader>> {
+        if at + RECORD_HEADER as u64 > end {
+            return Ok(None);
+        }
+        let mut bytes = [0; RECORD_HEADER];
+        file.read_at(at, &mut bytes)?;
+        let header = RecordHeader::decode(&bytes, self.salt);
+        Ok(header
+            .filter(|header| header.index >= self.next_index && at + header.record_len() <= end))
+    }
+
+    fn search(&self, file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<Option<u64>> {
+        let magic = memmem::Finder::new(&RECORD_MAGIC);
+        let mut chunk = vec![0; CHUNK];
+        while from + RECORD_HEADER as u64 <= end {
+            let len = CHUNK.min(usize::try_from(end - from).unwrap_or(CHUNK));
+            let Some(chunk) = chunk.get_mut(..len) else {
+                break;
+            };
+            file.read_at(from, chunk)?;
+            for place in magic.find_iter(chunk) {
+                let at = from + place as u64;
+                if self.record_at(file, at, end)?.is_some() {
+                    return Ok(Some(at));
+                }
+            }
+            // The magic may lie across two chunks.
+            from += (len - RECORD_MAGIC.len().min(len - 1) + 1) as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// The head and the body of a record, `None` where they are not what was written.
+pub fn read_payload(
+    file: &dyn DiskFile,
+    salt: u64,
+    at: u64,
+    header: &RecordHeader,
+) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    // No more than the file has: a walk found the record within it.
+    let mut head = vec![0; header.head_len as usize];
+    let mut body = vec![0; header.body_len as usize];
+    file.read_at(at + RECORD_HEADER as u64, &mut head)?;
+    file.read_at(at + RECORD_HEADER as u64 + head.len() as u64, &mut body)?;
+    let is_whole = payload_check(salt, &head, &body) == header.payload_check;
+    Ok(is_whole.then_some((head, body)))
+}
