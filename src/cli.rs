@@ -7,6 +7,7 @@ mod top;
 #[cfg(feature = "parca")]
 mod upload;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -93,6 +94,9 @@ pub enum Command {
     /// Try relabel rules
     #[command(subcommand)]
     Relabel(Relabel),
+    /// Look into the directory of a `file_storage`
+    #[command(subcommand)]
+    Storage(Storage),
     /// Print the JSON Schema of the whole configuration, for editors
     Schema,
     /// Print the version
@@ -101,6 +105,26 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the manual page
     Man,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Storage {
+    /// List the queues, verify every byte, and export what waits; changes nothing, also while profcol runs
+    Inspect(InspectStorage),
+}
+
+#[derive(Args, Debug)]
+pub struct InspectStorage {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Only the queue of this exporter
+    #[arg(long, value_name = "EXPORTER")]
+    pub queue: Option<String>,
+    /// Write the batches that wait to a new file, which the receiver `otlp_file` reads: lines of OTLP JSON if its name ends
+    /// with `.jsonl`, else OTLP protobuf preceded by its length
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

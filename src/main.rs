@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Relabel};
+use crate::cli::{Cli, Command, Relabel, Storage};
 use crate::commands::Failure;
 
 fn main() -> ExitCode {
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Featuregate { id } => commands::featuregate(id.as_deref()),
         Command::Processes { pid, format } => commands::processes(configuration, pid, format),
         Command::Relabel(Relabel::Test(test)) => commands::relabel_test(configuration, &test),
+        Command::Storage(Storage::Inspect(inspect)) => commands::inspect_storage(&inspect),
         Command::Schema => commands::schema(),
         Command::Version => commands::version(),
         Command::Completions { shell } => commands::completions(shell),

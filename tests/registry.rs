@@ -46,6 +46,7 @@ const OVERRIDES: &[(&str, &str, &str)] = &[
     ("exporters", "profile_file", "path=FOLDER/profile.html"),
     ("extensions", "basicauth", "htpasswd.file=FOLDER/secrets"),
     ("extensions", "bearertokenauth", "filename=FOLDER/secrets"),
+    ("extensions", "file_storage", "directory=FOLDER/storage"),
     ("extensions", "health_check", "endpoint=127.0.0.1:0"),
 ];
 

@@ -9,6 +9,8 @@
 mod backend;
 #[path = "peers/mod.rs"]
 mod peers;
+#[path = "support/mod.rs"]
+mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,6 +19,9 @@ use std::path::{Path, PathBuf};
 
 use backend::{Client, Destination, Mode, Nobody, endpoint_in, wait_until};
 use peers::{Process, profcol};
+use profcol_component::testkit::profiles;
+use profcol_net::grpc::{Code, Status};
+use support::SmallDisk;
 
 /// The profcol under test, from one client to one destination, with its queue on disk.
 struct Rig {
@@ -66,14 +71,17 @@ service:
     }
 
     fn start(&self) -> Rig {
-        let mut process = profcol(&self.config());
-        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
-        let client = Client::new(endpoint_in(&process.output(), "grpc"));
-        Rig { process, client }
+        Rig::of(profcol(&self.config()))
     }
 }
 
 impl Rig {
+    fn of(mut process: Process) -> Self {
+        process.wait_for_output("to be ready", |said| said.contains("Everything is ready"));
+        let client = Client::new(endpoint_in(&process.output(), "grpc"));
+        Rig { process, client }
+    }
+
     /// Stops it; it has to end well.
     fn stop(self) -> String {
         drop(self.client);
@@ -108,7 +116,7 @@ fn what_was_accepted_arrives_although_the_process_is_killed() {
         for round in 0..3 {
             let rig = setup.start();
             for number in 0..30 {
-                let batch = profcol_component::testkit::profiles(1 + round * 30 + number);
+                let batch = profiles(1 + round * 30 + number);
                 rig.client.send(&batch).unwrap();
                 accepted.push(batch.to_wire().to_vec());
             }
@@ -139,6 +147,418 @@ fn what_was_accepted_arrives_although_the_process_is_killed() {
         setup.start().stop();
         assert_eq!(destination.taken().len(), before, "{fsync}");
     }
+}
+
+#[test]
+fn what_is_under_way_when_the_process_is_killed_is_sent_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let destination = Destination::new(Mode::Hang);
+    let setup = Setup {
+        directory: folder.path(),
+        destination: destination.address,
+        storage: "",
+        queue: ", num_consumers: 3",
+    };
+    let rig = setup.start();
+    for samples in 1..=5 {
+        rig.client.send(&profiles(samples)).unwrap();
+    }
+    destination.wait_until_asked(3);
+    drop(rig);
+    destination.set(Mode::Take);
+    let rig = setup.start();
+    destination.wait_for_samples(1 + 2 + 3 + 4 + 5);
+    rig.stop();
+    assert_eq!(destination.samples(), 15, "each once");
+}
+
+#[test]
+fn a_stop_drops_nothing_and_says_what_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Nobody::new();
+    let setup = Setup {
+        directory: folder.path(),
+        destination: nobody.address,
+        storage: "",
+        queue: "",
+    };
+    let rig = setup.start();
+    for samples in 1..=20 {
+        rig.client.send(&profiles(samples)).unwrap();
+    }
+    let said = rig.stop();
+    for expected in [
+        "The stored queue keeps what is not delivered for the next start.",
+        "stored_batches=20 stored_samples=210",
+        "otlp_grpc: delivered=0 stored=210",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    assert!(!said.contains("Dropping data"), "{said}");
+    let destination = Destination::on(nobody.address, Mode::Take);
+    let rig = setup.start();
+    destination.wait_for_samples(210);
+    let said = rig.stop();
+    assert_eq!(destination.samples(), 210, "each once");
+    assert!(said.contains("otlp_grpc: delivered=210"), "{said}");
+}
+
+#[test]
+fn small_batches_are_merged_out_of_the_stored_queue() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Nobody::new();
+    let setup = Setup {
+        directory: folder.path(),
+        destination: nobody.address,
+        storage: "",
+        queue: ", batch: {min_size: 100, flush_timeout: 100ms}",
+    };
+    let rig = setup.start();
+    for _ in 0..50 {
+        rig.client.send(&profiles(10)).unwrap();
+    }
+    drop(rig);
+    let destination = Destination::on(nobody.address, Mode::Take);
+    let rig = setup.start();
+    destination.wait_for_samples(500);
+    rig.stop();
+    assert_eq!(destination.samples(), 500);
+    assert!(destination.asked() <= 6, "{} requests", destination.asked());
+    assert_eq!(segments(folder.path()), 0);
+}
+
+#[test]
+fn a_dead_exporter_costs_the_other_one_in_the_same_storage_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (nobody, good) = (Nobody::new(), Destination::new(Mode::Take));
+    let setup = Setup {
+        directory: folder.path(),
+        destination: good.address,
+        storage: ", max_bytes: 1048576, when_full: drop_newest",
+        queue: "",
+    };
+    let dead = format!(
+        "  otlp_grpc/dead: {{endpoint: {}, tls: {{insecure: true}}, sending_queue: {{storage: file_storage}}}}\nservice:",
+        nobody.address
+    );
+    let config = setup.config();
+    let config = config.replace("service:", &dead);
+    let config = config.replace(
+        "exporters: [otlp_grpc]",
+        "exporters: [otlp_grpc, otlp_grpc/dead]",
+    );
+    let rig = Rig::of(profcol(&config));
+    let sent = send(&rig.client, 60, 1000);
+    assert_eq!(sent, 60_000, "all is accepted");
+    good.wait_for_samples(60_000);
+    let said = rig.stop();
+    assert!(said.contains("otlp_grpc: delivered=60000;"), "{said}");
+    let dead =
+        count(&said, "otlp_grpc/dead:", "stored=") + count(&said, "otlp_grpc/dead:", "queue_full=");
+    assert_eq!(dead, 60_000, "{said}");
+    assert!(count(&said, "otlp_grpc/dead:", "queue_full=") > 0, "{said}");
+}
+
+/// Sends batches until one is refused; returns how many samples were accepted.
+fn send(client: &Client, batches: usize, samples: usize) -> u64 {
+    let mut accepted = 0;
+    for _ in 0..batches {
+        match client.send(&profiles(samples)) {
+            Ok(()) => accepted += samples as u64,
+            Err(refused) => {
+                assert_eq!(refused.code, Code::Unavailable, "{refused}");
+                assert!(refused.message.contains("full"), "{refused}");
+                break;
+            }
+        }
+    }
+    accepted
+}
+
+/// What the balance says behind `key` of an exporter.
+fn count(said: &str, exporter: &str, key: &str) -> u64 {
+    let balance = said
+        .lines()
+        .find(|line| line.contains("Sample balance"))
+        .unwrap();
+    let own = balance.split(exporter).nth(1).unwrap_or_default();
+    let own = own.split([';', '"']).next().unwrap_or_default();
+    let number = own.split(key).nth(1).unwrap_or_default();
+    let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+/// Fills a queue with no destination, by its own bound, by `queue_size` or by the disk; then the destination is there.
+fn fills_up(directory: &Path, storage: &str, queue: &str) {
+    let nobody = Nobody::new();
+    for when_full in ["block", "drop_oldest", "drop_newest"] {
+        let case = format!("{when_full}{storage}{queue}");
+        let storage = format!("{storage}, when_full: {when_full}");
+        let directory = directory.join(when_full);
+        let setup = Setup {
+            directory: &directory,
+            destination: nobody.address,
+            storage: &storage,
+            queue,
+        };
+        let rig = setup.start();
+        // Each about 50 KB.
+        let accepted = send(&rig.client, 60, 1000);
+        assert_eq!(
+            accepted < 60_000,
+            when_full == "block",
+            "{case}: {accepted}"
+        );
+        let said = rig.stop();
+        let reason = match when_full {
+            "drop_oldest" => "evicted=",
+            _ => "queue_full=",
+        };
+        let dropped = count(&said, "otlp_grpc:", reason);
+        assert_eq!(dropped > 0, when_full != "block", "{case}: {said}");
+        let destination = Destination::on(nobody.address, Mode::Take);
+        let rig = setup.start();
+        destination.wait_for_samples((accepted - dropped) as usize);
+        // And there is room again.
+        assert_eq!(send(&rig.client, 3, 500), 1500);
+        rig.stop();
+        assert_eq!(
+            destination.samples() as u64,
+            accepted - dropped + 1500,
+            "{case}"
+        );
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+#[test]
+fn a_full_queue_does_what_it_was_told_and_counts_it() {
+    let folder = tempfile::tempdir().unwrap();
+    fills_up(folder.path(), ", max_bytes: 1048576", "");
+    fills_up(folder.path(), "", ", queue_size: 20, num_consumers: 2");
+}
+
+#[test]
+fn a_full_disk_does_the_same() {
+    if let Some(disk) = SmallDisk::mount("size=1500k") {
+        fills_up(disk.path(), ", max_bytes: 4194304", ", num_consumers: 2");
+    }
+}
+
+#[test]
+fn a_sender_that_may_wait_goes_on_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let destination = Destination::new(Mode::Refuse(Status::new(Code::Unavailable, "not now")));
+    let setup = Setup {
+        directory: folder.path(),
+        destination: destination.address,
+        storage: ", max_bytes: 1048576",
+        queue: ", block_on_overflow: true",
+    };
+    let rig = setup.start();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&rig.client, 60, 1000));
+        destination.wait_until_asked(10);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        assert!(!sending.is_finished(), "it does not wait");
+        destination.set(Mode::Take);
+        assert_eq!(sending.join().unwrap(), 60_000);
+    });
+    destination.wait_for_samples(60_000);
+    rig.stop();
+}
+
+#[test]
+fn a_directory_is_one_processs() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Nobody::new();
+    let setup = Setup {
+        directory: folder.path(),
+        destination: nobody.address,
+        storage: "",
+        queue: "",
+    };
+    let rig = setup.start();
+    let (status, said) = profcol(&setup.config()).ended();
+    assert_eq!(status.code(), Some(1), "{said}");
+    let pid = rig.process.pid();
+    let expected = format!(
+        "failed to start extension file_storage: directory {} is in use by process {pid}: stop that, or name another directory",
+        folder.path().display()
+    );
+    assert!(said.contains(&expected), "{said}");
+    drop(rig);
+    // A kill leaves the file, and not the lock.
+    setup.start().stop();
+}
+
+#[test]
+fn a_flipped_byte_costs_one_batch_which_is_counted_and_not_delivered() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Nobody::new();
+    let setup = Setup {
+        directory: folder.path(),
+        destination: nobody.address,
+        storage: "",
+        queue: "",
+    };
+    let rig = setup.start();
+    for _ in 0..10 {
+        rig.client.send(&profiles(100)).unwrap();
+    }
+    drop(rig);
+    let segment = files(folder.path())
+        .into_iter()
+        .find(|it| it.extension().is_some_and(|it| it == "segment"));
+    let segment = segment.unwrap();
+    let mut bytes = fs::read(&segment).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+
+    let directory = support::path(folder.path());
+    let export = folder.path().join("export.bin");
+    let export = support::path(&export);
+    let inspected = support::run(&["storage", "inspect", directory, "--export", export]);
+    assert_eq!(inspected.code, Some(1), "{inspected:?}");
+    for expected in [
+        "otlp_grpc: 9 batches with 900 samples wait",
+        "1 damaged places",
+        "exported 9 batches",
+    ] {
+        assert!(
+            inspected.stdout.contains(expected),
+            "{expected}: {inspected:?}"
+        );
+    }
+
+    let destination = Destination::on(nobody.address, Mode::Take);
+    let rig = setup.start();
+    destination.wait_for_samples(900);
+    let said = rig.stop();
+    assert_eq!(destination.samples(), 900);
+    assert!(
+        said.contains("otlp_grpc: delivered=900 corrupt=100"),
+        "{said}"
+    );
+    assert!(
+        said.contains("A batch in the stored queue is damaged. Dropping data."),
+        "{said}"
+    );
+    // What was exported is what was delivered.
+    assert_eq!(
+        records_in(export),
+        arrived(&destination)
+            .keys()
+            .next()
+            .map(|wire| vec![wire.clone(); 9])
+            .unwrap()
+    );
+}
+
+#[test]
+fn a_torn_end_is_cut_off_and_the_rest_arrives() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = Nobody::new();
+    let setup = Setup {
+        directory: folder.path(),
+        destination: nobody.address,
+        storage: "",
+        queue: "",
+    };
+    let rig = setup.start();
+    for _ in 0..10 {
+        rig.client.send(&profiles(100)).unwrap();
+    }
+    drop(rig);
+    let segment = files(folder.path())
+        .into_iter()
+        .find(|it| it.extension().is_some_and(|it| it == "segment"));
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(segment.unwrap())
+        .unwrap();
+    file.set_len(file.metadata().unwrap().len() - 7).unwrap();
+    let directory = support::path(folder.path());
+    let inspected = support::run(&["storage", "inspect", directory]);
+    assert_eq!(
+        inspected.code,
+        Some(0),
+        "a torn end is no damage: {inspected:?}"
+    );
+    assert!(
+        inspected.stdout.contains("bytes torn at the end"),
+        "{inspected:?}"
+    );
+    let destination = Destination::on(nobody.address, Mode::Take);
+    let rig = setup.start();
+    destination.wait_for_samples(900);
+    let said = rig.stop();
+    assert_eq!(destination.samples(), 900);
+    assert!(
+        said.contains("stored_batches=9 stored_samples=900"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_storage_that_is_not_there_is_told_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        directory: folder.path(),
+        destination: "127.0.0.1:1".parse().unwrap(),
+        storage: "",
+        queue: "",
+    };
+    for (from, to, expected) in [
+        (
+            "extensions: [file_storage]",
+            "extensions: []",
+            "extension \"file_storage\" is not running: configure it under `extensions`",
+        ),
+        (
+            "storage: file_storage",
+            "storage: file_storage, wait_for_result: true",
+            "`wait_for_result` is not supported with a persistent queue configured with `storage`",
+        ),
+        (
+            "{directory:",
+            "{compaction: {on_start: true}, directory:",
+            "whole files are removed when their batches are delivered",
+        ),
+        (
+            "{directory:",
+            "{max_bytes: 1000, directory:",
+            "must be at least 1048576",
+        ),
+    ] {
+        let config = support::file("config.yaml", setup.config().replace(from, to));
+        let validated = support::run(&["validate", "--config", support::path(&config.path)]);
+        assert_eq!(validated.code, Some(78), "{to}: {validated:?}");
+        assert!(validated.stderr.contains(expected), "{to}: {validated:?}");
+    }
+    // As the Collector's users have it.
+    for fsync in ["true", "false"] {
+        let config = setup
+            .config()
+            .replace("{directory:", &format!("{{fsync: {fsync}, directory:"));
+        let config = support::file("config.yaml", config);
+        let validated = support::run(&["validate", "--config", support::path(&config.path)]);
+        assert_eq!(validated.code, Some(0), "{fsync}: {validated:?}");
+    }
+}
+
+/// The records of a file of length-prefixed protobuf.
+fn records_in(path: &str) -> Vec<Vec<u8>> {
+    let bytes = fs::read(path).unwrap();
+    let mut rest = &bytes[..];
+    let mut records = Vec::new();
+    while let Some((length, behind)) = rest.split_first_chunk::<4>() {
+        let (record, behind) = behind.split_at(u32::from_be_bytes(*length) as usize);
+        records.push(record.to_vec());
+        rest = behind;
+    }
+    records
 }
 
 fn segments(directory: &Path) -> usize {

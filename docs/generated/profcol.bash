@@ -58,8 +58,8 @@ _profcol() {
             profcol,schema)
                 cmd="profcol__subcmd__schema"
                 ;;
-            profcol,top)
-                cmd="profcol__subcmd__top"
+            profcol,storage)
+                cmd="profcol__subcmd__storage"
                 ;;
             profcol,upload)
                 cmd="profcol__subcmd__upload"
@@ -112,8 +112,8 @@ _profcol() {
             profcol__subcmd__help,schema)
                 cmd="profcol__subcmd__help__subcmd__schema"
                 ;;
-            profcol__subcmd__help,top)
-                cmd="profcol__subcmd__help__subcmd__top"
+            profcol__subcmd__help,storage)
+                cmd="profcol__subcmd__help__subcmd__storage"
                 ;;
             profcol__subcmd__help,upload)
                 cmd="profcol__subcmd__help__subcmd__upload"
@@ -127,6 +127,9 @@ _profcol() {
             profcol__subcmd__help__subcmd__relabel,test)
                 cmd="profcol__subcmd__help__subcmd__relabel__subcmd__test"
                 ;;
+            profcol__subcmd__help__subcmd__storage,inspect)
+                cmd="profcol__subcmd__help__subcmd__storage__subcmd__inspect"
+                ;;
             profcol__subcmd__relabel,help)
                 cmd="profcol__subcmd__relabel__subcmd__help"
                 ;;
@@ -139,6 +142,18 @@ _profcol() {
             profcol__subcmd__relabel__subcmd__help,test)
                 cmd="profcol__subcmd__relabel__subcmd__help__subcmd__test"
                 ;;
+            profcol__subcmd__storage,help)
+                cmd="profcol__subcmd__storage__subcmd__help"
+                ;;
+            profcol__subcmd__storage,inspect)
+                cmd="profcol__subcmd__storage__subcmd__inspect"
+                ;;
+            profcol__subcmd__storage__subcmd__help,help)
+                cmd="profcol__subcmd__storage__subcmd__help__subcmd__help"
+                ;;
+            profcol__subcmd__storage__subcmd__help,inspect)
+                cmd="profcol__subcmd__storage__subcmd__help__subcmd__inspect"
+                ;;
             *)
                 ;;
         esac
@@ -146,7 +161,7 @@ _profcol() {
 
     case "${cmd}" in
         profcol)
-            opts="-h -V --config --set --feature-gates --help --version run record top convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
+            opts="-h -V --config --set --feature-gates --help --version run record convert diff validate print-config upload components featuregate processes relabel storage schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -348,7 +363,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help)
-            opts="run record top convert diff doctor validate print-config upload components featuregate processes relabel schema version completions man help"
+            opts="run record convert diff validate print-config upload components featuregate processes relabel storage schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -571,9 +586,23 @@ _profcol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        profcol__subcmd__help__subcmd__top)
-            opts=""
+        profcol__subcmd__help__subcmd__storage)
+            opts="inspect"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__help__subcmd__storage__subcmd__inspect)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -945,54 +974,86 @@ _profcol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        profcol__subcmd__top)
-            opts="-F -p -i -w -b -n -h --frequency --pid --interval --window --batch --iterations --json --rows --config --set --feature-gates --help"
+        profcol__subcmd__storage)
+            opts="-h --config --set --feature-gates --help inspect help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                --frequency)
+                --config)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                -F)
+                --set)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --pid)
+                --feature-gates)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                -p)
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__storage__subcmd__help)
+            opts="inspect help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__storage__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__storage__subcmd__help__subcmd__inspect)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__storage__subcmd__inspect)
+            opts="-h --queue --export --config --set --feature-gates --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --queue)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --interval)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -i)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --window)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -w)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --iterations)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -n)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --rows)
+                --export)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -8,7 +8,7 @@ mod names;
 mod print;
 mod record;
 mod run;
-mod top;
+mod storage;
 #[cfg(feature = "parca")]
 mod upload;
 
@@ -24,7 +24,7 @@ use self::print::print_text;
 pub use self::print::{completions, components, featuregate, man, print_config, schema, version};
 pub use self::record::record;
 pub use self::run::run;
-pub use self::top::top;
+pub use self::storage::inspect_storage;
 #[cfg(feature = "parca")]
 pub use self::upload::upload;
 use crate::cli::Configuration;

@@ -1,9 +1,11 @@
 //! The options of `file_storage`: the Collector's `directory`, `create_directory` and `fsync`, and how much is kept.
 
+use std::borrow::Cow;
+
 use profcol_config::{Config, Duration, Problems};
 use profcol_storage::StorageOptions;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Stores the sending queues of exporters on disk.
 #[derive(Clone, Debug, Deserialize, JsonSchema, Serialize)]
@@ -31,9 +33,8 @@ pub struct FileStorageConfig {
     pub when_full: WhenFull,
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[schemars(extend("x-aliases" = {"true": "always", "false": "never"}))]
 pub enum Fsync {
     Always,
     #[default]
@@ -48,6 +49,45 @@ pub enum WhenFull {
     Block,
     DropOldest,
     DropNewest,
+}
+
+impl<'de> Deserialize<'de> for Fsync {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "snake_case", untagged)]
+        enum Written {
+            Collector(bool),
+            Own(Own),
+        }
+        Ok(match Written::deserialize(deserializer)? {
+            Written::Collector(true) | Written::Own(Own::Always) => Self::Always,
+            Written::Own(Own::Interval) => Self::Interval,
+            Written::Collector(false) | Written::Own(Own::Never) => Self::Never,
+        })
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Own {
+    Always,
+    Interval,
+    Never,
+}
+
+impl JsonSchema for Fsync {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Fsync".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let own = Own::json_schema(generator);
+        schemars::json_schema!({ "anyOf": [own, { "type": "boolean" }] })
+    }
 }
 
 /// Less than a few batches make no queue.

@@ -1,1 +1,47 @@
+use std::time::Duration;
 
+use profcol_component::testkit::load;
+use profcol_storage::{Fsync, WhenFull};
+
+use super::FileStorageConfig;
+
+#[test]
+fn takes_its_own_words_for_fsync_and_those_of_the_collector() {
+    for (written, expected) in [
+        ("{}", Fsync::Interval(Duration::from_secs(1))),
+        (
+            "{fsync: interval, fsync_interval: 5s}",
+            Fsync::Interval(Duration::from_secs(5)),
+        ),
+        ("{fsync: always}", Fsync::Always),
+        ("{fsync: never}", Fsync::Never),
+        ("{fsync: true}", Fsync::Always),
+        ("{fsync: false}", Fsync::Never),
+    ] {
+        let config: FileStorageConfig = load(written).unwrap();
+        assert_eq!(config.options().fsync, expected, "{written}");
+    }
+    assert!(load::<FileStorageConfig>("{fsync: sometimes}").is_err());
+}
+
+#[test]
+fn refuses_what_makes_no_queue() {
+    for (written, expected) in [
+        ("{directory: ''}", "must be set to the directory"),
+        ("{max_bytes: 1000}", "must be at least 1048576"),
+        (
+            "{fsync_interval: 0s}",
+            "must be positive, or set `fsync: always`",
+        ),
+        ("{when_full: stop}", "drop_oldest"),
+        (
+            "{timeout: 1s}",
+            "the lock on the directory is not waited for",
+        ),
+    ] {
+        let refused = load::<FileStorageConfig>(written).unwrap_err();
+        assert!(refused.contains(expected), "{written}: {refused}");
+    }
+    let config: FileStorageConfig = load("{when_full: drop_newest}").unwrap();
+    assert_eq!(config.options().when_full, WhenFull::DropNewest);
+}

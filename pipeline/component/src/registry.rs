@@ -233,13 +233,15 @@ pub fn extension<T: Any + Send + Sync>(
     id: &ComponentId,
 ) -> Result<Arc<T>, BuildError> {
     let Some(handles) = extensions.get(id) else {
+        let id = id.to_string();
         return Err(BuildError(format!(
             "extension {id:?} is not running: configure it under `extensions` and list it in `service::extensions`"
         )));
     };
     handles.get::<T>().ok_or_else(|| {
         BuildError(format!(
-            "extension {id:?} does not provide the required interface"
+            "extension {:?} does not provide the required interface",
+            id.to_string()
         ))
     })
 }

@@ -67,7 +67,7 @@ pub fn queues(directory: &Path) -> Result<Contents, InspectError> {
 pub fn records<E>(
     exporter: &str,
     folder: &Path,
-    mut each: impl FnMut(&[u8], Vec<u8>) -> Result<(), E>,
+    mut each: impl FnMut(&Counts, &[u8], Vec<u8>) -> Result<(), E>,
 ) -> Result<Result<QueueReport, E>, InspectError> {
     let disk = Folder::existing(folder);
     let failed = |error| InspectError {
@@ -97,7 +97,7 @@ fn segment<E>(
     disk: &dyn Disk,
     number: u64,
     is_last: bool,
-    each: &mut impl FnMut(&[u8], Vec<u8>) -> Result<(), E>,
+    each: &mut impl FnMut(&Counts, &[u8], Vec<u8>) -> Result<(), E>,
 ) -> io::Result<Result<SegmentReport, E>> {
     let mut report = SegmentReport {
         file: PathBuf::new(),
@@ -138,7 +138,7 @@ fn segment<E>(
                 match read_payload(&*file, segment.header.salt, at, &header)? {
                     Some((head, body)) => {
                         report.waiting += header.counts;
-                        if let Err(told) = each(&head, body) {
+                        if let Err(told) = each(&header.counts, &head, body) {
                             return Ok(Err(told));
                         }
                     }

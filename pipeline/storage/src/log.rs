@@ -405,7 +405,7 @@ impl Log {
     }
 
     /// The next record, out of the file. It stays in the log until it is [settled](Self::settle).
-    pub fn next(&mut self) -> Option<Next> {
+    pub fn read(&mut self) -> Option<Next> {
         let (place, header) = match self.find()? {
             Found::Record(place, header) => (place, header),
             Found::Corrupt(corrupt) => return Some(Next::Corrupt(corrupt)),

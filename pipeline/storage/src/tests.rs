@@ -173,7 +173,7 @@ impl Schedule {
     }
 
     fn read(&mut self) -> bool {
-        match self.log.next() {
+        match self.log.read() {
             None => return false,
             Some(Next::Corrupt(corrupt)) => assert!(!self.is_calm, "{corrupt:?}"),
             Some(Next::Record { place, head, body }) => {
@@ -297,7 +297,7 @@ impl Schedule {
         self.disk.revive();
         let (mut log, _) = Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
         // What could not be removed before comes once more.
-        while let Some(next) = log.next() {
+        while let Some(next) = log.read() {
             assert!(!self.is_calm, "{next:?}");
             if let Next::Record { place, .. } = next {
                 log.settle(&[place]);
@@ -322,8 +322,10 @@ fn no_schedule_loses_doubles_or_changes_what_was_accepted() {
     for seed in seeds {
         let schedule = || Schedule::new(seed).run();
         if let Err(panic) = std::panic::catch_unwind(schedule) {
-            eprintln!("PROFCOL_STORAGE_SEED={seed} runs this schedule again");
-            std::panic::resume_unwind(panic);
+            let said = panic
+                .downcast_ref::<String>()
+                .map_or("it panicked", String::as_str);
+            panic!("PROFCOL_STORAGE_SEED={seed} runs this schedule again: {said}");
         }
     }
 }
@@ -351,7 +353,7 @@ fn append(log: &mut Log, number: u64, len: usize) -> Result<Place, AppendError> 
 
 fn numbers_of(log: &mut Log) -> Vec<u64> {
     let mut numbers = Vec::new();
-    while let Some(next) = log.next() {
+    while let Some(next) = log.read() {
         if let Next::Record { head, .. } = next {
             numbers.push(u64::from_le_bytes(head.try_into().unwrap()));
         }
@@ -373,7 +375,7 @@ fn any_flipped_bit_costs_no_more_than_its_record_and_is_never_delivered() {
             Log::open(Arc::new(disk.clone()), limits(1 << 20, 2000)).unwrap();
         let mut corrupt = recovered.unreadable_segments + u64::from(recovered.torn_bytes > 0);
         let mut read = 0;
-        while let Some(next) = log.next() {
+        while let Some(next) = log.read() {
             match next {
                 Next::Record { head, body, .. } => {
                     let number = u64::from_le_bytes(head.try_into().unwrap());
@@ -457,7 +459,7 @@ fn what_cannot_be_read_is_counted_and_the_rest_comes() {
         ..Faults::default()
     });
     let (mut read, mut lost) = (0, 0);
-    while let Some(next) = log.next() {
+    while let Some(next) = log.read() {
         match next {
             Next::Record { .. } => read += 1,
             Next::Corrupt(corrupt) => lost += corrupt.counts.batches,

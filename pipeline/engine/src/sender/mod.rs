@@ -34,6 +34,7 @@ use tokio::time::Instant;
 use self::account::{Account, Size};
 pub use self::account::{DropReason, ExporterBalance};
 use self::durable::DurableQueue;
+pub use self::durable::{NoBatch, batch_of};
 use self::metrics::StorageMetrics;
 use self::overflow::OverflowLog;
 use self::queue::Queue;

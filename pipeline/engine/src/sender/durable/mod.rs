@@ -26,7 +26,8 @@ use profcol_storage::{Corrupt, Log, Next, Place, Storage};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use self::record::{Record, batch_of, size_in};
+pub use self::record::{NoBatch, batch_of};
+use self::record::{Record, size_in};
 use self::writer::{Request, Unstored, Writer};
 use super::account::{Account, DropReason, Size};
 use super::metrics::StorageMetrics;
@@ -76,7 +77,8 @@ struct Shared {
 
 struct State {
     log: Log,
-    window: VecDeque<(Place, Batch)>,
+    /// With the memory that each takes.
+    window: VecDeque<(Place, Batch, usize)>,
     window_bytes: usize,
     /// Of batches that are in the log alone. Sources that wait for the outcome bound how many they have under way.
     waiting: HashMap<(u64, u32), Finalizers>,
@@ -179,7 +181,7 @@ impl DurableQueue {
                 record,
                 reply: Some(reply),
             };
-            if let Err(Some((batch, _))) = self.send(request) {
+            if let Some(Request::Store { batch, .. }) = self.send(request) {
                 return batch.refuse(shutting_down());
             }
             let unstored = match answer.await {
@@ -220,7 +222,7 @@ impl DurableQueue {
             record,
             reply: None,
         };
-        if let Err(Some((batch, _))) = self.send(request) {
+        if let Some(Request::Store { batch, .. }) = self.send(request) {
             self.shared
                 .drop_new(batch, DropReason::Shutdown, &shutting_down());
         }
@@ -351,15 +353,11 @@ impl DurableQueue {
         batch
     }
 
-    fn send(&self, request: Request) -> Result<(), Option<(Batch, Record)>> {
-        let unsent = match &*self.requests() {
+    /// Gives the request back where the queue is closed.
+    fn send(&self, request: Request) -> Option<Request> {
+        match &*self.requests() {
             Some(requests) => requests.send(request).err().map(|unsent| unsent.0),
             None => Some(request),
-        };
-        match unsent {
-            None => Ok(()),
-            Some(Request::Store { batch, record, .. }) => Err(Some((batch, record))),
-            Some(Request::Settle(_) | Request::Close) => Err(None),
         }
     }
 
@@ -378,8 +376,8 @@ impl Shared {
     /// The next batch, if it is at hand.
     fn next_in_memory(&self) -> Option<Stored> {
         match self.state.try_lock() {
-            Ok(mut state) => state.from_window(),
-            Err(TryLockError::Poisoned(state)) => state.into_inner().from_window(),
+            Ok(mut state) => state.take_from_window(),
+            Err(TryLockError::Poisoned(state)) => state.into_inner().take_from_window(),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -388,10 +386,10 @@ impl Shared {
     fn next_on_disk(&self) -> Option<Stored> {
         loop {
             let mut state = self.lock();
-            if let Some(next) = state.from_window() {
+            if let Some(next) = state.take_from_window() {
                 return Some(next);
             }
-            match state.log.next()? {
+            match state.log.read()? {
                 Next::Record { place, head, body } => {
                     let finalizers = state.waiting.remove(&(place.segment, place.index));
                     drop(state);
@@ -464,13 +462,13 @@ impl Shared {
 // === impl State ===
 
 impl State {
-    fn from_window(&mut self) -> Option<Stored> {
-        let (place, _) = self.window.front()?;
+    fn take_from_window(&mut self) -> Option<Stored> {
+        let (place, _, _) = self.window.front()?;
         if !self.log.take(place) {
             return None;
         }
-        let (place, mut batch) = self.window.pop_front()?;
-        self.window_bytes = self.window_bytes.saturating_sub(batch.profiles.heap_size());
+        let (place, mut batch, bytes) = self.window.pop_front()?;
+        self.window_bytes -= bytes;
         if let Some(finalizers) = self.waiting.remove(&(place.segment, place.index)) {
             batch.finalizers.append(finalizers);
         }
@@ -487,16 +485,19 @@ impl State {
         let bytes = batch.profiles.heap_size();
         if self.window.len() < WINDOW_BATCHES && self.window_bytes + bytes <= WINDOW_BYTES {
             self.window_bytes += bytes;
-            self.window.push_back((place, batch));
+            self.window.push_back((place, batch, bytes));
         }
     }
 
     /// Lets go of a batch that is dropped.
     fn forget(&mut self, place: &Place) -> Finalizers {
-        if self.window.front().is_some_and(|(first, _)| first == place)
-            && let Some((_, batch)) = self.window.pop_front()
+        if self
+            .window
+            .front()
+            .is_some_and(|(first, _, _)| first == place)
+            && let Some((_, _, bytes)) = self.window.pop_front()
         {
-            self.window_bytes = self.window_bytes.saturating_sub(batch.profiles.heap_size());
+            self.window_bytes -= bytes;
         }
         let finalizers = self.waiting.remove(&(place.segment, place.index));
         finalizers.unwrap_or_default()
@@ -513,12 +514,9 @@ impl State {
             }
             !is_passed
         });
-        let window = &mut self.window;
-        window.retain(|(place, _)| (place.segment, place.index) >= position);
-        self.window_bytes = window
-            .iter()
-            .map(|(_, batch)| batch.profiles.heap_size())
-            .sum();
+        self.window
+            .retain(|(place, _, _)| (place.segment, place.index) >= position);
+        self.window_bytes = self.window.iter().map(|(_, _, bytes)| bytes).sum();
         passed
     }
 }
