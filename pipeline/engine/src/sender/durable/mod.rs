@@ -11,6 +11,8 @@
 //! than the window and what is being exported, however much waits on disk.
 
 mod record;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::collections::{HashMap, VecDeque};

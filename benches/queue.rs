@@ -1,0 +1,399 @@
+//! What a sending queue costs: in memory, and stored with each `fsync`. The whole engine runs in this process, between a source
+//! of batches that are there already and a destination that only counts, so that all the rest is the queue.
+//!
+//! ```console
+//! $ cargo run --release -p profcol-benches --bin queue -- --mib 2000 --directory /var/tmp
+//! ```
+//!
+//! *through*: the destination takes each batch at once. *stored*: it takes none, and batches pile up; *opened*: a new process
+//! finds them, until it is ready; *drained*: and until they are delivered.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use clap::Parser;
+use profcol_component::testkit::profiles;
+use profcol_component::{
+    Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Exporter, Factory,
+    Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard, Stop, entry,
+};
+use profcol_config::{Config, ConfigProviders, Input, Problems, resolve};
+use profcol_engine::{Document, Graph, Service};
+use profcol_profile::{Profiles, Validation};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+#[derive(Parser)]
+struct Options {
+    /// How much goes through each queue.
+    #[arg(long, default_value_t = 500)]
+    mib: u64,
+    /// Samples of a batch; one takes about 42 bytes.
+    #[arg(long, default_value_t = 1000)]
+    samples: usize,
+    /// How many push at once.
+    #[arg(long, default_value_t = 8)]
+    clients: u64,
+    /// Where the queues are stored, on the disk that is measured.
+    #[arg(long, default_value = ".")]
+    directory: PathBuf,
+    /// Only these queues.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "memory,never,interval,always"
+    )]
+    queues: Vec<String>,
+}
+
+/// What the source is to push, and what has arrived. The components of a configuration have nothing else in common.
+static WORK: OnceLock<Work> = OnceLock::new();
+
+struct Work {
+    batch: Profiles,
+    to_push: AtomicU64,
+    pushed: AtomicU64,
+    delivered: AtomicU64,
+    takes: AtomicBool,
+    clients: u64,
+    changed: Notify,
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::parse();
+    let wire = profiles(options.samples).to_wire();
+    let bytes = wire.len() as u64;
+    let batch = Profiles::from_wire(wire, Validation::Reject)?.profiles;
+    let batches = (options.mib << 20) / bytes;
+    let work = WORK.get_or_init(|| Work {
+        batch,
+        to_push: AtomicU64::new(0),
+        pushed: AtomicU64::new(0),
+        delivered: AtomicU64::new(0),
+        takes: AtomicBool::new(true),
+        clients: options.clients,
+        changed: Notify::new(),
+    });
+    let mut report = format!(
+        "{batches} batches of {bytes} bytes, {} at once\n{:<10} {:<9} {:>10} {:>9} {:>12} {:>14} {:>9}\n",
+        options.clients,
+        "queue",
+        "",
+        "batches/s",
+        "MB/s",
+        "CPU us/batch",
+        "written/stored",
+        "RSS MiB"
+    );
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    for queue in &options.queues {
+        let folder = tempfile::tempdir_in(&options.directory)?;
+        let config = configuration(queue, &folder.path().display().to_string());
+        let mut row = |phase: &str, measured: Measured| {
+            report.push_str(&measured.row(queue, phase, batches, bytes));
+        };
+        row(
+            "through",
+            runtime.block_on(through(&config, work, batches))?,
+        );
+        if queue != "memory" {
+            row("stored", runtime.block_on(stored(&config, work, batches))?);
+            let (opened, drained) = runtime.block_on(drained(&config, work, batches))?;
+            row("opened", opened);
+            row("drained", drained);
+        } else {
+            row("stored", runtime.block_on(stored(&config, work, batches))?);
+        }
+        fs::remove_dir_all(folder.path())?;
+    }
+    #[expect(clippy::print_stdout, reason = "the report")]
+    {
+        print!("{report}");
+    }
+    Ok(())
+}
+
+async fn through(config: &str, work: &'static Work, batches: u64) -> anyhow::Result<Measured> {
+    work.takes.store(true, Ordering::Relaxed);
+    let service = start(config).await?;
+    let measure = Measure::begin();
+    work.push(batches);
+    work.wait(&work.delivered, batches).await;
+    let measured = measure.end();
+    service.stop(Duration::from_secs(10)).await;
+    work.reset();
+    Ok(measured)
+}
+
+async fn stored(config: &str, work: &'static Work, batches: u64) -> anyhow::Result<Measured> {
+    work.takes.store(false, Ordering::Relaxed);
+    let service = start(config).await?;
+    let measure = Measure::begin();
+    work.push(batches);
+    work.wait(&work.pushed, batches).await;
+    let measured = measure.end();
+    service.stop(Duration::from_secs(1)).await;
+    work.reset();
+    Ok(measured)
+}
+
+async fn drained(
+    config: &str,
+    work: &'static Work,
+    batches: u64,
+) -> anyhow::Result<(Measured, Measured)> {
+    work.takes.store(true, Ordering::Relaxed);
+    let measure = Measure::begin();
+    let service = start(config).await?;
+    let opened = measure.end();
+    let measure = Measure::begin();
+    work.wait(&work.delivered, batches).await;
+    let drained = measure.end();
+    service.stop(Duration::from_secs(10)).await;
+    work.reset();
+    Ok((opened, drained))
+}
+
+fn configuration(queue: &str, directory: &str) -> String {
+    let (storage, fsync) = match queue {
+        "memory" => ("", "never"),
+        fsync => (", storage: file_storage", fsync),
+    };
+    format!(
+        "{{extensions: {{file_storage: {{directory: '{directory}', fsync: {fsync}, max_bytes: 1099511627776}}}},
+           receivers: {{source: }},
+           exporters: {{sink: {{sending_queue: {{queue_size: 100000000{storage}}}}}}},
+           service: {{extensions: [file_storage], pipelines: {{profiles: {{receivers: [source], exporters: [sink]}}}}}}}}"
+    )
+}
+
+async fn start(config: &str) -> anyhow::Result<Service> {
+    let input = Input {
+        configs: vec![format!("yaml:{config}")],
+        sets: Vec::new(),
+    };
+    let resolved = resolve(&input, &Nothing).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let document = Document::read(&resolved.root, &REGISTRY)
+        .map_err(|problems| anyhow::anyhow!("{}", problems.report(&resolved.sources)))?;
+    let meter = Meter::default();
+    let graph = Graph::build(&document, &meter, &StatusBoard::default())?;
+    Ok(Service::start(graph, &meter).await?)
+}
+
+// === impl Work ===
+
+impl Work {
+    fn push(&self, batches: u64) {
+        self.to_push.store(batches, Ordering::Relaxed);
+        self.changed.notify_waiters();
+    }
+
+    async fn wait(&self, count: &AtomicU64, batches: u64) {
+        while count.load(Ordering::Relaxed) < batches {
+            let _ = tokio::time::timeout(Duration::from_millis(5), self.changed.notified()).await;
+        }
+    }
+
+    fn reset(&self) {
+        for count in [&self.to_push, &self.pushed, &self.delivered] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether there is one more to push.
+    fn take(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        self.to_push.fetch_update(order, order, less).is_ok()
+    }
+}
+
+// === what is measured ===
+
+struct Measure {
+    began: Instant,
+    cpu: f64,
+    written: u64,
+}
+
+struct Measured {
+    seconds: f64,
+    cpu: f64,
+    written: u64,
+    rss: u64,
+}
+
+impl Measure {
+    fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            cpu: cpu_seconds(),
+            written: field_of("/proc/self/io", "write_bytes:"),
+        }
+    }
+
+    fn end(self) -> Measured {
+        Measured {
+            seconds: self.began.elapsed().as_secs_f64(),
+            cpu: cpu_seconds() - self.cpu,
+            written: field_of("/proc/self/io", "write_bytes:") - self.written,
+            rss: field_of("/proc/self/status", "VmRSS:") / 1024,
+        }
+    }
+}
+
+impl Measured {
+    fn row(&self, queue: &str, phase: &str, batches: u64, bytes: u64) -> String {
+        let per_second = batches as f64 / self.seconds;
+        let amplification = self.written as f64 / (batches * bytes) as f64;
+        format!(
+            "{queue:<10} {phase:<9} {per_second:>10.0} {:>9.0} {:>12.1} {amplification:>14.2} {:>9}\n",
+            per_second * bytes as f64 / 1e6,
+            self.cpu * 1e6 / batches as f64,
+            self.rss
+        )
+    }
+}
+
+/// Of this process, in user space and the kernel.
+fn cpu_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = behind_name.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
+    // A tick is 10 ms on every Linux that anyone runs.
+    (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) / 100.0
+}
+
+fn field_of(path: &str, key: &str) -> u64 {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or(0)
+}
+
+// === the components ===
+
+struct Source;
+struct Sink(Delivery);
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct SourceConfig {}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+struct SinkConfig {
+    #[serde(flatten)]
+    delivery: DeliverySettings,
+}
+
+impl Config for SourceConfig {}
+
+impl Config for SinkConfig {
+    fn validate(&self, problems: &mut Problems) {
+        self.delivery.validate(problems);
+    }
+}
+
+impl Factory for Source {
+    const NAME: &'static str = "source";
+    type Config = SourceConfig;
+    type Component = dyn Receiver;
+
+    fn build(_: &SourceConfig, _: &BuildContext) -> Result<Box<dyn Receiver>, BuildError> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl Factory for Sink {
+    const NAME: &'static str = "sink";
+    type Config = SinkConfig;
+    type Component = dyn Exporter;
+
+    fn build(config: &SinkConfig, _: &BuildContext) -> Result<Box<dyn Exporter>, BuildError> {
+        Ok(Box::new(Self(config.delivery.delivery())))
+    }
+}
+
+#[async_trait]
+impl Receiver for Source {
+    async fn run(self: Box<Self>, output: Output, stop: Stop) -> Result<(), RunError> {
+        let Some(work) = WORK.get() else {
+            return Ok(());
+        };
+        let clients = (0..work.clients).map(|_| {
+            let (output, stop) = (output.clone(), stop.clone());
+            tokio::spawn(async move {
+                while !stop.is_cancelled() {
+                    while work.take() {
+                        if output.push(Batch::new(work.batch.clone())).await.is_ok() {
+                            work.pushed.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    tokio::select! {
+                        () = work.changed.notified() => {}
+                        () = tokio::time::sleep(Duration::from_millis(2)) => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+            })
+        });
+        for client in clients.collect::<Vec<_>>() {
+            client.await.map_err(|error| RunError(error.to_string()))?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Exporter for Sink {
+    fn delivery(&self) -> Delivery {
+        self.0.clone()
+    }
+
+    async fn export(&self, batch: &Batch) -> Result<Delivered, Refusal> {
+        let Some(work) = WORK.get() else {
+            return Err(Refusal::retry("nothing to do"));
+        };
+        if !work.takes.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        // As who sends it does.
+        let _ = std::hint::black_box(batch.profiles.to_wire());
+        work.delivered.fetch_add(1, Ordering::Relaxed);
+        Ok(Delivered::default())
+    }
+}
+
+const REGISTRY: Registry = Registry {
+    receivers: &[entry::<Source>()],
+    processors: &[],
+    exporters: &[entry::<Sink>()],
+    extensions: profcol_extensions::ALL,
+    foreign: &[],
+};
+
+/// The configuration asks for nothing.
+struct Nothing;
+
+impl ConfigProviders for Nothing {
+    fn env(&self, _: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        Err(format!("no file {path}"))
+    }
+
+    fn fetch(&self, url: &str) -> Result<Vec<u8>, String> {
+        Err(format!("no network for {url}"))
+    }
+}

@@ -1,0 +1,228 @@
+use std::path::Path;
+
+use profcol_component::testkit::{Sink, batch, batch_with_outcomes};
+use profcol_component::{
+    Consumer, Delivery, DeliverySettings, Exporter, Metadata, Meter, RetrySettings,
+};
+use profcol_storage::{Fsync, StorageOptions, WhenFull};
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::sender::ExporterBalance;
+
+/// A sender with a stored queue for `sink`, working.
+struct Rig {
+    sink: Arc<Sink>,
+    sender: Arc<Sender>,
+    tasks: JoinSet<()>,
+}
+
+impl Rig {
+    async fn start(folder: &Path, sink: Sink) -> Self {
+        let storage = Storage::new(StorageOptions {
+            directory: folder.to_owned(),
+            create_directory: true,
+            fsync: Fsync::Always,
+            max_bytes: 16 << 20,
+            when_full: WhenFull::Block,
+        });
+        storage.lock().unwrap();
+        let sink = Arc::new(sink);
+        let exporter = Arc::clone(&sink) as Arc<dyn Exporter>;
+        let sender = Sender::new(exporter, "sink", &Meter::default(), Some(Arc::new(storage)));
+        sender.open().await.unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(Arc::clone(&sender).run());
+        Self {
+            sink,
+            sender,
+            tasks,
+        }
+    }
+
+    async fn until_accepted(&self, batches: usize) {
+        while self.sink.accepted().len() < batches {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn stop(mut self) -> (Arc<Sink>, ExporterBalance) {
+        self.sender.close(Instant::now() + Duration::from_secs(2));
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+        let balance = self.sender.balance();
+        (self.sink, balance)
+    }
+}
+
+fn delivery(change: impl FnOnce(&mut DeliverySettings)) -> Delivery {
+    let mut settings = DeliverySettings::default();
+    settings.sending_queue.num_consumers = 1;
+    settings.retry_on_failure = RetrySettings {
+        initial_interval: Duration::from_millis(1).into(),
+        max_interval: Duration::from_millis(1).into(),
+        max_elapsed_time: Duration::from_millis(50).into(),
+        ..RetrySettings::default()
+    };
+    change(&mut settings);
+    settings.delivery()
+}
+
+fn refusing() -> Sink {
+    let refusals = std::iter::repeat_with(|| Refusal::retry("away")).take(100_000);
+    Sink::refusing(refusals).with_delivery(delivery(|settings| {
+        settings.retry_on_failure.max_elapsed_time = Duration::ZERO.into();
+    }))
+}
+
+fn taking() -> Sink {
+    Sink::default().with_delivery(delivery(|_| {}))
+}
+
+#[tokio::test]
+async fn a_backlog_far_beyond_the_window_comes_in_order_and_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::start(folder.path(), refusing()).await;
+    let count = 3 * WINDOW_BATCHES;
+    for samples in 1..=count {
+        rig.sender.consume(batch(samples)).await.unwrap();
+        let held = rig.sender.durable().unwrap().shared.lock().window.len();
+        assert!(held <= WINDOW_BATCHES, "{held}");
+    }
+    let total = (count * (count + 1) / 2) as u64;
+    let (_, balance) = rig.stop().await;
+    assert_eq!((balance.delivered, balance.stored), (0, total));
+
+    let rig = Rig::start(folder.path(), taking()).await;
+    rig.until_accepted(count).await;
+    // What comes meanwhile is in memory and on disk.
+    rig.sender.consume(batch(5)).await.unwrap();
+    rig.until_accepted(count + 1).await;
+    let (sink, balance) = rig.stop().await;
+    let expected: Vec<usize> = (1..=count).chain([5]).collect();
+    assert_eq!(sink.accepted(), expected);
+    assert_eq!((balance.delivered, balance.stored), (total + 5, 0));
+}
+
+#[tokio::test]
+async fn who_waits_for_a_stored_batch_gets_its_outcome_also_beyond_the_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let slow = taking().taking(Duration::from_millis(2));
+    let rig = Rig::start(folder.path(), slow).await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 * WINDOW_BATCHES {
+        let (batch, outcomes) = batch_with_outcomes(1);
+        rig.sender.consume(batch).await.unwrap();
+        waiting.push(outcomes);
+    }
+    rig.until_accepted(waiting.len()).await;
+    rig.stop().await;
+    for outcomes in waiting {
+        assert_eq!(outcomes.seen(), [Outcome::Delivered]);
+    }
+}
+
+#[tokio::test]
+async fn who_waits_at_a_stop_hears_that_it_was_not_delivered() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::start(folder.path(), refusing()).await;
+    let mut waiting = Vec::new();
+    for _ in 0..5 {
+        let (batch, outcomes) = batch_with_outcomes(1);
+        rig.sender.consume(batch).await.unwrap();
+        waiting.push(outcomes);
+    }
+    let (sink, balance) = rig.stop().await;
+    assert_eq!(balance.stored, 5);
+    drop(sink);
+    for outcomes in waiting {
+        assert!(
+            !outcomes.seen().contains(&Outcome::Delivered),
+            "{:?}",
+            outcomes.seen()
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_batch_whose_retries_are_over_or_that_is_refused_is_dropped_for_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let away = std::iter::repeat_with(|| Refusal::retry("away")).take(100_000);
+    for (sink, reason) in [
+        (Sink::refusing([Refusal::permanent("bad")]), "rejected"),
+        (Sink::refusing(away), "retries_exhausted"),
+    ] {
+        let rig = Rig::start(folder.path(), sink.with_delivery(delivery(|_| {}))).await;
+        rig.sender.consume(batch(7)).await.unwrap();
+        while rig.sender.durable().unwrap().stored_batches() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let (_, balance) = rig.stop().await;
+        assert_eq!((balance.dropped, balance.stored), (vec![(reason, 7)], 0));
+    }
+    let (sink, balance) = Rig::start(folder.path(), taking()).await.stop().await;
+    assert_eq!((sink.accepted(), balance.stored), (vec![], 0));
+}
+
+#[tokio::test]
+async fn batches_of_a_live_source_are_stored_without_making_it_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::start(folder.path(), refusing()).await;
+    for _ in 0..10 {
+        let live = Batch {
+            source: Source::Live,
+            ..batch(3)
+        };
+        rig.sender.consume(live).await.unwrap();
+    }
+    let (_, balance) = rig.stop().await;
+    assert_eq!((balance.stored, balance.dropped), (30, vec![]));
+    let rig = Rig::start(folder.path(), taking()).await;
+    rig.until_accepted(10).await;
+    let (_, balance) = rig.stop().await;
+    assert_eq!(balance.delivered, 30);
+}
+
+#[tokio::test]
+async fn a_batch_that_is_too_large_for_the_destination_arrives_in_pieces() {
+    let folder = tempfile::tempdir().unwrap();
+    let rig = Rig::start(folder.path(), refusing()).await;
+    rig.sender.consume(batch(40)).await.unwrap();
+    rig.stop().await;
+    let too_large = Refusal::TooLarge {
+        reason: "too large".to_owned(),
+        limit_bytes: 1500,
+    };
+    let sink = Sink::refusing([too_large]).with_delivery(delivery(|_| {}));
+    let rig = Rig::start(folder.path(), sink).await;
+    while rig.sink.accepted().iter().sum::<usize>() < 40 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (sink, balance) = rig.stop().await;
+    assert!(sink.accepted().len() > 1);
+    assert_eq!((balance.delivered, balance.stored), (40, 0));
+}
+
+#[tokio::test]
+async fn more_kinds_of_clients_than_can_be_told_apart_are_not_held_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let sink = Sink::default().with_delivery(delivery(|settings| {
+        settings.sending_queue = serde_json::from_value(serde_json::json!({
+            "batch": {"min_size": 1000, "flush_timeout": "1h", "partition": {"metadata_keys": ["tenant"]}}
+        }))
+        .unwrap();
+    }));
+    let rig = Rig::start(folder.path(), sink).await;
+    for tenant in 0..=MAX_PARTITIONS {
+        let mut metadata = Metadata::default();
+        metadata.add("tenant", &tenant.to_string());
+        rig.sender
+            .consume(batch(1).with_metadata(metadata))
+            .await
+            .unwrap();
+    }
+    rig.until_accepted(MAX_PARTITIONS).await;
+    let (_, balance) = rig.stop().await;
+    assert_eq!(balance.delivered, MAX_PARTITIONS as u64 + 1);
+}
