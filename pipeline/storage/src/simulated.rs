@@ -36,6 +36,7 @@ struct World {
     is_killed: bool,
     /// And its last write was made.
     has_ended: bool,
+    changes_left: Option<u64>,
 }
 
 #[derive(Default)]
@@ -79,6 +80,7 @@ impl SimulatedDisk {
             durable_names: BTreeMap::new(),
             is_killed: false,
             has_ended: false,
+            changes_left: None,
         })))
     }
 
@@ -102,9 +104,10 @@ impl SimulatedDisk {
         self.world().names.len()
     }
 
-    /// The process is killed: its next write ends in the middle, and nothing it does has an effect any more.
-    pub fn kill(&self) {
-        self.world().is_killed = true;
+    /// The process is killed after so many changes: the next write ends in the middle, and nothing it does after that has an
+    /// effect.
+    pub fn kill_after(&self, changes: u64) {
+        self.world().changes_left = Some(changes);
     }
 
     /// The next process has begun.
@@ -112,6 +115,7 @@ impl SimulatedDisk {
         let mut world = self.world();
         world.is_killed = false;
         world.has_ended = false;
+        world.changes_left = None;
     }
 
     /// What the next process finds when the host has lost power.
@@ -206,6 +210,11 @@ impl World {
     }
 
     fn fails(&mut self, of_a_thousand: u64) -> io::Result<()> {
+        match &mut self.changes_left {
+            Some(0) => self.is_killed = true,
+            Some(changes) => *changes -= 1,
+            None => {}
+        }
         match self.is_killed || self.random.happens(of_a_thousand) {
             true => Err(Errno::IO.into()),
             false => Ok(()),

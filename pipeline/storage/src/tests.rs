@@ -29,6 +29,8 @@ struct Schedule {
     faults: Faults,
     /// Nothing has failed so far, and no power was lost.
     is_calm: bool,
+    /// Something may have kept a note of what was settled from the disk.
+    forgets: bool,
     log: Log,
     bytes_at_start: u64,
     next: u64,
@@ -95,6 +97,7 @@ impl Schedule {
             limits,
             mode,
             is_calm: faults == Faults::default(),
+            forgets: faults != Faults::default(),
             faults,
             log,
             bytes_at_start: 0,
@@ -238,6 +241,7 @@ impl Schedule {
     /// The disk has no more room for a while.
     fn fill_up(&mut self) {
         self.is_calm = false;
+        self.forgets = true;
         self.disk
             .set_capacity(self.disk.bytes() + self.random.below(2000));
         for _ in 0..self.random.below(6) {
@@ -250,9 +254,12 @@ impl Schedule {
 
     /// The process is killed, sometimes while it writes, or the host loses power.
     fn restart(&mut self, loses_power: bool) {
+        let settled_before = self.settled.clone();
         if self.random.happens(500) {
-            self.disk.kill();
+            self.disk.kill_after(self.random.below(8));
             self.is_calm = false;
+            self.append();
+            self.settle();
             self.append();
             self.settle();
         }
@@ -264,8 +271,12 @@ impl Schedule {
             self.may_come.append(&mut taken);
             self.disk.lose_power();
         }
-        if !self.is_calm {
-            self.may_come.extend(&self.settled);
+        self.forgets |= loses_power;
+        match self.forgets {
+            true => self.may_come.extend(&self.settled),
+            false => self
+                .may_come
+                .extend(self.settled.difference(&settled_before)),
         }
         self.disk.revive();
         self.in_flight.clear();
@@ -298,7 +309,7 @@ impl Schedule {
         let (mut log, _) = Log::open(Arc::new(self.disk.clone()), self.limits).unwrap();
         // What could not be removed before comes once more.
         while let Some(next) = log.read() {
-            assert!(!self.is_calm, "{next:?}");
+            assert!(self.forgets, "{next:?}");
             if let Next::Record { place, .. } = next {
                 log.settle(&[place]);
             }
