@@ -43,6 +43,7 @@ struct Schedule {
     at_risk: BTreeSet<u64>,
     in_flight: BTreeMap<u64, Place>,
     settled: BTreeSet<u64>,
+    just_settled: BTreeSet<u64>,
     /// Refused after they were written, lost with the power, or settled without a note of it.
     may_come: BTreeSet<u64>,
 }
@@ -108,6 +109,7 @@ impl Schedule {
             at_risk: BTreeSet::new(),
             in_flight: BTreeMap::new(),
             settled: BTreeSet::new(),
+            just_settled: BTreeSet::new(),
             may_come: BTreeSet::new(),
         }
     }
@@ -218,6 +220,7 @@ impl Schedule {
         self.at_risk.remove(&number);
         self.may_come.remove(&number);
         self.settled.insert(number);
+        self.just_settled.insert(number);
     }
 
     fn drop_oldest(&mut self) {
@@ -254,7 +257,7 @@ impl Schedule {
 
     /// The process is killed, sometimes while it writes, or the host loses power.
     fn restart(&mut self, loses_power: bool) {
-        let settled_before = self.settled.clone();
+        self.just_settled.clear();
         if self.random.happens(500) {
             self.disk.kill_after(self.random.below(8));
             self.is_calm = false;
@@ -274,9 +277,7 @@ impl Schedule {
         self.forgets |= loses_power;
         match self.forgets {
             true => self.may_come.extend(&self.settled),
-            false => self
-                .may_come
-                .extend(self.settled.difference(&settled_before)),
+            false => self.may_come.append(&mut self.just_settled),
         }
         self.disk.revive();
         self.in_flight.clear();
