@@ -27,6 +27,7 @@ use profcol_profile::{Profiles, Validation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 #[derive(Parser)]
 struct Options {
@@ -329,9 +330,10 @@ impl Receiver for Source {
         let Some(work) = WORK.get() else {
             return Ok(());
         };
-        let clients = (0..work.clients).map(|_| {
+        let mut clients = JoinSet::new();
+        for _ in 0..work.clients {
             let (output, stop) = (output.clone(), stop.clone());
-            tokio::spawn(async move {
+            clients.spawn(async move {
                 while !stop.is_cancelled() {
                     while work.take() {
                         if output.push(Batch::new(work.batch.clone())).await.is_ok() {
@@ -344,10 +346,10 @@ impl Receiver for Source {
                         () = stop.cancelled() => {}
                     }
                 }
-            })
-        });
-        for client in clients.collect::<Vec<_>>() {
-            client.await.map_err(|error| RunError(error.to_string()))?;
+            });
+        }
+        while let Some(ended) = clients.join_next().await {
+            ended.map_err(|error| RunError(error.to_string()))?;
         }
         Ok(())
     }

@@ -129,6 +129,7 @@ const BELOW_COMPONENTS: &[&str] = &[
     "profcol-labels",
     "profcol-net",
     "profcol-parca",
+    "profcol-storage",
 ];
 
 /// `(user, used)`.

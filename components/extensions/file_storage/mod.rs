@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use profcol_component::{
-    BuildContext, BuildError, Capabilities, Extension, Factory, Handles, Stability, StartError,
+    BuildContext, BuildError, Capabilities, Extension, Factory, Handles, RunError, Stability,
+    StartError, Stop,
 };
 use profcol_storage::Storage;
 
@@ -48,5 +49,11 @@ impl Extension for FileStorage {
         self.storage
             .lock()
             .map_err(|error| StartError(error.to_string()))
+    }
+
+    async fn run(self: Arc<Self>, stop: Stop) -> Result<(), RunError> {
+        stop.cancelled().await;
+        self.storage.unlock();
+        Ok(())
     }
 }

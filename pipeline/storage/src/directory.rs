@@ -123,6 +123,14 @@ impl Storage {
         Ok(())
     }
 
+    /// Lets another process have the folder; the queues have been closed.
+    pub fn unlock(&self) {
+        self.lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+    }
+
     /// The queue of an exporter, with what an earlier run has left in it. Blocks: call it where that is allowed.
     pub fn open_queue(&self, exporter: &str) -> Result<(Log, Recovered), StorageError> {
         let directory = self.options.directory.join(folder_of(exporter));
@@ -222,7 +230,7 @@ mod tests {
             "{refused}"
         );
         assert_eq!(owner_of(folder.path()), Some(pid));
-        drop(first);
+        first.unlock();
         assert_eq!(owner_of(folder.path()), None);
         storage(folder.path(), false).lock().unwrap();
     }

@@ -338,6 +338,11 @@ impl Consumers {
         });
     }
 
+    /// Ends those that are under way where they are.
+    pub(super) async fn cut_off(mut self) {
+        self.running.shutdown().await;
+    }
+
     pub(super) async fn finish(&mut self) {
         while let Some(done) = self.running.join_next().await {
             propagate(done);

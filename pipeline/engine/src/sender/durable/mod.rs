@@ -260,7 +260,7 @@ impl DurableQueue {
             () = stopping.almost_over(CLOSING_TIME) => {}
         }
         // Cut off exports settle nothing: their batches stay.
-        drop(consumers);
+        consumers.cut_off().await;
         if let Some(requests) = self.requests().take() {
             // The writer is there until it is told this.
             let _ = requests.send(Request::Close);
