@@ -71,6 +71,8 @@ struct Shared {
     live: AtomicU64,
     /// Something could not be delivered during the stop.
     has_kept: AtomicBool,
+    /// The writer has panicked.
+    is_broken: AtomicBool,
     backlog: Backlog,
     account: Arc<Account>,
     overflow: Arc<OverflowLog>,
@@ -135,6 +137,7 @@ impl DurableQueue {
             room: Notify::new(),
             live: AtomicU64::new(0),
             has_kept: AtomicBool::new(false),
+            is_broken: AtomicBool::new(false),
             backlog: Backlog::holding(stored.batches),
             account,
             overflow,
@@ -271,8 +274,11 @@ impl DurableQueue {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         if let Some(writer) = writer {
-            // Joined where blocking is allowed. A panic of it has been logged by its hook.
-            let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+            // Joined where blocking is allowed. A panic of it is the dispatcher's too, and so ends the process loudly.
+            let joined = tokio::task::spawn_blocking(move || writer.join()).await;
+            if let Ok(Err(panic)) = joined {
+                std::panic::resume_unwind(panic);
+            }
         }
     }
 
@@ -310,6 +316,9 @@ impl DurableQueue {
     async fn next(&self, stopping: &Stopping) -> Option<Stored> {
         loop {
             let published = self.shared.published.notified();
+            if self.shared.is_broken.load(Ordering::Relaxed) {
+                return None;
+            }
             if stopping.has_begun() && self.shared.has_kept.load(Ordering::Relaxed) {
                 return None;
             }

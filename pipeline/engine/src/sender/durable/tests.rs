@@ -205,6 +205,16 @@ async fn a_batch_that_is_too_large_for_the_destination_arrives_in_pieces() {
 }
 
 #[tokio::test]
+async fn a_panic_of_the_writer_is_the_dispatchers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rig = Rig::start(folder.path(), taking()).await;
+    let durable = rig.sender.durable().unwrap();
+    assert!(durable.send(Request::Panic).is_none());
+    let ended = rig.tasks.join_next().await.unwrap();
+    assert!(ended.is_err_and(|error| error.is_panic()));
+}
+
+#[tokio::test]
 async fn more_kinds_of_clients_than_can_be_told_apart_are_not_held_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let sink = Sink::default().with_delivery(delivery(|settings| {

@@ -27,6 +27,8 @@ pub(super) enum Request {
     Settle(Place),
     /// Nothing comes any more.
     Close,
+    #[cfg(test)]
+    Panic,
 }
 
 /// A batch that was not stored.
@@ -57,6 +59,18 @@ type Written = (
     Option<oneshot::Sender<Result<(), Box<Unstored>>>>,
 );
 
+/// Tells the dispatcher, should the writer panic.
+struct Broken(Arc<Shared>);
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.is_broken.store(true, Ordering::Relaxed);
+            self.0.published.notify_one();
+        }
+    }
+}
+
 /// Why there is no room for a batch.
 enum NoRoom {
     Full(String),
@@ -84,6 +98,7 @@ impl Writer {
 
     /// Until the queue is closed and all that came before is done.
     pub(super) fn run(mut self) {
+        let _guard = Broken(Arc::clone(&self.shared));
         while !self.is_closed {
             let first = match self.sync_due {
                 None => self.requests.recv().map_err(RecvTimeoutError::from),
@@ -116,6 +131,8 @@ impl Writer {
         while let Some(request) = next {
             match request {
                 Request::Close => self.is_closed = true,
+                #[cfg(test)]
+                Request::Panic => panic!("as it was told"),
                 Request::Settle(place) => settled.push(place),
                 Request::Store {
                     batch,
@@ -200,7 +217,13 @@ impl Writer {
                 "batch of {size} {unit} exceeds the capacity of the sending queue"
             )));
         }
-        if self.shared.size.load(Ordering::Relaxed) + size > capacity {
+        if self
+            .shared
+            .size
+            .load(Ordering::Relaxed)
+            .saturating_add(size)
+            > capacity
+        {
             return Err(NoRoom::Full("sending queue is full".to_owned()));
         }
         let mut state = self.shared.lock();
