@@ -198,9 +198,19 @@ fn a_stop_drops_nothing_and_says_what_stays() {
     let destination = Destination::on(nobody.address, Mode::Take);
     let rig = setup.start();
     destination.wait_for_samples(210);
+    rig.client.send(&profiles(1)).unwrap();
+    destination.wait_for_samples(211);
     let said = rig.stop();
-    assert_eq!(destination.samples(), 210, "each once");
-    assert!(said.contains("otlp_grpc: delivered=210"), "{said}");
+    assert_eq!(destination.samples(), 211, "each once");
+    assert_eq!(
+        segments(folder.path()),
+        0,
+        "of an empty queue nothing stays"
+    );
+    assert!(
+        said.contains("otlp_grpc: recovered=210 delivered=211"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -438,7 +448,7 @@ fn a_flipped_byte_costs_one_batch_which_is_counted_and_not_delivered() {
     let said = rig.stop();
     assert_eq!(destination.samples(), 900);
     assert!(
-        said.contains("otlp_grpc: delivered=900 corrupt=100"),
+        said.contains("otlp_grpc: recovered=1000 delivered=900 corrupt=100"),
         "{said}"
     );
     assert!(

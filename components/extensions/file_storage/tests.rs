@@ -33,7 +33,7 @@ fn refuses_what_makes_no_queue() {
             "{fsync_interval: 0s}",
             "must be positive, or set `fsync: always`",
         ),
-        ("{when_full: stop}", "drop_oldest"),
+        ("{when_full: stop}", "unknown value \"stop\""),
         (
             "{timeout: 1s}",
             "the lock on the directory is not waited for",

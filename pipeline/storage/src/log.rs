@@ -560,7 +560,7 @@ impl Log {
     }
 
     /// Ends the active segment if all of it is settled, for the room that it takes.
-    fn give_back(&mut self) -> bool {
+    pub fn give_back(&mut self) -> bool {
         let before = self.bytes;
         if self.active_is_consumed() {
             self.seal();

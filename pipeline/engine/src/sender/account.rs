@@ -17,6 +17,8 @@ pub(super) struct Account {
     dropped: [IntCounter; DropReason::ALL.len()],
     /// Accepted into the queue, and neither delivered nor dropped yet; in samples of the source.
     outstanding: AtomicU64,
+    /// Of those, the ones that an earlier run had accepted.
+    recovered: AtomicU64,
 }
 
 /// How many samples a batch has.
@@ -58,6 +60,8 @@ pub struct ExporterBalance {
     pub delivered: u64,
     /// By reason; reasons without samples are left out.
     pub dropped: Vec<(&'static str, u64)>,
+    /// Found on disk at the start, from an earlier run.
+    pub recovered: u64,
     /// Left on disk, for the next start.
     pub stored: u64,
 }
@@ -166,6 +170,7 @@ impl Account {
                 )
             }),
             outstanding: AtomicU64::new(0),
+            recovered: AtomicU64::new(0),
         }
     }
 
@@ -173,6 +178,13 @@ impl Account {
     pub(super) fn accepted(&self, size: Size) {
         self.outstanding
             .fetch_add(size.source_samples, Ordering::Relaxed);
+    }
+
+    /// The queue holds what an earlier run had accepted.
+    pub(super) fn recovered(&self, size: Size) {
+        self.recovered
+            .fetch_add(size.source_samples, Ordering::Relaxed);
+        self.accepted(size);
     }
 
     /// The queue did not take a batch.
@@ -216,6 +228,7 @@ impl Account {
             exporter: exporter.to_owned(),
             delivered: self.delivered.get(),
             dropped: dropped.filter(|&(_, samples)| samples > 0).collect(),
+            recovered: self.recovered.load(Ordering::Relaxed),
             stored,
         }
     }

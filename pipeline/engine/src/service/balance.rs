@@ -8,7 +8,7 @@ use crate::graph::ProcessorBalance;
 use crate::sender::ExporterBalance;
 
 /// Samples as their sources count them. Of a single pipeline: what a receiver passed on is what its
-/// processors removed or lost, and what each exporter delivered or dropped.
+/// processors removed or lost, and what each exporter delivered, dropped or stored beyond what it recovered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     pub receivers: Vec<ReceiverBalance>,
@@ -109,7 +109,11 @@ impl fmt::Display for ProcessorBalance {
 
 impl fmt::Display for ExporterBalance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: delivered={}", self.exporter, self.delivered)?;
+        write!(f, "{}:", self.exporter)?;
+        if self.recovered > 0 {
+            write!(f, " recovered={}", self.recovered)?;
+        }
+        write!(f, " delivered={}", self.delivered)?;
         for (reason, samples) in &self.dropped {
             write!(f, " {reason}={samples}")?;
         }
@@ -152,12 +156,14 @@ mod tests {
                     exporter: "file".into(),
                     delivered: 900,
                     dropped: Vec::new(),
+                    recovered: 0,
                     stored: 0,
                 },
                 ExporterBalance {
                     exporter: "parca".into(),
                     delivered: 600,
                     dropped: vec![("queue_full", 200), ("shutdown", 100)],
+                    recovered: 57,
                     stored: 7,
                 },
             ],
@@ -172,7 +178,7 @@ mod tests {
         );
         assert_eq!(
             balance.exporters(),
-            "file: delivered=900; parca: delivered=600 queue_full=200 shutdown=100 stored=7"
+            "file: delivered=900; parca: recovered=57 delivered=600 queue_full=200 shutdown=100 stored=7"
         );
         assert_eq!((balance.lost(), balance.cut_off()), (303, 100));
     }

@@ -110,7 +110,7 @@ impl DurableQueue {
         let opened = storage.open_queue(exporter);
         let (log, recovered) = opened.map_err(|error| error.to_string())?;
         let stored = recovered.stored;
-        account.accepted(Size {
+        account.recovered(Size {
             samples: stored.samples,
             source_samples: stored.source_samples,
         });

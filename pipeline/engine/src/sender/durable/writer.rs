@@ -117,6 +117,8 @@ impl Writer {
             }
             self.shared.observe(&self.settings);
         }
+        // Of an empty queue nothing stays.
+        self.shared.lock().log.give_back();
         if self.fsync != Fsync::Never {
             self.sync_in_time();
         }
