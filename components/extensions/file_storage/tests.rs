@@ -34,10 +34,7 @@ fn refuses_what_makes_no_queue() {
             "must be positive, or set `fsync: always`",
         ),
         ("{when_full: stop}", "unknown value \"stop\""),
-        (
-            "{timeout: 1s}",
-            "the lock on the directory is not waited for",
-        ),
+        ("{timeout: 1s}", "timeout: is not supported"),
     ] {
         let refused = load::<FileStorageConfig>(written).unwrap_err();
         assert!(refused.contains(expected), "{written}: {refused}");
