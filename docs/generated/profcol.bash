@@ -61,6 +61,9 @@ _profcol() {
             profcol,storage)
                 cmd="profcol__subcmd__storage"
                 ;;
+            profcol,top)
+                cmd="profcol__subcmd__top"
+                ;;
             profcol,upload)
                 cmd="profcol__subcmd__upload"
                 ;;
@@ -115,6 +118,9 @@ _profcol() {
             profcol__subcmd__help,storage)
                 cmd="profcol__subcmd__help__subcmd__storage"
                 ;;
+            profcol__subcmd__help,top)
+                cmd="profcol__subcmd__help__subcmd__top"
+                ;;
             profcol__subcmd__help,upload)
                 cmd="profcol__subcmd__help__subcmd__upload"
                 ;;
@@ -161,7 +167,7 @@ _profcol() {
 
     case "${cmd}" in
         profcol)
-            opts="-h -V --config --set --feature-gates --help --version run record convert diff validate print-config upload components featuregate processes relabel storage schema version completions man help"
+            opts="-h -V --config --set --feature-gates --help --version run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -363,7 +369,7 @@ _profcol() {
             return 0
             ;;
         profcol__subcmd__help)
-            opts="run record convert diff validate print-config upload components featuregate processes relabel storage schema version completions man help"
+            opts="run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -603,6 +609,20 @@ _profcol() {
         profcol__subcmd__help__subcmd__storage__subcmd__inspect)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__help__subcmd__top)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1054,6 +1074,76 @@ _profcol() {
                     return 0
                     ;;
                 --export)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --set)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --feature-gates)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        profcol__subcmd__top)
+            opts="-F -p -i -w -b -n -h --frequency --pid --interval --window --batch --iterations --json --rows --config --set --feature-gates --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --frequency)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -F)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --window)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --iterations)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rows)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

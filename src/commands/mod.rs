@@ -9,6 +9,7 @@ mod print;
 mod record;
 mod run;
 mod storage;
+mod top;
 #[cfg(feature = "parca")]
 mod upload;
 
@@ -25,6 +26,7 @@ pub use self::print::{completions, components, featuregate, man, print_config, s
 pub use self::record::record;
 pub use self::run::run;
 pub use self::storage::inspect_storage;
+pub use self::top::top;
 #[cfg(feature = "parca")]
 pub use self::upload::upload;
 use crate::cli::Configuration;

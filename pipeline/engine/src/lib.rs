@@ -11,7 +11,7 @@ mod tasks;
 pub mod telemetry;
 
 pub use document::Document;
-pub use graph::{BuildFailure, Graph, ProcessorBalance};
+pub use graph::{BuildFailure, ComponentChecks, Graph, ProcessorBalance};
 pub use sender::{ExporterBalance, NoBatch, batch_of as stored_batch};
 pub use service::{Balance, ReceiverBalance, Service, StartFailure, StopReport};
 pub use tasks::Failure;
