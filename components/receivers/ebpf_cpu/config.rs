@@ -40,7 +40,8 @@ pub struct EbpfCpuConfig {
     pub interval: Duration,
     /// The maximum number of user frames, up to 1024 (960 of interpreted code). Deeper stacks are marked as truncated.
     pub max_frames: u32,
-    /// Native frames of an interpreter's loop: `hide` shows the functions that they run in their place, `show` both.
+    /// Native frames of an interpreter's loop, and of its functions that do nothing but carry calls: `hide` shows the
+    /// functions that they run in their place, `show` both.
     pub interpreter_frames: InterpreterFrames,
     /// Attributes of processes and samples.
     pub attributes: Attributes,

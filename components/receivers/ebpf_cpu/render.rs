@@ -271,15 +271,20 @@ impl<'a> Rendering<'a> {
     }
 
     fn user_stack(&mut self, stack: &SeenStack<'_>, locations: &mut Vec<LocationIdx>) {
+        let hides = self.names.loop_frames == InterpreterFrames::Hide
+            && (stack.user.stack()).any(|frame| matches!(frame, StackFrame::Interpreted(_)));
         let mut is_behind_native = false;
         for frame in stack.user.stack() {
             match frame {
+                StackFrame::Native(frame) if hides && self.carries_calls(frame) => {
+                    is_behind_native = false;
+                }
                 StackFrame::Native(frame) => {
                     locations.push(self.user_frame(frame));
                     is_behind_native = true;
                 }
                 StackFrame::Interpreted(frame) => {
-                    if is_behind_native && self.names.loop_frames == InterpreterFrames::Hide {
+                    if is_behind_native && hides {
                         // The interpreter's loop; what it runs takes its place.
                         locations.pop();
                     }
@@ -288,6 +293,12 @@ impl<'a> Rendering<'a> {
                 }
             }
         }
+    }
+
+    fn carries_calls(&mut self, frame: Frame) -> bool {
+        let executable = self.executable(frame.file());
+        let interpreter = executable.as_deref().and_then(|it| it.interpreter.as_ref());
+        interpreter.is_some_and(|it| it.carries_calls(frame.offset()))
     }
 
     fn interpreted_frame(&mut self, frame: &InterpretedFrame) -> LocationIdx {

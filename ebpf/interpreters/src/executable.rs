@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use memchr::memmem;
-use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB};
+use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC};
 use profcol_ebpf_unwind::{ElfCode, Index};
-use profcol_elf::{Elf, LE, Machine, Source, Symbol, entries};
+use profcol_elf::{Elf, LE, Machine, SectionHeader, Source, Symbol, entries};
 
 /// Some half a million symbols.
 const MAX_SYMBOLS: u64 = 16 << 20;
@@ -40,17 +40,7 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<FoundSymbol>; N] {
         let mut found = [None; N];
         for kind in [SHT_DYNSYM, SHT_SYMTAB] {
-            let mut sections = self.elf.sections.iter();
-            let Some(section) = sections.find(|section| section.sh_type.get(LE) == kind) else {
-                continue;
-            };
-            let strings = self.elf.sections.get(section.sh_link.get(LE) as usize);
-            let Some(strings) = strings.and_then(|strings| {
-                let content = self
-                    .elf
-                    .content(self.source, "symbol names", strings, MAX_NAMES);
-                content.ok()
-            }) else {
+            let Some((section, strings)) = self.symbol_names(kind) else {
                 continue;
             };
             let offsets = names.map(|name| offset_of(&strings, name));
@@ -79,6 +69,47 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
             }
         }
         found
+    }
+
+    /// The code of functions that have one of these names, which are sorted.
+    pub fn functions(&self, names: &[&str]) -> Vec<Range<u64>> {
+        let mut found = Vec::new();
+        for kind in [SHT_DYNSYM, SHT_SYMTAB] {
+            let Some((section, strings)) = self.symbol_names(kind) else {
+                continue;
+            };
+            let Ok(symbols) = self
+                .elf
+                .content(self.source, "symbols", section, MAX_SYMBOLS)
+            else {
+                continue;
+            };
+            let functions = entries::<Symbol>(&symbols)
+                .iter()
+                .filter(|symbol| symbol.st_info & 0xf == STT_FUNC && symbol.st_size.get(LE) > 0)
+                .filter(|symbol| {
+                    let name = name_at(&strings, symbol.st_name.get(LE) as usize);
+                    name.is_some_and(|name| names.binary_search(&name).is_ok())
+                });
+            found.extend(functions.map(|symbol| {
+                let start = symbol.st_value.get(LE);
+                start..start.saturating_add(symbol.st_size.get(LE))
+            }));
+        }
+        found.sort_unstable_by_key(|range| (range.start, range.end));
+        found.dedup();
+        found
+    }
+
+    /// A table of symbols, and the content of that of its names.
+    fn symbol_names(&self, kind: u32) -> Option<(&SectionHeader, Vec<u8>)> {
+        let mut sections = self.elf.sections.iter();
+        let section = sections.find(|section| section.sh_type.get(LE) == kind)?;
+        let strings = self.elf.sections.get(section.sh_link.get(LE) as usize)?;
+        let content = self
+            .elf
+            .content(self.source, "symbol names", strings, MAX_NAMES);
+        Some((section, content.ok()?))
     }
 
     /// Address and beginning of a section.
@@ -125,6 +156,12 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         let segment = segments.find(|segment| segment.holds(address))?;
         Some(segment.address.wrapping_sub(segment.file_offset))
     }
+}
+
+/// A name without what compilers add behind a dot.
+fn name_at(strings: &[u8], at: usize) -> Option<&str> {
+    let name = strings.get(at..)?.split(|&byte| byte == 0).next()?;
+    str::from_utf8(name).ok()?.split('.').next()
 }
 
 /// Where a name stands in a table of strings.

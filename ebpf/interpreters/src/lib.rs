@@ -35,6 +35,8 @@ pub struct DetectedInterpreter {
     pub version: String,
     /// Offsets in the file of the code of its loop.
     pub loops: Vec<Range<u64>>,
+    /// Offsets in the file of functions that do nothing but carry calls; sorted.
+    pub calls: Vec<Range<u64>>,
     /// For the programs.
     pub interpreter: Interpreter,
     python: python::CodeLayout,
@@ -57,6 +59,14 @@ impl DetectedInterpreter {
     /// What tells the function at an address from others that had it before.
     pub fn generation(&self, memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
         Code::generation(&self.python, memory, address)
+    }
+
+    /// Whether the code at this offset in the file does nothing but carry calls from one function of the
+    /// program to another.
+    pub fn carries_calls(&self, offset: u64) -> bool {
+        let after = self.calls.partition_point(|range| range.start <= offset);
+        let range = after.checked_sub(1).and_then(|at| self.calls.get(at));
+        range.is_some_and(|range| range.contains(&offset))
     }
 
     /// One of each version whose layout is known without its file.

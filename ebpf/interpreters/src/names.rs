@@ -22,6 +22,9 @@ const MAX_OPEN: usize = 64;
 /// Functions that are known at once: of a hundred processes of a large framework.
 const MAX_FUNCTIONS: usize = 1 << 18;
 
+/// When a function whose name could not be read is read again.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+
 /// A function of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FunctionKey<K> {
@@ -109,7 +112,8 @@ struct Entry {
 enum Name {
     Waiting,
     Read(Arc<InterpretedFunction>),
-    Failed,
+    /// It may be back at its address: code that is compiled again and again often is.
+    Failed(Instant),
 }
 
 impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
@@ -143,7 +147,10 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         let round = state.round;
         if let Some(known) = state.functions.get_mut(&key) {
             known.used = round;
-            return;
+            match known.name {
+                Name::Failed(at) if at.elapsed() >= RETRY_DELAY => {}
+                _ => return,
+            }
         }
         let request = Request {
             key,
@@ -183,7 +190,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         let state = self.shared.lock();
         match &state.functions.get(key)?.name {
             Name::Read(function) => Some(Arc::clone(function)),
-            Name::Waiting | Name::Failed => None,
+            Name::Waiting | Name::Failed(_) => None,
         }
     }
 
@@ -233,7 +240,7 @@ impl<K: Copy + Eq + Hash> State<K> {
             self.counts.failed += 1;
         }
         if let Some(entry) = self.functions.get_mut(&key) {
-            entry.name = function.map_or(Name::Failed, Name::Read);
+            entry.name = function.map_or_else(|| Name::Failed(Instant::now()), Name::Read);
         }
     }
 

@@ -13,7 +13,8 @@ use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::mappings;
 use profcol_ebpf_common::reason::EndReason;
 use profcol_ebpf_common::record::{
-    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, MAX_USER_WORDS, ProcessKey, Sample, kind, process_state,
+    self, MAX_KERNEL_FRAMES, MAX_USER_FRAMES, MAX_USER_WORDS, ProcessKey, Sample, kind,
+    process_state,
 };
 use profcol_ebpf_common::settings::Settings;
 use profcol_ebpf_common::walk::{CodeMapping, Walk};
@@ -286,7 +287,10 @@ fn send(scratch: &mut Scratch) -> bool {
     // A page of a table is missing.
     let is_pending = scratch.sample.end == EndReason::TablePending as u32;
     // Its functions have to be read while it is there.
-    let age = scratch.sample.time.wrapping_sub(scratch.sample.process.started);
+    let age = scratch
+        .sample
+        .time
+        .wrapping_sub(scratch.sample.process.started);
     let is_urgent = scratch.has_interpreted != 0 && age < YOUNG;
     let flags = if is_pending || is_urgent {
         BPF_RB_FORCE_WAKEUP

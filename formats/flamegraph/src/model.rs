@@ -162,7 +162,7 @@ impl<'a> ModelFrames<'a> {
         frames.location(binary, kind, row.lines.iter().map(|line| self.line(line)))
     }
 
-    /// The file name of the binary of a location, and what kind of code it is.
+    /// The file name of the binary of a location, or the runtime that interprets its code, and what kind of code it is.
     pub fn code_at(&self, location: LocationIdx) -> (&'a str, FrameKind) {
         self.code(self.dictionary.locations.get(location))
     }
@@ -178,7 +178,13 @@ impl<'a> ModelFrames<'a> {
         if binary.is_empty() && row.location.address == 0 && self.is_marker(row) {
             return (binary, FrameKind::Marker);
         }
-        (binary, FrameKind::of(self.frame_type(row), binary))
+        let frame_type = self.frame_type(row);
+        let kind = FrameKind::of(frame_type, binary);
+        if binary.is_empty() && kind == FrameKind::Interpreted {
+            // Interpreted code is in no binary; its runtime stands in for one.
+            return (frame_type, kind);
+        }
+        (binary, kind)
     }
 
     /// A frame that is no code, such as `[stack ends: ...]`.

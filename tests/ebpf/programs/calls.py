@@ -109,8 +109,11 @@ def by_method():
     Derived().attribute  # calls
 
 
+EXECUTED = compile("burn()", "<made up>", "exec")
+
+
 def by_execution():
-    exec(compile("burn()  # calls", "<made up>", "exec"), {"burn": burn})  # calls
+    exec(EXECUTED, {"burn": burn})  # calls
 
 
 async def wait_for():

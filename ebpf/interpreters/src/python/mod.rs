@@ -4,6 +4,7 @@
 //! the loop `_PyEval_EvalFrameDefault`, the state `_PyRuntime` and, since 3.11, the version
 //! `Py_Version`. Since 3.13 the state begins with a table of its own offsets.
 
+mod calls;
 mod code;
 mod layout;
 mod lines;
@@ -62,10 +63,14 @@ pub fn detect<S: Source + ?Sized>(
         return Err(refuse("its loop is not in a loaded segment"));
     };
     let loops = loops(executable, entry.address, entry.size, delta);
+    let calls = executable.functions(calls::NAMES).into_iter();
+    let calls =
+        calls.map(|function| function.start.wrapping_sub(delta)..function.end.wrapping_sub(delta));
     Ok(Some(DetectedInterpreter {
         runtime: Runtime::Python,
         version: version.to_string(),
         loops,
+        calls: calls.collect(),
         interpreter: Interpreter {
             state: state.address.wrapping_sub(delta),
             runtime: runtime::PYTHON,
@@ -84,6 +89,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
             runtime: Runtime::Python,
             version: version.to_string(),
             loops: Vec::new(),
+            calls: Vec::new(),
             interpreter: Interpreter {
                 python: layout,
                 ..Interpreter::default()
