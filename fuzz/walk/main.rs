@@ -79,7 +79,7 @@ fn check(process: &Process, thread: &Thread, scratch: &mut Scratch) {
     let epoch = frame_cache::epoch(&process.layout(), scratch.mm, &process.sample());
     let fresh = walk(thread, frame_cache::NO_EPOCH, scratch);
     assert!(scratch.depth <= thread.max_frames);
-    assert!(fresh.frames.len() <= MAX_USER_WORDS + 2);
+    assert!(fresh.frames.len() <= MAX_USER_WORDS);
     let reason = EndReason::from_code(fresh.end);
     assert!(reason.is_some(), "ends for no reason: {}", fresh.end);
     for _ in 0..2 {

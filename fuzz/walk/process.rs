@@ -477,6 +477,7 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         interpreter_next: offset(),
         interpreter_threads: offset(),
         thread_next: offset(),
+        thread_interpreter: offset(),
         thread_id: offset(),
         thread_frame: offset(),
         cframe_frame: match offset() {

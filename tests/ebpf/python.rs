@@ -451,3 +451,68 @@ fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
         assert!(checked > 20, "{damage}: {checked}");
     }
 }
+
+/// A subinterpreter that does nothing, and one that runs.
+const SUBINTERPRETERS: &str = "
+try:
+    import _interpreters as subinterpreters
+except ImportError:
+    import _xxsubinterpreters as subinterpreters
+import time
+source = '''
+import time
+def burn_inside():
+    end = time.thread_time() + 0.2
+    while time.thread_time() < end:
+        sum(range(100))
+burn_inside()
+'''
+def burn_beside():
+    end = time.thread_time() + 0.2
+    while time.thread_time() < end:
+        sum(range(100))
+idle = subinterpreters.create()
+busy = subinterpreters.create()
+run = getattr(subinterpreters, 'run_string', None) or subinterpreters.exec
+while True:
+    burn_beside()
+    run(busy, source)
+";
+
+#[test]
+fn subinterpreters_hide_nothing() {
+    if !can_profile() {
+        return;
+    }
+    for Interpreter { path, minor } in interpreters() {
+        if minor < 9 {
+            continue;
+        }
+        let profiler = Profiler::start(199);
+        let running = Running::start(&path, &["-c", SUBINTERPRETERS]);
+        let pid = running.pid();
+        let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) > 600);
+        drop(running);
+        let of = |function: &str| {
+            count(&profile, |sample| {
+                sample.pid == pid
+                    && sample.end_reason.is_none()
+                    && names(sample).contains(&function)
+            })
+        };
+        let (inside, beside) = (of("burn_inside"), of("burn_beside"));
+        // The module of the subinterpreter, and below it that of the program.
+        let is_whole = |sample: &Sample| {
+            let names = names(sample);
+            let modules = names.iter().filter(|&&name| name == "<module>").count();
+            names.contains(&"burn_inside") && modules == 2 && sample.end_reason.is_none()
+        };
+        let whole = count(&profile, |sample| sample.pid == pid && is_whole(sample));
+        println!(
+            "{}: {inside} inside, {whole} of them whole, {beside} beside",
+            path.display()
+        );
+        assert!(inside > 150 && beside > 150, "{inside}, {beside}");
+        assert!(whole * 100 >= inside * 99, "{whole} of {inside}");
+    }
+}

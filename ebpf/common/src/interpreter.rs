@@ -28,7 +28,6 @@ pub struct Interpreter {
     pub state: u64,
     /// One of [`runtime`].
     pub runtime: u32,
-    pub unused: u32,
     pub python: python::Layout,
 }
 

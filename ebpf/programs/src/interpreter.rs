@@ -32,6 +32,12 @@ const FRAMES_PER_CALL: u32 = 4;
 /// Calls of [`find_thread`] for one sample: 2048 threads.
 const MAX_THREAD_CALLS: u32 = 32;
 
+/// Whether there is room for another frame of either kind.
+#[inline(always)]
+pub fn has_room(scratch: &Scratch) -> bool {
+    scratch.sample.user_words + 2 <= MAX_USER_WORDS as u32
+}
+
 /// Makes the next step: [`find_thread`] or [`add_frames`].
 #[inline(always)]
 pub fn is_searching(scratch: &Scratch) -> bool {
@@ -52,6 +58,7 @@ pub fn meet(scratch: &mut Scratch, address: u64, sp: u64) {
         scratch.python_file = scratch.native.file;
         scratch.thread = 0;
         scratch.thread_calls = 0;
+        scratch.has_thread = 0;
         scratch.interpreter_stage = stage::FIND_THREAD;
     }
 }
@@ -85,15 +92,19 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
     let mut thread = scratch.thread;
     let mut owner = scratch.thread_owner;
     if scratch.thread_calls == 0 {
-        // SAFETY: a word is read atomically.
-        if let Some(&known) = unsafe { PYTHON_THREADS.get(&key) }
-            && scratch.word(known.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
-        {
-            return begin(scratch, layout, known);
-        }
         owner = scratch
             .word(state.wrapping_add(layout.runtime_interpreters.into()))
             .unwrap_or(0);
+        // Only of the newest interpreter: one that is started runs before the one that started it.
+        // SAFETY: a word is read atomically.
+        if let Some(&known) = unsafe { PYTHON_THREADS.get(&key) }
+            && scratch.word(known.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
+            && scratch.word(known.wrapping_add(layout.thread_interpreter.into())) == Some(owner)
+            && begin(scratch, layout, known)
+        {
+            scratch.thread_owner = owner;
+            return CONTINUE;
+        }
         thread = scratch
             .word(owner.wrapping_add(layout.interpreter_threads.into()))
             .unwrap_or(0);
@@ -105,6 +116,7 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
                 .word(owner.wrapping_add(layout.interpreter_next.into()))
                 .unwrap_or(0);
             if owner == 0 {
+                scratch.thread_owner = 0;
                 return no_thread(scratch);
             }
             thread = scratch
@@ -112,9 +124,13 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
                 .unwrap_or(0);
             continue;
         }
-        if scratch.word(thread.wrapping_add(layout.thread_id.into())) == Some(thread_pointer) {
+        // A thread has a state in each subinterpreter that it was in; all but one are idle.
+        if scratch.word(thread.wrapping_add(layout.thread_id.into())) == Some(thread_pointer)
+            && begin(scratch, layout, thread)
+        {
             let _ = PYTHON_THREADS.insert(&key, &thread, 0);
-            return begin(scratch, layout, thread);
+            scratch.thread_owner = owner;
+            return CONTINUE;
         }
         thread = scratch
             .word(thread.wrapping_add(layout.thread_next.into()))
@@ -129,28 +145,28 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
     CONTINUE
 }
 
+/// Begins the walk along the thread's frames; false if it has none.
 #[inline(always)]
-fn begin(scratch: &mut Scratch, layout: &python::Layout, thread: u64) -> u32 {
+fn begin(scratch: &mut Scratch, layout: &python::Layout, thread: u64) -> bool {
     match python::Walk::begin(layout, thread, scratch) {
+        Some(walk) if walk.frame == 0 => return false,
         Some(walk) => scratch.python = walk,
-        None => {
-            scratch.python = python::Walk {
-                is_lost: 1,
-                ..python::Walk::default()
-            };
-        }
+        None => scratch.python = python::Walk::lost(),
     }
+    scratch.has_thread = 1;
     scratch.interpreter_stage = stage::ENTER;
-    CONTINUE
+    true
 }
 
 /// The interpreter is starting or ending, or the thread is not one of its own.
 #[inline(always)]
 fn no_thread(scratch: &mut Scratch) -> u32 {
-    maps::count(counter::INTERPRETER_NO_THREAD);
     scratch.python = python::Walk::default();
-    push(scratch, 0, Detail::new(0, unreadable::NO_THREAD));
     scratch.interpreter_stage = stage::NATIVE;
+    if scratch.has_thread == 0 {
+        maps::count(counter::INTERPRETER_NO_THREAD);
+        push(scratch, 0, Detail::new(0, unreadable::NO_THREAD));
+    }
     CONTINUE
 }
 
@@ -183,11 +199,16 @@ pub extern "C" fn add_frames(handle: ScratchHandle) -> u32 {
             return CONTINUE;
         }
     }
+    if walk.frame == 0 && scratch.thread_owner != 0 {
+        // The interpreter that started this one runs the frames below.
+        scratch.thread = 0;
+        scratch.thread_calls += 1;
+        scratch.interpreter_stage = stage::FIND_THREAD;
+        return CONTINUE;
+    }
     for _ in 0..FRAMES_PER_CALL {
         // The native walk ends the stack.
-        if scratch.depth >= settings.max_frames
-            || scratch.sample.user_words >= MAX_USER_WORDS as u32
-        {
+        if scratch.depth >= settings.max_frames || !has_room(scratch) {
             break;
         }
         let step = walk.step(layout, &native, scratch);

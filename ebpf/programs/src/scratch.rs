@@ -58,7 +58,8 @@ pub struct Scratch {
     pub thread: u64,
     pub thread_owner: u64,
     pub thread_calls: u32,
-    pub unused: u32,
+    /// Whether any interpreter knows the thread.
+    pub has_thread: u32,
     /// Part of an object of the interpreter, and a word of another one.
     pub block: [u64; BLOCK_WORDS],
     pub interpreter_word: u64,

@@ -6,7 +6,6 @@ use profcol_ebpf_common::file::{self, FileId, file_number};
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::mappings::{self, Mapping};
 use profcol_ebpf_common::reason::EndReason;
-use profcol_ebpf_common::record::MAX_USER_WORDS;
 use profcol_ebpf_common::rule::EncodedRule;
 use profcol_ebpf_common::settings::{self, Settings};
 use profcol_ebpf_common::table::{PAGE_SIZE, Page};
@@ -54,7 +53,7 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
         return EndReason::NoRegisters as u32;
     };
     for _ in 0..FRAMES_PER_CALL {
-        if scratch.depth >= most || scratch.sample.user_words >= MAX_USER_WORDS as u32 {
+        if scratch.depth >= most || !interpreter::has_room(scratch) {
             return EndReason::Truncated as u32;
         }
         if scratch.interpreter_stage != interpreter::stage::NATIVE {

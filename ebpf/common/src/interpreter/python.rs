@@ -21,11 +21,12 @@ pub struct Layout {
     pub interpreter_next: u32,
     pub interpreter_threads: u32,
     pub thread_next: u32,
+    pub thread_interpreter: u32,
     /// `thread_id`, or `native_thread_id` where the first is not the thread pointer.
     pub thread_id: u32,
     /// `current_frame`, `cframe` or `frame`.
     pub thread_frame: u32,
-    /// `_PyCFrame`; unused from 3.13 on.
+    /// Members of `_PyCFrame`; [`NO_CFRAME`] where there is none.
     pub cframe_frame: u32,
     pub cframe_previous: u32,
     pub frame_bytes: u32,
@@ -91,10 +92,18 @@ impl Walk {
             cframe: top,
             is_lost: 0,
         };
-        if layout.boundary == boundary::SHIM && layout.cframe_frame != NO_CFRAME {
+        if layout.cframe_frame != NO_CFRAME {
             walk.frame = memory.word(top.wrapping_add(layout.cframe_frame.into()))?;
         }
         Some(walk)
+    }
+
+    /// A thread whose frames cannot be read.
+    pub fn lost() -> Self {
+        Self {
+            is_lost: 1,
+            ..Self::default()
+        }
     }
 
     /// Before the first frame of a native frame.

@@ -74,7 +74,6 @@ pub fn detect<S: Source + ?Sized>(
         interpreter: Interpreter {
             state: state.address.wrapping_sub(delta),
             runtime: runtime::PYTHON,
-            unused: 0,
             python: layout,
         },
         python: code,
