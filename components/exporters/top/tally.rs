@@ -290,7 +290,7 @@ impl SampleTypeTally {
         let row = dictionary.locations.get(location);
         let mapping = dictionary.mappings.get(row.location.mapping).mapping;
         let file = dictionary.strings.get(mapping.filename);
-        let file = truncate(file.rsplit('/').next().unwrap_or(file));
+        let file = truncate(last_component(file));
         if row.lines.is_empty() {
             return vec![match deferred_symbols.find(dictionary, location) {
                 Some(name) => self.pending(name, file),
@@ -302,10 +302,22 @@ impl SampleTypeTally {
         }
         let names = row.lines.iter().map(|line| {
             let function = dictionary.functions.get(line.function);
-            truncate(function.map_or("", |function| dictionary.strings.get(function.name)))
+            let text = |index: Option<_>| index.map_or("", |index| dictionary.strings.get(index));
+            let source = text(function.map(|function| function.filename));
+            Name {
+                function: truncate(text(function.map(|function| function.name))),
+                // Interpreted code is in no binary.
+                file: match file.as_str() {
+                    "" => truncate(last_component(source)),
+                    file => file.to_owned(),
+                },
+            }
         });
-        let numbers = self.numbers(names.collect(), &file);
-        numbers.into_iter().map(Frame::Function).collect()
+        let names: Vec<Name> = names.collect();
+        let names = names.into_iter();
+        names
+            .map(|name| Frame::Function(self.number(name)))
+            .collect()
     }
 
     fn pending(&mut self, name: DeferredSymbol, file: String) -> Frame {
@@ -397,6 +409,10 @@ fn first(attributes: &Attributes, keys: &[&str]) -> String {
         .iter()
         .filter_map(|key| find(attributes, key)?.as_str());
     truncate(texts.next().unwrap_or(""))
+}
+
+fn last_component(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 fn truncate(text: &str) -> String {

@@ -67,7 +67,24 @@ fn model(told: &[Told<'_>]) -> Model {
     }
 }
 
+/// A path is a file without symbols, `function@path` is of a source file and in no binary.
 fn location(rows: &mut Interner, frame: &str) -> LocationIdx {
+    if let Some((function, path)) = frame.split_once('@') {
+        let (name, filename) = (rows.string(function), rows.string(path));
+        let function = rows.function(Function {
+            name,
+            filename,
+            ..Function::default()
+        });
+        let line = Line {
+            function,
+            ..Line::default()
+        };
+        return rows.location(LocationRef {
+            lines: &[line],
+            ..LocationRef::default()
+        });
+    }
     let is_named = !frame.starts_with('/');
     let (frame, address) = frame.split_once('+').unwrap_or((frame, "16"));
     let address = address.parse().unwrap();
@@ -120,7 +137,7 @@ async fn prints_what_is_hottest() {
         ("web", 7, &["parse", "serve", "serve", "main"], 60),
         ("web", 8, &["write", "serve", "main"], 25),
         ("db", 9, &["/usr/lib/libdb.so", "main"], 10),
-        ("tool", 10, &["work"], 5),
+        ("tool", 10, &["work@/srv/app/tool.py"], 5),
     ];
     let expected = "
 ── 1 s: 100 samples, 1.00 s of CPU time = 1.00 CPUs
@@ -135,7 +152,7 @@ async fn prints_what_is_hottest() {
 ";
     assert_eq!(shown("functions: 3", told).await.unwrap(), expected);
     let all = shown("{functions: 9, processes: 0}", told).await.unwrap();
-    assert!(all.contains("work") && !all.contains("process"), "{all}");
+    assert!(all.contains("work  [tool.py]") && !all.contains("process"), "{all}");
 }
 
 #[tokio::test]
