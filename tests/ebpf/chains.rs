@@ -69,9 +69,9 @@ impl Live {
 
 /// Whether each has shown enough.
 pub fn is_enough(lives: &mut [Live], profile: &Profile) -> bool {
-    judge_all(lives, profile)
-        .iter()
-        .all(|verdict| verdict.is_enough(MIN_SAMPLES))
+    let verdicts = judge_all(lives, profile);
+    let mut judged = lives.iter().zip(verdicts);
+    judged.all(|(live, verdict)| verdict.is_enough(&live.subject.program, MIN_SAMPLES))
 }
 
 fn judge_all(lives: &mut [Live], profile: &Profile) -> Vec<Verdict> {

@@ -179,9 +179,14 @@ fn matches(chain: &[&str], names: &[String]) -> bool {
 }
 
 impl Verdict {
-    pub fn is_enough(&self, enough: MinSamples) -> bool {
+    pub fn is_enough(&self, program: &Program, enough: MinSamples) -> bool {
         let of_chain = |&samples: &usize| samples >= enough.of_chain;
-        self.all() >= enough.all && self.of_chain.iter().all(of_chain)
+        let mut chains = self.of_chain.iter();
+        let has_chains = match program.shows_each {
+            true => chains.all(of_chain),
+            false => chains.any(of_chain),
+        };
+        self.all() >= enough.all && has_chains
     }
 
     fn all(&self) -> usize {
@@ -199,7 +204,7 @@ impl Verdict {
     }
 
     pub fn is_right(&self, program: &Program, enough: MinSamples) -> bool {
-        self.is_enough(enough)
+        self.is_enough(program, enough)
             && self.wrong_share() <= program.wrong()
             && self.share() >= program.exact
     }

@@ -152,7 +152,10 @@ async fn prints_what_is_hottest() {
 ";
     assert_eq!(shown("functions: 3", told).await.unwrap(), expected);
     let all = shown("{functions: 9, processes: 0}", told).await.unwrap();
-    assert!(all.contains("work  [tool.py]") && !all.contains("process"), "{all}");
+    assert!(
+        all.contains("work  [tool.py]") && !all.contains("process"),
+        "{all}"
+    );
 }
 
 #[tokio::test]
