@@ -39,6 +39,19 @@ struct Setup<'a> {
 }
 
 impl Setup<'_> {
+    /// Stores ten batches of a hundred samples, and is killed. Returns the file that has them.
+    fn store_ten(&self) -> PathBuf {
+        let rig = self.start();
+        for _ in 0..10 {
+            rig.client.send(&profiles(100)).unwrap();
+        }
+        drop(rig);
+        let segment = files(self.directory)
+            .into_iter()
+            .find(|it| it.extension().is_some_and(|it| it == "segment"));
+        segment.unwrap()
+    }
+
     fn config(&self) -> String {
         let Setup {
             directory,
@@ -412,15 +425,7 @@ fn a_flipped_byte_costs_one_batch_which_is_counted_and_not_delivered() {
         storage: "",
         queue: "",
     };
-    let rig = setup.start();
-    for _ in 0..10 {
-        rig.client.send(&profiles(100)).unwrap();
-    }
-    drop(rig);
-    let segment = files(folder.path())
-        .into_iter()
-        .find(|it| it.extension().is_some_and(|it| it == "segment"));
-    let segment = segment.unwrap();
+    let segment = setup.store_ten();
     let mut bytes = fs::read(&segment).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -476,18 +481,8 @@ fn a_torn_end_is_cut_off_and_the_rest_arrives() {
         storage: "",
         queue: "",
     };
-    let rig = setup.start();
-    for _ in 0..10 {
-        rig.client.send(&profiles(100)).unwrap();
-    }
-    drop(rig);
-    let segment = files(folder.path())
-        .into_iter()
-        .find(|it| it.extension().is_some_and(|it| it == "segment"));
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .open(segment.unwrap())
-        .unwrap();
+    let segment = setup.store_ten();
+    let file = fs::OpenOptions::new().write(true).open(&segment).unwrap();
     file.set_len(file.metadata().unwrap().len() - 7).unwrap();
     let directory = support::path(folder.path());
     let inspected = support::run(&["storage", "inspect", directory]);

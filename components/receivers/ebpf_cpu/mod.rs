@@ -411,7 +411,7 @@ impl Running {
                 attributes: &config.attributes,
                 jit: &self.jit,
                 interpreted: &self.interpreted,
-                loop_frames: config.interpreter_frames,
+                interpreter_frames: config.interpreter_frames,
             },
             clock,
             frequency,

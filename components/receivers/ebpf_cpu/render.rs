@@ -32,7 +32,7 @@ pub struct NameSources<'a> {
     pub attributes: &'a Attributes,
     pub jit: &'a JitProcesses<ProcessKey>,
     pub interpreted: &'a InterpretedNames<ProcessKey>,
-    pub loop_frames: InterpreterFrames,
+    pub interpreter_frames: InterpreterFrames,
 }
 
 pub fn render(seen: &Interval, names: &NameSources<'_>, clock: Clock, frequency: u64) -> Model {
@@ -271,7 +271,7 @@ impl<'a> Rendering<'a> {
     }
 
     fn user_stack(&mut self, stack: &SeenStack<'_>, locations: &mut Vec<LocationIdx>) {
-        let hides = self.names.loop_frames == InterpreterFrames::Hide
+        let hides = self.names.interpreter_frames == InterpreterFrames::Hide
             && (stack.user.stack()).any(|frame| matches!(frame, StackFrame::Interpreted(_)));
         let mut is_behind_native = false;
         for frame in stack.user.stack() {

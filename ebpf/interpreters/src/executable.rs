@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC};
-use profcol_ebpf_unwind::{ElfCode, Index};
+use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Elf, LE, Machine, SectionHeader, Source, Symbol, entries};
 
 /// Some half a million symbols.
@@ -143,11 +143,6 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         let mut bytes = vec![0; size];
         self.source.read_at(&mut bytes, offset).ok()?;
         Some(bytes)
-    }
-
-    /// The code around an address that one entry of the unwind information describes.
-    pub fn function(&self, index: &Index, address: u64) -> Option<Range<u64>> {
-        index.function(self.source, address)
     }
 
     /// Offset in the file = address - this.

@@ -14,7 +14,7 @@ use crate::maps::{self, INTERPRETERS, PYTHON_THREADS};
 use crate::scratch::{FRAME_CAPACITY, Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 
-/// What [`interpret`] does next.
+/// What the walk does next: the native one, [`find_thread`] or [`add_frames`].
 pub mod stage {
     /// Nothing: the native walk goes on.
     pub const NATIVE: u32 = 0;
@@ -38,7 +38,7 @@ pub fn has_room(scratch: &Scratch) -> bool {
     scratch.sample.user_words + 2 <= MAX_USER_WORDS as u32
 }
 
-/// Makes the next step: [`find_thread`] or [`add_frames`].
+/// Whether [`find_thread`] is next, and not [`add_frames`].
 #[inline(always)]
 pub fn is_searching(scratch: &Scratch) -> bool {
     scratch.interpreter_stage == stage::FIND_THREAD
@@ -240,7 +240,7 @@ pub extern "C" fn add_frames(handle: ScratchHandle) -> u32 {
 
 #[inline(always)]
 fn interpreter(file: u32) -> Option<&'static Interpreter> {
-    // SAFETY: the loader writes an entry before a rule leads to it, and removes it long after.
+    // SAFETY: plain numbers. The loader may replace them meanwhile; whatever they are, each read is checked.
     unsafe { INTERPRETERS.get(&file) }
 }
 

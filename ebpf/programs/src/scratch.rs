@@ -54,7 +54,7 @@ pub struct Scratch {
     pub entered_stack: StackHash,
     pub entered_words: u32,
     pub entered_depth: u32,
-    /// Where the search for the thread goes on, in the threads of which interpreter.
+    /// The thread at which the search goes on, and its interpreter.
     pub thread: u64,
     pub thread_owner: u64,
     pub thread_calls: u32,

@@ -1,9 +1,8 @@
 //! What the headers of a program or library say of its code.
 
 use crate::Refused;
-use object::LittleEndian;
 use object::elf::*;
-use profcol_elf::{Elf, Extent, LE, Machine, Pclntab, Segment, Source, entries};
+use profcol_elf::{Elf, Extent, LE, Machine, Pclntab, Segment, Source, Symbol, entries};
 
 /// Linkers make one; rewriters of binaries and runtimes that are mapped over huge pages up to four.
 const MAX_EXECUTABLE_SEGMENTS: usize = 64;
@@ -66,8 +65,6 @@ const SECTIONS: &[&str] = &[
     ".symtab",
     ".text",
 ];
-
-type Symbol = Sym64<LittleEndian>;
 
 impl ElfCode {
     pub fn read(source: &(impl Source + ?Sized)) -> Result<Self, Refused> {

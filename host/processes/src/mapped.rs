@@ -1,4 +1,4 @@
-//! The files of which a process has mapped code.
+//! The files whose code a process has mapped.
 
 use std::fs::File;
 use std::io::{self, Read};

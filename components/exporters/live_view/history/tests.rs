@@ -395,7 +395,7 @@ fn whoever_runs_the_pipelines_looks_at_the_last_seconds() {
     let one = look(10, Some(("process_pid", "8")));
     assert_eq!(one.tree.total().value, 1_000_000_000);
     assert_eq!((one.processes.len(), one.groups[0].len()), (2, 2));
-    // No longer than there are samples, and none where they are of long ago.
+    // As long as there are samples; none if they are too old.
     assert_eq!(look(600, None).source.from, START * 1000);
     let later = recent.look_at(now + 60_000, Duration::from_secs(10), None, &[]);
     assert_eq!((later.source.samples, later.processes.len()), (0, 0));

@@ -36,7 +36,7 @@ fn of_programs(proc: &Path) -> Vec<Check> {
     checks
 }
 
-/// Processes with the files of which they have mapped code.
+/// Processes, with the files whose code they have mapped.
 struct Processes {
     proc: PathBuf,
     seen: Vec<(u32, Vec<profcol_processes::MappedFile>)>,

@@ -77,8 +77,6 @@ pub struct TextLayout {
     pub state: u32,
     pub ascii_data: u32,
     pub other_data: u32,
-    /// Whether `interned` takes a byte of the state.
-    pub has_wide_interned: bool,
 }
 
 /// How lines are written down.
@@ -159,7 +157,6 @@ fn code_before_3_11(lines: LineTable) -> CodeLayout {
             state: 32,
             ascii_data: 48,
             other_data: 72,
-            has_wide_interned: false,
         },
     }
 }
@@ -424,7 +421,6 @@ fn by_offsets(
             state: offset(at.text_state)?,
             ascii_data: text_size,
             other_data: text_size + UTF8_MEMBERS,
-            has_wide_interned: false,
         },
     };
     Ok((layout, code))

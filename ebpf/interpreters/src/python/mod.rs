@@ -128,7 +128,7 @@ fn loops<S: Source + ?Sized>(
 ) -> Vec<Range<u64>> {
     let index = Index::open(executable.code, executable.source).ok();
     let described = |at: u64| {
-        let function = executable.function(index.as_ref()?, at)?;
+        let function = index.as_ref()?.function(executable.source, at)?;
         (function.end - function.start <= MAX_LOOP_BYTES).then_some(function)
     };
     let size = size.min(MAX_LOOP_BYTES);

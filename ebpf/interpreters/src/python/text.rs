@@ -26,11 +26,7 @@ pub fn read(
     let (Some(length), Some(state)) = (word(layout.length), word(layout.state)) else {
         return Err(FunctionError::Invalid("a string"));
     };
-    let state = if layout.has_wide_interned {
-        state as u32 >> 6
-    } else {
-        state as u32
-    };
+    let state = state as u32;
     if state & COMPACT == 0 {
         return Err(FunctionError::Invalid("a string"));
     }
