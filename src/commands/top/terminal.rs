@@ -124,12 +124,12 @@ mod tests {
 
     use super::*;
 
-    const INNER: &str = "commands::top::terminal::tests::panics_on_the_other_screen";
+    const ITSELF: &str =
+        "commands::top::terminal::tests::a_panic_gives_the_terminal_back_and_is_told_there";
+    /// Set where this test runs itself, on a terminal of its own.
+    const ON_A_TERMINAL: &str = "PROFCOL_TEST_ON_A_TERMINAL";
 
-    /// Run by the next one, on a terminal of its own.
-    #[test]
-    #[ignore = "panics"]
-    fn panics_on_the_other_screen() {
+    fn panic_on_the_other_screen() {
         let screen = Screen::take().unwrap();
         std::thread::sleep(Duration::from_millis(500));
         // As any thread may.
@@ -141,12 +141,16 @@ mod tests {
 
     #[test]
     fn a_panic_gives_the_terminal_back_and_is_told_there() {
+        if std::env::var_os(ON_A_TERMINAL).is_some() {
+            return panic_on_the_other_screen();
+        }
         let harness = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ebpf/top.py");
         let own = std::env::current_exe().unwrap();
         let python = Command::new("python3")
             .args([harness, "[]"])
             .arg(own)
-            .args(["--exact", INNER, "--ignored", "--nocapture"])
+            .args(["--exact", ITSELF, "--nocapture"])
+            .env(ON_A_TERMINAL, "1")
             .output();
         let Ok(python) = python else {
             let _ = writeln!(
