@@ -28,8 +28,8 @@ use profcol_component::{
     BuildContext, BuildError, Capabilities, Check, Executables, Factory, Output, Receiver,
     RunError, Stability, StartError, Stop,
 };
-use profcol_ebpf_interpreters::DetectedInterpreter;
 use profcol_ebpf_interpreters::names::{FunctionKey, InterpretedNames};
+use profcol_ebpf_interpreters::{DetectedInterpreter, SampledFunction};
 use profcol_ebpf_loader::{
     InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, StackFrame,
     count_buffer, file_number, next_bpf_program, since_boot, trim_heap,
@@ -433,8 +433,11 @@ fn function_key(process: ProcessKey, frame: &InterpretedFrame) -> FunctionKey<Pr
     FunctionKey {
         process,
         file: frame.file,
-        address: frame.function,
-        generation: frame.detail.generation(),
+        function: SampledFunction {
+            address: frame.function,
+            generation: frame.detail.generation(),
+            code_address: frame.code_address,
+        },
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profcol_ebpf_interpreters::Runtime;
 use profcol_ebpf_interpreters::names::InterpretedNames;
+use profcol_ebpf_interpreters::{Runtime, SourceFrame};
 use profcol_ebpf_loader::{
     Clock, EndReason, Frame, InterpretedFrame, ProcessKey, SampledFile, SampledFiles, StackFrame,
     file_number, unreadable,
@@ -306,21 +306,11 @@ impl<'a> Rendering<'a> {
             return known;
         }
         let key = function_key(self.process, frame);
-        let line = match self.names.interpreted.get(&key) {
+        let lines = match self.names.interpreted.get(&key) {
             Some(function) => {
-                let name = self.rows.string(function.name());
-                let filename = self.rows.string(function.file());
-                let row = self.rows.function(Function {
-                    name,
-                    system_name: name,
-                    filename,
-                    start_line: function.first_line().into(),
-                });
-                Line {
-                    function: row,
-                    line: function.line(frame.detail.position()).into(),
-                    ..Line::default()
-                }
+                let frames = function.frames(frame.detail.position());
+                let lines = frames.into_iter().map(|frame| self.source_line(frame));
+                lines.collect()
             }
             None => {
                 let runtime = Runtime::from_number(frame.runtime).map_or("", Runtime::name);
@@ -329,18 +319,34 @@ impl<'a> Rendering<'a> {
                     (0, _) => "unreadable",
                     _ => "no name",
                 };
-                self.named_line(&format!("[{runtime}: {why}]"))
+                vec![self.named_line(&format!("[{runtime}: {why}]"))]
             }
         };
         let kind = Runtime::from_number(frame.runtime).map_or("", Runtime::frame_type);
         let kind = self.frame_type(kind);
         let row = self.rows.location(LocationRef {
             location: Location::default(),
-            lines: &[line],
+            lines: &lines,
             attributes: &[kind],
         });
         self.interpreted.insert(*frame, row);
         row
+    }
+
+    fn source_line(&mut self, frame: SourceFrame<'_>) -> Line {
+        let name = self.rows.string(frame.name);
+        let filename = self.rows.string(frame.file);
+        let function = self.rows.function(Function {
+            name,
+            system_name: name,
+            filename,
+            start_line: frame.first_line.into(),
+        });
+        Line {
+            function,
+            line: frame.line.into(),
+            ..Line::default()
+        }
     }
 
     /// The frame under which everything hangs whose stack is not whole.

@@ -9,6 +9,7 @@
 //! its function, and the [`Detail`].
 
 pub mod python;
+pub mod v8;
 
 use crate::file::file_number;
 use crate::frame::Frame;
@@ -16,7 +17,12 @@ use crate::frame::Frame;
 /// Runtimes have file numbers of their own in frames.
 pub mod runtime {
     pub const PYTHON: u32 = 0;
-    pub const COUNT: u32 = 1;
+    /// V8's functions as bytecode, and those that are builtins.
+    pub const V8: u32 = 1;
+    /// V8's functions in code that it generated. Their position is the number of V8's file: the native
+    /// frame in front of them is of no file.
+    pub const V8_GENERATED: u32 = 2;
+    pub const COUNT: u32 = 3;
 }
 
 /// What the loader knows of a file that has an interpreter, for all processes that map it.
@@ -28,6 +34,7 @@ pub struct Interpreter {
     pub state: u64,
     /// One of [`runtime`].
     pub runtime: u32,
+    pub v8: v8::Layout,
     pub python: python::Layout,
 }
 

@@ -1,15 +1,17 @@
 //! What the search for interpreters asks of a file.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use memchr::memmem;
 use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC};
-use profcol_ebpf_unwind::ElfCode;
+use profcol_ebpf_unwind::{ElfCode, Index};
 use profcol_elf::{Elf, LE, Machine, SectionHeader, Source, Symbol, entries};
 
 /// Some half a million symbols.
 const MAX_SYMBOLS: u64 = 16 << 20;
 const MAX_NAMES: u64 = 32 << 20;
+const MAX_CONSTANTS: usize = 4096;
 /// Of data in which a string is looked for.
 const MAX_SEARCHED: u64 = 32 << 20;
 
@@ -71,34 +73,64 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         found
     }
 
-    /// The code of functions that have one of these names, which are sorted.
-    pub fn functions(&self, names: &[&str]) -> Vec<Range<u64>> {
+    /// The code of functions by the names that are chosen, with these names; sorted.
+    pub fn functions_named(&self, choose: impl Fn(&str) -> bool) -> Vec<(Range<u64>, String)> {
         let mut found = Vec::new();
+        self.each_symbol(|symbol, name| {
+            if symbol.st_info & 0xf == STT_FUNC && symbol.st_size.get(LE) > 0 && choose(name) {
+                let start = symbol.st_value.get(LE);
+                let end = start.saturating_add(symbol.st_size.get(LE));
+                found.push((start..end, name.to_owned()));
+            }
+        });
+        found.sort_unstable_by_key(|(range, _)| (range.start, range.end));
+        found.dedup();
+        found
+    }
+
+    /// The values of constants whose names begin like this, by the rest of the name.
+    pub fn numbers(&self, prefix: &str) -> HashMap<String, u32> {
+        let mut found = HashMap::new();
+        self.each_symbol(|symbol, name| {
+            if let Some(rest) = name.strip_prefix(prefix)
+                && found.len() < MAX_CONSTANTS
+                && let Some(value) = self.number(symbol.st_value.get(LE))
+            {
+                found.insert(rest.to_owned(), value);
+            }
+        });
+        found
+    }
+
+    /// A number of four bytes that is loaded at an address.
+    pub fn number(&self, address: u64) -> Option<u32> {
+        let bytes = self.loaded(address, 4)?;
+        Some(u32::from_le_bytes(*bytes.first_chunk()?))
+    }
+
+    /// The longest part of the code that no unwind information describes, of at least so many bytes.
+    pub fn longest_gap(&self, at_least: u64) -> Option<Range<u64>> {
+        let index = Index::open(self.code, self.source).ok()?;
+        index.longest_gap(self.source, at_least)
+    }
+
+    fn each_symbol(&self, mut each: impl FnMut(&Symbol, &str)) {
         for kind in [SHT_DYNSYM, SHT_SYMTAB] {
             let Some((section, strings)) = self.symbol_names(kind) else {
                 continue;
             };
-            let Ok(symbols) = self
+            let symbols = self
                 .elf
-                .content(self.source, "symbols", section, MAX_SYMBOLS)
-            else {
-                continue;
-            };
-            let functions = entries::<Symbol>(&symbols)
-                .iter()
-                .filter(|symbol| symbol.st_info & 0xf == STT_FUNC && symbol.st_size.get(LE) > 0)
-                .filter(|symbol| {
-                    let name = name_at(&strings, symbol.st_name.get(LE) as usize);
-                    name.is_some_and(|name| names.binary_search(&name).is_ok())
-                });
-            found.extend(functions.map(|symbol| {
-                let start = symbol.st_value.get(LE);
-                start..start.saturating_add(symbol.st_size.get(LE))
-            }));
+                .content(self.source, "symbols", section, MAX_SYMBOLS);
+            for symbol in entries::<Symbol>(&symbols.unwrap_or_default()) {
+                if symbol.st_shndx.get(LE) == SHN_UNDEF {
+                    continue;
+                }
+                if let Some(name) = name_at(&strings, symbol.st_name.get(LE) as usize) {
+                    each(symbol, name);
+                }
+            }
         }
-        found.sort_unstable_by_key(|range| (range.start, range.end));
-        found.dedup();
-        found
     }
 
     /// A table of symbols, and the content of that of its names.

@@ -13,10 +13,11 @@ mod jumps;
 mod memory;
 pub mod names;
 mod python;
+mod v8;
 
 use std::ops::Range;
 
-use profcol_ebpf_common::interpreter::Interpreter;
+use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
@@ -39,7 +40,41 @@ pub struct DetectedInterpreter {
     pub calls: Vec<Range<u64>>,
     /// For the programs.
     pub interpreter: Interpreter,
-    python: python::CodeLayout,
+    layout: RuntimeLayout,
+}
+
+/// Where the version keeps what names need.
+#[derive(Clone, Debug)]
+enum RuntimeLayout {
+    Python(python::CodeLayout),
+    V8(Box<v8::HeapLayout>),
+}
+
+/// A function that a sample met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SampledFunction {
+    pub address: u64,
+    /// What tells it apart from others that had this address before.
+    pub generation: u32,
+    /// An address in the code that was generated for it; 0 without.
+    pub code_address: u64,
+}
+
+/// What was read of a process for all of its names.
+#[derive(Debug, Default)]
+pub struct ProcessCache {
+    v8: v8::ProcessCache,
+}
+
+/// A frame of a function, in its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceFrame<'a> {
+    pub name: &'a str,
+    /// Empty where it has none.
+    pub file: &'a str,
+    /// 0 where it is not known, as is the other.
+    pub first_line: u32,
+    pub line: u32,
 }
 
 impl DetectedInterpreter {
@@ -47,18 +82,26 @@ impl DetectedInterpreter {
     pub fn function(
         &self,
         memory: &impl Memory,
-        address: u64,
-        generation: u32,
+        cache: &mut ProcessCache,
+        sampled: &SampledFunction,
     ) -> Result<InterpretedFunction, FunctionError> {
-        Ok(InterpretedFunction {
-            runtime: self.runtime,
-            code: Code::read(&self.python, memory, address, generation)?,
-        })
+        Ok(InterpretedFunction(match &self.layout {
+            RuntimeLayout::Python(layout) => {
+                let code = Code::read(layout, memory, sampled.address, sampled.generation)?;
+                names::Function::Python(code)
+            }
+            RuntimeLayout::V8(layout) => {
+                names::Function::V8(cache.v8.frames(layout, memory, sampled)?)
+            }
+        }))
     }
 
     /// What tells the function at an address from others that had it before.
     pub fn generation(&self, memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
-        Code::generation(&self.python, memory, address)
+        match &self.layout {
+            RuntimeLayout::Python(layout) => Code::generation(layout, memory, address),
+            RuntimeLayout::V8(layout) => v8::generation(layout, memory, address),
+        }
     }
 
     /// Whether the code at this offset in the file does nothing but carry calls from one function of the
@@ -71,7 +114,9 @@ impl DetectedInterpreter {
 
     /// One of each version whose layout is known without its file.
     pub fn examples() -> Vec<Self> {
-        python::examples()
+        let mut examples = python::examples();
+        examples.extend(v8::examples());
+        examples
     }
 }
 
@@ -79,6 +124,7 @@ impl DetectedInterpreter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Runtime {
     Python,
+    V8,
 }
 
 /// An interpreter that cannot be followed: its code is native frames.
@@ -95,6 +141,7 @@ impl Runtime {
     pub fn frame_type(self) -> &'static str {
         match self {
             Self::Python => "cpython",
+            Self::V8 => "v8js",
         }
     }
 
@@ -102,13 +149,15 @@ impl Runtime {
     pub fn name(self) -> &'static str {
         match self {
             Self::Python => "python",
+            Self::V8 => "v8",
         }
     }
 
     /// By its number in frames.
     pub fn from_number(number: u32) -> Option<Self> {
         match number {
-            profcol_ebpf_common::interpreter::runtime::PYTHON => Some(Self::Python),
+            runtime::PYTHON => Some(Self::Python),
+            runtime::V8 | runtime::V8_GENERATED => Some(Self::V8),
             _ => None,
         }
     }
@@ -122,5 +171,8 @@ pub fn detect(
     let Some(executable) = Executable::read(code, source) else {
         return Ok(None);
     };
-    python::detect(&executable)
+    match python::detect(&executable)? {
+        Some(detected) => Ok(Some(detected)),
+        None => v8::detect(&executable),
+    }
 }

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use crate::memory::ProcessMemory;
-use crate::python::Code;
-use crate::{DetectedInterpreter, Runtime};
+use crate::{DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, python, v8};
 
 /// Functions that wait to be read; one that finds no room is asked for again by a later sample.
 const MAX_WAITING: usize = 4096;
@@ -31,33 +30,38 @@ pub struct FunctionKey<K> {
     pub process: K,
     /// The number of the file of its interpreter.
     pub file: u32,
-    pub address: u64,
-    pub generation: u32,
+    pub function: SampledFunction,
 }
 
-/// A frame of a function.
+/// What was read of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterpretedFunction {
-    pub runtime: Runtime,
-    pub(crate) code: Code,
+pub struct InterpretedFunction(pub(crate) Function);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Function {
+    Python(python::Code),
+    V8(v8::Frames),
 }
 
 impl InterpretedFunction {
-    pub fn name(&self) -> &str {
-        &self.code.name
+    /// The frames at a position: more than one where functions are inlined, innermost first.
+    pub fn frames(&self, position: u32) -> Vec<SourceFrame<'_>> {
+        match &self.0 {
+            Function::Python(code) => vec![SourceFrame {
+                name: &code.name,
+                file: &code.file,
+                first_line: code.first_line,
+                line: code.line(position),
+            }],
+            Function::V8(frames) => frames.at(position),
+        }
     }
 
-    pub fn file(&self) -> &str {
-        &self.code.file
-    }
-
-    pub fn first_line(&self) -> u32 {
-        self.code.first_line
-    }
-
-    /// The line of an instruction; 0 where it is not known.
-    pub fn line(&self, position: u32) -> u32 {
-        self.code.line(position)
+    fn bytes(&self) -> usize {
+        match &self.0 {
+            Function::Python(code) => code.bytes(),
+            Function::V8(frames) => frames.bytes(),
+        }
     }
 }
 
@@ -96,7 +100,7 @@ struct Shared<K> {
 struct State<K> {
     functions: HashMap<FunctionKey<K>, Entry>,
     /// A process that was forked has the functions of its parent, and may be gone when it is read.
-    inherited: HashMap<(u32, u64, u32), Arc<InterpretedFunction>>,
+    inherited: HashMap<(u32, SampledFunction), Arc<InterpretedFunction>>,
     waiting: usize,
     round: u64,
     max_bytes: usize,
@@ -215,7 +219,7 @@ impl<K> Shared<K> {
 impl<K: Copy + Eq + Hash> State<K> {
     fn settle(&mut self, key: FunctionKey<K>, read: Option<InterpretedFunction>) {
         self.waiting = self.waiting.saturating_sub(1);
-        let shared = (key.file, key.address, key.generation);
+        let shared = (key.file, key.function);
         let function = match read {
             Some(function) => {
                 self.counts.read += 1;
@@ -228,7 +232,7 @@ impl<K: Copy + Eq + Hash> State<K> {
                 Some(match known {
                     Some(known) => Arc::clone(known),
                     None => {
-                        self.counts.bytes += function.code.bytes() as u64;
+                        self.counts.bytes += function.bytes() as u64;
                         self.inherited.insert(shared, Arc::clone(&function));
                         function
                     }
@@ -259,13 +263,18 @@ impl<K: Copy + Eq + Hash> State<K> {
         self.inherited
             .retain(|_, function| Arc::strong_count(function) > 1);
         let kept = self.inherited.values();
-        self.counts.bytes = kept.map(|function| function.code.bytes() as u64).sum();
+        self.counts.bytes = kept.map(|function| function.bytes() as u64).sum();
     }
 }
 
 struct Reader<K> {
     shared: Arc<Shared<K>>,
-    open: HashMap<K, Option<ProcessMemory>>,
+    open: HashMap<K, Option<OpenProcess>>,
+}
+
+struct OpenProcess {
+    memory: ProcessMemory,
+    cache: ProcessCache,
 }
 
 impl<K: Copy + Eq + Hash> Reader<K> {
@@ -289,14 +298,17 @@ impl<K: Copy + Eq + Hash> Reader<K> {
         if self.open.len() >= MAX_OPEN && !self.open.contains_key(&key.process) {
             self.open.clear();
         }
-        let memory = self.open.entry(key.process).or_insert_with(|| {
+        let process = self.open.entry(key.process).or_insert_with(|| {
             let opened = ProcessMemory::open(*pid);
             if let Err(error) = &opened {
                 tracing::debug!(pid, %error, "failed to open the memory of a process");
             }
-            opened.ok()
+            let memory = opened.ok()?;
+            let cache = ProcessCache::default();
+            Some(OpenProcess { memory, cache })
         });
-        let read = interpreter.function(memory.as_ref()?, key.address, key.generation);
+        let OpenProcess { memory, cache } = process.as_mut()?;
+        let read = interpreter.function(memory, cache, &key.function);
         match read {
             Ok(function) => Some(function),
             Err(error) => {

@@ -1,8 +1,7 @@
 //! Takes the records out of the ring.
 
-use profcol_ebpf_common::file::file_number;
 use profcol_ebpf_common::frame::Frame;
-use profcol_ebpf_common::interpreter::Detail;
+use profcol_ebpf_common::interpreter::{Detail, runtime};
 use profcol_ebpf_common::record::{self, File, Process, Sample};
 
 use crate::names::Names;
@@ -61,21 +60,25 @@ impl<'a> Frames<'a> {
     /// The frames of a user's stack.
     pub fn stack(&self) -> impl Iterator<Item = StackFrame> + 'a {
         let mut words = self.addresses();
-        let mut file = file_number::UNMAPPED;
+        let mut native = Frame(0);
         std::iter::from_fn(move || {
             let frame = Frame(words.next()?);
-            Some(match frame.runtime() {
-                Some(runtime) => StackFrame::Interpreted(InterpretedFrame {
-                    runtime,
-                    file,
-                    function: frame.offset(),
-                    detail: Detail(words.next().unwrap_or_default()),
-                }),
-                None => {
-                    file = frame.file();
-                    StackFrame::Native(frame)
-                }
-            })
+            let Some(runtime) = frame.runtime() else {
+                native = frame;
+                return Some(StackFrame::Native(frame));
+            };
+            let detail = Detail(words.next().unwrap_or_default());
+            let (file, code_address) = match runtime {
+                runtime::V8_GENERATED => (detail.position(), native.offset()),
+                _ => (native.file(), 0),
+            };
+            Some(StackFrame::Interpreted(InterpretedFrame {
+                runtime,
+                file,
+                function: frame.offset(),
+                detail,
+                code_address,
+            }))
         })
     }
 }
@@ -90,11 +93,13 @@ pub enum StackFrame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InterpretedFrame {
     pub runtime: u32,
-    /// The file of the native frame that runs it.
+    /// The file of its runtime.
     pub file: u32,
     /// 0 if it could not be read.
     pub function: u64,
     pub detail: Detail,
+    /// An address in the code that was generated for it; 0 without.
+    pub code_address: u64,
 }
 
 /// None for what no program of this version sends.
@@ -166,6 +171,7 @@ mod tests {
                     file: 20,
                     function: 0x789,
                     detail,
+                    code_address: 0,
                 }),
                 StackFrame::Native(native[1]),
             ]

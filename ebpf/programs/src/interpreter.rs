@@ -13,8 +13,10 @@ use crate::kernel;
 use crate::maps::{self, INTERPRETERS, PYTHON_THREADS};
 use crate::scratch::{FRAME_CAPACITY, Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
+use crate::v8;
 
-/// What the walk does next: the native one, [`find_thread`] or [`add_frames`].
+/// What the walk does next: the native one, [`find_thread`], [`add_frames`] or
+/// [`v8::add_function`](crate::v8::add_function).
 pub mod stage {
     /// Nothing: the native walk goes on.
     pub const NATIVE: u32 = 0;
@@ -23,6 +25,8 @@ pub mod stage {
     /// Begin with the frames of the native frame.
     pub const ENTER: u32 = 2;
     pub const FRAMES: u32 = 3;
+    /// The function of a frame of JavaScript.
+    pub const V8: u32 = 4;
 }
 
 /// Per call; the rest is left to the next one.
@@ -38,15 +42,15 @@ pub fn has_room(scratch: &Scratch) -> bool {
     scratch.sample.user_words + 2 <= MAX_USER_WORDS as u32
 }
 
-/// Whether [`find_thread`] is next, and not [`add_frames`].
+/// Prepares for the interpreted frames of a native one, which the walk just left. `fp` is its frame
+/// pointer.
 #[inline(always)]
-pub fn is_searching(scratch: &Scratch) -> bool {
-    scratch.interpreter_stage == stage::FIND_THREAD
-}
-
-/// Prepares for the interpreted frames of a native one, which the walk just left.
-#[inline(always)]
-pub fn meet(scratch: &mut Scratch, address: u64, sp: u64) {
+pub fn meet(scratch: &mut Scratch, address: u64, sp: u64, fp: u64) {
+    scratch.v8_frame = fp;
+    if scratch.frame.file() == scratch.v8_file {
+        v8::meet(scratch);
+        return;
+    }
     // What it runs takes its place.
     scratch.depth -= 1;
     scratch.native.sp = sp;
@@ -76,6 +80,12 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
         scratch.python_file = 0;
         return CONTINUE;
     };
+    if interpreter.runtime == runtime::V8 {
+        scratch.python_file = 0;
+        scratch.depth += 1;
+        v8::meet_file(scratch, file);
+        return CONTINUE;
+    }
     let layout = &interpreter.python;
     // SAFETY: the helper has no preconditions.
     let task = unsafe { bpf_get_current_task() };
@@ -165,7 +175,12 @@ fn no_thread(scratch: &mut Scratch) -> u32 {
     scratch.interpreter_stage = stage::NATIVE;
     if scratch.has_thread == 0 {
         maps::count(counter::INTERPRETER_NO_THREAD);
-        push(scratch, 0, Detail::new(0, unreadable::NO_THREAD));
+        push(
+            scratch,
+            runtime::PYTHON,
+            0,
+            Detail::new(0, unreadable::NO_THREAD),
+        );
     }
     CONTINUE
 }
@@ -214,7 +229,7 @@ pub extern "C" fn add_frames(handle: ScratchHandle) -> u32 {
         let step = walk.step(layout, &native, scratch);
         scratch.python = walk;
         match step {
-            Step::Frame(function, detail) => push(scratch, function, detail),
+            Step::Frame(function, detail) => push(scratch, runtime::PYTHON, function, detail),
             Step::Last(function, detail) => {
                 push_and_count(scratch, function, detail);
                 scratch.interpreter_stage = stage::NATIVE;
@@ -239,7 +254,7 @@ pub extern "C" fn add_frames(handle: ScratchHandle) -> u32 {
 }
 
 #[inline(always)]
-fn interpreter(file: u32) -> Option<&'static Interpreter> {
+pub fn interpreter(file: u32) -> Option<&'static Interpreter> {
     // SAFETY: plain numbers. The loader may replace them meanwhile; whatever they are, each read is checked.
     unsafe { INTERPRETERS.get(&file) }
 }
@@ -249,12 +264,12 @@ fn push_and_count(scratch: &mut Scratch, function: u64, detail: Detail) {
     if function == 0 {
         maps::count(counter::INTERPRETER_UNREADABLE);
     }
-    push(scratch, function, detail);
+    push(scratch, runtime::PYTHON, function, detail);
 }
 
 #[inline(always)]
-fn push(scratch: &mut Scratch, function: u64, detail: Detail) {
-    let frame = Frame::interpreted(runtime::PYTHON, function);
+pub fn push(scratch: &mut Scratch, runtime: u32, function: u64, detail: Detail) {
+    let frame = Frame::interpreted(runtime, function);
     let slot = (scratch.sample.kernel_frames + scratch.sample.user_words) as usize;
     // SAFETY: the masks bound the indices.
     unsafe {

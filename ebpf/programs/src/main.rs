@@ -29,6 +29,7 @@ mod sample_counts;
 mod scratch;
 mod task;
 mod unwind;
+mod v8;
 
 /// The target architecture.
 #[cfg(bpf_target_arch = "aarch64")]

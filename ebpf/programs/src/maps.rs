@@ -48,6 +48,10 @@ pub static INTERPRETERS: HashMap<u32, Interpreter> = HashMap::with_max_entries(1
 #[map(name = "python_threads")]
 pub static PYTHON_THREADS: LruHashMap<ThreadKey, u64> = LruHashMap::with_max_entries(1, 0);
 
+/// The file with V8 of a process that runs code of it.
+#[map(name = "v8_files")]
+pub static V8_FILES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(1, 0);
+
 /// The areas of each process image, if they are published.
 #[map(name = "image_areas")]
 pub static IMAGE_AREAS: HashMap<ProcessImage, ImageAreas> = HashMap::with_max_entries(1, 0);

@@ -67,6 +67,9 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.depth = 0;
     scratch.has_interpreted = 0;
     scratch.python_file = 0;
+    scratch.v8_file = 0;
+    scratch.v8_looked_up = 0;
+    scratch.v8_skipped = 0;
     scratch.interpreter_stage = stage::NATIVE;
     sample_counts::begin_hash(scratch.handle());
     let end = barrier_var(u64::from(walk(&context, scratch, settings, task))) as u32;
@@ -159,6 +162,8 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         exact: u32::from(user.exact),
         sp_is_bound: 0,
     };
+    scratch.first = scratch.walk;
+    scratch.first_stack = scratch.sample.stack;
     scratch.code = CodeMapping::default();
     scratch.recent_code = [CodeMapping::default(); RECENT_CODE];
     scratch.recent_next = 0;

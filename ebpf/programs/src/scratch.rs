@@ -60,6 +60,17 @@ pub struct Scratch {
     pub thread_calls: u32,
     /// Whether any interpreter knows the thread.
     pub has_thread: u32,
+    /// The file with V8 of the process, once it is known; 0 is none.
+    pub v8_file: u32,
+    /// Whether it was looked for among the files that are known.
+    pub v8_looked_up: u32,
+    /// Whether generated code was left before the file was known.
+    pub v8_skipped: u32,
+    /// The frame pointer of the frame whose function is looked for.
+    pub v8_frame: u64,
+    /// Where the stack begins.
+    pub first: Walk,
+    pub first_stack: StackHash,
     /// Part of an object of the interpreter, and a word of another one.
     pub block: [u64; BLOCK_WORDS],
     pub interpreter_word: u64,

@@ -20,6 +20,7 @@ use crate::kernel::{self, Kernel};
 use crate::maps;
 use crate::published;
 use crate::scratch::{FRAME_CAPACITY, MAX_WINDOW, MIN_WINDOW, RECENT_CODE, Scratch, ScratchHandle};
+use crate::v8;
 
 /// Returned by the functions here if unwinding continues; other values are end reasons, or one of the
 /// steps below.
@@ -57,7 +58,9 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
             return EndReason::Truncated as u32;
         }
         if scratch.interpreter_stage != interpreter::stage::NATIVE {
-            if interpreter::is_searching(scratch) {
+            if scratch.interpreter_stage == interpreter::stage::V8 {
+                v8::add_function(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
                 interpreter::find_thread(scratch.handle());
             } else {
                 interpreter::add_frames(scratch.handle());
@@ -113,7 +116,7 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     }
     let mut walk = scratch.walk;
     let was_exact = walk.exact;
-    let (address, sp) = (walk.address(), walk.registers.sp);
+    let (address, sp, fp) = (walk.address(), walk.registers.sp, walk.registers.fp);
     let step = walk.step::<Target>(scratch.rule, scratch);
     scratch.walk = walk;
     if walk.exact > was_exact {
@@ -125,7 +128,10 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     match step {
         Ok(()) => {
             if scratch.rule.is_interpreter() {
-                interpreter::meet(scratch, address, sp);
+                interpreter::meet(scratch, address, sp, fp);
+            } else if scratch.frame.file() == file_number::ANONYMOUS {
+                scratch.v8_frame = fp;
+                v8::meet_generated(scratch);
             }
             CONTINUE
         }

@@ -96,6 +96,30 @@ impl Index {
         (entry_start == start && address < end).then_some(start..end)
     }
 
+    /// The longest code between two entries, if it has at least so many bytes.
+    pub fn longest_gap(
+        &self,
+        source: &(impl Source + ?Sized),
+        at_least: u64,
+    ) -> Option<Range<u64>> {
+        let mut window = Window::new(source);
+        let mut longest: Option<Range<u64>> = None;
+        let mut before = None;
+        for index in 0..self.count {
+            let (start, _) = self.pair(&mut window, index).ok()?;
+            let needed = longest.as_ref().map_or(at_least, |gap| gap.end - gap.start);
+            if let Some(before) = before.replace(start)
+                && start.checked_sub(before).is_some_and(|size| size > needed)
+            {
+                let end = self.function(source, before).map_or(before, |it| it.end);
+                if start.checked_sub(end).is_some_and(|size| size > needed) {
+                    longest = Some(end..start);
+                }
+            }
+        }
+        longest
+    }
+
     /// The table of so many pages of the file.
     pub fn pages(
         &self,

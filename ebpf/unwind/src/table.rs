@@ -36,6 +36,13 @@ impl Marker<'_> {
             .collect();
         bounds.sort_unstable();
         let mut bounds = bounds.into_iter().peekable();
+        // Code in front of the first row has no rule yet.
+        let first = own.first().map_or(PAGE_SIZE, |row| u64::from(row.offset()));
+        let is_unruled = loops
+            .iter()
+            .any(|range| range.start < start + first && range.end > start);
+        let unruled = is_unruled.then(|| Row::new(start, self.gap()));
+        let own: Vec<Row> = unruled.into_iter().chain(own.iter().copied()).collect();
         for (place, row) in own.iter().enumerate() {
             let at = start + u64::from(row.offset());
             let end = own
@@ -56,6 +63,16 @@ impl Marker<'_> {
                 }
             }
         }
+    }
+
+    fn gap(&mut self) -> u32 {
+        let gap = Rule::Gap.encode();
+        let known = self.rules.iter().position(|rule| *rule == gap);
+        let number = known.unwrap_or(self.rules.len());
+        if known.is_none() {
+            self.rules.push(gap);
+        }
+        number as u32
     }
 
     fn marked(&mut self, rule: u32) -> u32 {

@@ -20,7 +20,7 @@ pub use self::code::{Code, FunctionError};
 pub use self::layout::CodeLayout;
 use self::layout::Version;
 use crate::executable::Executable;
-use crate::{DetectedInterpreter, Runtime, Unsupported, jumps};
+use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
 
 const LOOP: &str = "_PyEval_EvalFrameDefault";
 const STATE: &str = "_PyRuntime";
@@ -63,9 +63,10 @@ pub fn detect<S: Source + ?Sized>(
         return Err(refuse("its loop is not in a loaded segment"));
     };
     let loops = loops(executable, entry.address, entry.size, delta);
-    let calls = executable.functions(calls::NAMES).into_iter();
+    let calls = executable.functions_named(|name| calls::NAMES.binary_search(&name).is_ok());
+    let calls = calls.into_iter();
     let calls =
-        calls.map(|function| function.start.wrapping_sub(delta)..function.end.wrapping_sub(delta));
+        calls.map(|(range, _)| range.start.wrapping_sub(delta)..range.end.wrapping_sub(delta));
     Ok(Some(DetectedInterpreter {
         runtime: Runtime::Python,
         version: version.to_string(),
@@ -75,8 +76,9 @@ pub fn detect<S: Source + ?Sized>(
             state: state.address.wrapping_sub(delta),
             runtime: runtime::PYTHON,
             python: layout,
+            ..Interpreter::default()
         },
-        python: code,
+        layout: RuntimeLayout::Python(code),
     }))
 }
 
@@ -93,7 +95,7 @@ pub fn examples() -> Vec<DetectedInterpreter> {
                 python: layout,
                 ..Interpreter::default()
             },
-            python,
+            layout: RuntimeLayout::Python(python),
         })
     };
     (8..=14).filter_map(example).collect()

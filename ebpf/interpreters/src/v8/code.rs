@@ -1,0 +1,285 @@
+//! Generated code: which functions an instruction belongs to, and their lines.
+
+use super::function::{self, Function};
+use super::heap::Heap;
+use super::layout::CodeOffsets;
+use super::positions::{Position, Positions, unsigned};
+use super::process::ProcessCache;
+use super::small_integer;
+use crate::FunctionError;
+use crate::memory::Memory;
+
+/// The object around the instructions begins at multiples of this, and says where their `Code` is.
+const STREAM_ALIGNMENT: u64 = 32;
+const STREAM_CODE: u64 = 8;
+/// Between the start of that object and the first instruction.
+const MAX_HEADER: u64 = 256;
+/// Memory in front of an instruction in which the object is looked for.
+const MAX_SEARCHED: u64 = 1 << 20;
+const CHUNK: u64 = 4096;
+/// Candidates that are looked at.
+const MAX_CANDIDATES: u32 = 64;
+
+/// Words of an array.
+const ARRAY_WORDS: u64 = 16;
+const MAX_INLINED: usize = 1 << 12;
+/// Functions that are inlined in each other.
+const MAX_INLINING_DEPTH: usize = 64;
+
+/// Generated code of one function, and of those that are inlined.
+#[derive(Clone, Debug)]
+pub struct Code {
+    pub start: u64,
+    pub size: u64,
+    /// The object around the instructions.
+    stream: u64,
+    object: u64,
+    /// The function.
+    shared: u64,
+    lines: Lines,
+}
+
+#[derive(Clone, Debug)]
+enum Lines {
+    Optimized {
+        positions: Positions,
+        inlined: Vec<Inlined>,
+        /// The array that names inlined functions.
+        literals: u64,
+    },
+    /// Ends of the instructions of each bytecode, with its offset.
+    Baseline(Vec<(u32, u32)>),
+    Unknown,
+}
+
+/// Where a function is inlined.
+#[derive(Clone, Copy, Debug)]
+struct Inlined {
+    caller: Position,
+    /// In the literals; None is the function itself.
+    function: Option<u64>,
+}
+
+/// A frame of a function, at a line.
+pub type FunctionLine = (std::sync::Arc<Function>, u32);
+
+impl Code {
+    /// Reads the code that has the instruction at this address.
+    pub fn find<M: Memory>(heap: Heap<'_, M>, address: u64) -> Result<Self, FunctionError> {
+        let offsets = heap.layout.code.as_ref();
+        let offsets = offsets.ok_or(FunctionError::Invalid("code of this version"))?;
+        let lowest = address.saturating_sub(MAX_SEARCHED);
+        let mut end = (address & !(STREAM_ALIGNMENT - 1)) + STREAM_ALIGNMENT;
+        let mut candidates = 0;
+        while end > lowest && candidates < MAX_CANDIDATES {
+            let begin = end.saturating_sub(1) & !(CHUNK - 1);
+            let bytes = heap.memory.bytes(begin, (end - begin) as usize)?;
+            for (index, words) in bytes
+                .chunks_exact(STREAM_ALIGNMENT as usize)
+                .enumerate()
+                .rev()
+            {
+                let stream = begin + index as u64 * STREAM_ALIGNMENT;
+                let Some([map, code]) = first_words(words) else {
+                    continue;
+                };
+                let (Some(_), Some(object)) = (super::untagged(map), super::untagged(code)) else {
+                    continue;
+                };
+                candidates += 1;
+                let Ok(code) = Self::range(heap, offsets, stream, object) else {
+                    continue;
+                };
+                if code.holds(address) {
+                    return code.with_lines(heap, offsets);
+                }
+                // Other code in between: it is none of V8's.
+                return Err(FunctionError::Invalid("generated code"));
+            }
+            end = begin;
+        }
+        Err(FunctionError::Invalid("generated code"))
+    }
+
+    pub fn holds(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start) < self.size
+    }
+
+    /// Whether it is still there.
+    pub fn is_valid<M: Memory>(&self, heap: Heap<'_, M>) -> bool {
+        let object = heap.pointer(self.stream.wrapping_add(STREAM_CODE));
+        let Some(offsets) = &heap.layout.code else {
+            return false;
+        };
+        object.is_ok_and(|object| object == self.object)
+            && heap
+                .word(self.object.wrapping_add(offsets.instruction_start))
+                .is_ok_and(|start| start == self.start)
+    }
+
+    fn range<M: Memory>(
+        heap: Heap<'_, M>,
+        offsets: &CodeOffsets,
+        stream: u64,
+        object: u64,
+    ) -> Result<Self, FunctionError> {
+        heap.expect(object, heap.layout.types.code, "generated code")?;
+        let start = heap.word(object.wrapping_add(offsets.instruction_start))?;
+        if start.wrapping_sub(stream) > MAX_HEADER {
+            return Err(FunctionError::Invalid("generated code"));
+        }
+        let size = heap.half(object.wrapping_add(offsets.instruction_size))?;
+        Ok(Self {
+            start,
+            size: size.into(),
+            stream,
+            object,
+            shared: 0,
+            lines: Lines::Unknown,
+        })
+    }
+
+    fn with_lines<M: Memory>(
+        mut self,
+        heap: Heap<'_, M>,
+        offsets: &CodeOffsets,
+    ) -> Result<Self, FunctionError> {
+        let flags = heap.half(self.object.wrapping_add(offsets.flags))?;
+        let data = heap.pointer(self.object.wrapping_add(offsets.data))?;
+        let table = heap.pointer(self.object.wrapping_add(offsets.positions))?;
+        if flags & offsets.kind_mask == offsets.baseline_kind {
+            let bytecode = function::bytecode_of(heap, data)?;
+            let lengths = function::byte_array(heap, table)?;
+            self.lines = Lines::Baseline(baseline(heap, bytecode, &lengths)?);
+            return Ok(self);
+        }
+        let element = |index: u64| data.wrapping_add(ARRAY_WORDS + index * 8);
+        let mut shared = heap.pointer(element(offsets.shared))?;
+        if offsets.is_shared_wrapped {
+            shared = heap.pointer(shared.wrapping_add(8))?;
+        }
+        heap.expect(shared, heap.layout.types.shared, "a function")?;
+        self.shared = shared;
+        let inlined = heap.pointer(element(offsets.inlining_positions));
+        let inlined = inlined.and_then(|array| function::byte_array(heap, array));
+        self.lines = Lines::Optimized {
+            positions: Positions::read(&function::byte_array(heap, table)?),
+            inlined: inlining_positions(&inlined.unwrap_or_default()),
+            literals: heap.pointer(element(offsets.literals))?,
+        };
+        Ok(self)
+    }
+
+    /// The functions of an instruction, innermost first. The last one is that of the frame.
+    pub fn frames<M: Memory>(
+        &self,
+        heap: Heap<'_, M>,
+        cache: &mut ProcessCache,
+        function: &(u64, std::sync::Arc<Function>),
+        address: u64,
+    ) -> Result<Vec<FunctionLine>, FunctionError> {
+        let (shared, function) = function;
+        let offset = address.wrapping_sub(self.start) as u32;
+        match &self.lines {
+            Lines::Unknown => Ok(vec![(function.clone(), 0)]),
+            Lines::Baseline(ends) => {
+                let at = ends.partition_point(|(end, _)| *end <= offset);
+                let bytecode = ends.get(at).map_or(0, |(_, bytecode)| *bytecode);
+                let position = bytecode.saturating_add(heap.layout.bytecode.data - 1);
+                Ok(vec![(function.clone(), function.line(position))])
+            }
+            Lines::Optimized { .. } if self.shared != *shared => {
+                Err(FunctionError::Invalid("code of this function"))
+            }
+            Lines::Optimized {
+                positions,
+                inlined,
+                literals,
+            } => {
+                let mut frames = Vec::new();
+                let mut position = positions.at(offset);
+                let mut before = usize::MAX;
+                while let Some(id) = position.and_then(Position::inlined) {
+                    // Those that are inlined deeper have higher numbers.
+                    let Some(entry) = inlined.get(id).filter(|_| id < before) else {
+                        break;
+                    };
+                    before = id;
+                    if frames.len() >= MAX_INLINING_DEPTH {
+                        break;
+                    }
+                    let callee = match entry.function {
+                        Some(index) => literal(heap, *literals, index)?,
+                        None => *shared,
+                    };
+                    frames.push(cache.function_line(heap, callee, position)?);
+                    position = Some(entry.caller);
+                }
+                frames.push(cache.function_line(heap, *shared, position)?);
+                Ok(frames)
+            }
+        }
+    }
+}
+
+fn first_words(bytes: &[u8]) -> Option<[u64; 2]> {
+    let (first, rest) = bytes.split_first_chunk()?;
+    let second = rest.first_chunk()?;
+    Some([u64::from_le_bytes(*first), u64::from_le_bytes(*second)])
+}
+
+fn inlining_positions(bytes: &[u8]) -> Vec<Inlined> {
+    let entries = bytes.chunks_exact(16).take(MAX_INLINED);
+    let entries = entries.filter_map(|entry| {
+        let [caller, function] = first_words(entry)?;
+        Some(Inlined {
+            caller: Position(caller),
+            function: u64::try_from(function as i32).ok(),
+        })
+    });
+    entries.collect()
+}
+
+fn literal<M: Memory>(heap: Heap<'_, M>, array: u64, index: u64) -> Result<u64, FunctionError> {
+    let length = small_integer(heap.word(array.wrapping_add(8))?);
+    if length.is_none_or(|length| i64::from(length) <= index as i64) {
+        return Err(FunctionError::Invalid("an inlined function"));
+    }
+    // It may be a weak reference.
+    let word = heap.word(array.wrapping_add(ARRAY_WORDS + index * 8))?;
+    let shared = word & !3;
+    heap.expect(shared, heap.layout.types.shared, "an inlined function")?;
+    Ok(shared)
+}
+
+/// Where the instructions of each bytecode end, by the lengths that the code has of them.
+fn baseline<M: Memory>(
+    heap: Heap<'_, M>,
+    bytecode: u64,
+    lengths: &[u8],
+) -> Result<Vec<(u32, u32)>, FunctionError> {
+    let Some(sizes) = &heap.layout.bytecode.sizes else {
+        return Ok(Vec::new());
+    };
+    let length = small_integer(heap.word(bytecode.wrapping_add(8))?);
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    let length = length.filter(|length| *length <= function::MAX_POSITIONS);
+    let length = length.ok_or(FunctionError::Invalid("bytecode"))?;
+    let begin = bytecode.wrapping_add(heap.layout.bytecode.data.into());
+    let bytes = heap.memory.bytes(begin, length)?;
+    let mut ends = Vec::new();
+    let mut lengths = lengths.iter();
+    // What enters the function comes first.
+    let mut end = unsigned(&mut lengths).unwrap_or(0);
+    let mut offset = 0usize;
+    ends.push((end as u32, 0));
+    while let Some(length) = unsigned(&mut lengths) {
+        end = end.saturating_add(length);
+        ends.push((end as u32, offset as u32));
+        match bytes.get(offset..).and_then(|rest| sizes.of(rest)) {
+            Some(size) => offset += size,
+            None => break,
+        }
+    }
+    Ok(ends)
+}

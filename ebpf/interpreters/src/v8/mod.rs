@@ -1,0 +1,161 @@
+//! V8 of Node.js 16 to 26: JavaScript as bytecode, as generated code, and V8's own builtins.
+//!
+//! What a file has is told by the constants that V8 exports for debuggers, `v8dbg_*`, which no `strip`
+//! takes away, and by its version.
+
+mod code;
+mod function;
+mod heap;
+mod layout;
+mod positions;
+mod process;
+mod script;
+
+use std::ops::Range;
+
+use profcol_ebpf_common::interpreter::{Interpreter, runtime, v8};
+use profcol_elf::{Machine, Source};
+
+use self::function::Function;
+use self::heap::Heap;
+pub use self::layout::HeapLayout;
+use self::layout::{BytecodeSizes, Version};
+pub use self::process::{Frames, ProcessCache};
+use crate::executable::Executable;
+use crate::memory::Memory;
+use crate::{DetectedInterpreter, FunctionError, Runtime, RuntimeLayout, Unsupported};
+
+const VERSION: [&str; 3] = [
+    "_ZN2v88internal7Version6major_E",
+    "_ZN2v88internal7Version6minor_E",
+    "_ZN2v88internal7Version6build_E",
+];
+const CONSTANTS: &str = "v8dbg_";
+const BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
+const MAX_BYTECODE_SIZES: u64 = 3 * 256;
+/// Of all builtins together.
+const MIN_BUILTINS_BYTES: u64 = 512 << 10;
+const BUILTIN: &str = "Builtins_";
+/// Builtins that are part of what calls or interprets a function, by the end of their name.
+const CARRIES_CALLS: &[&str] = &[
+    "Handler",
+    "JSEntry",
+    "JSConstructEntry",
+    "JSEntryTrampoline",
+    "JSConstructEntryTrampoline",
+    "JSRunMicrotasksEntry",
+];
+const CARRIES_CALLS_BEGIN: &[&str] = &[
+    "Builtins_Baseline",
+    "Builtins_CEntry_",
+    "Builtins_Call",
+    "Builtins_Construct",
+    "Builtins_Interpreter",
+    "Builtins_JSBuiltinsConstructStub",
+    "Builtins_JSConstructStub",
+];
+
+pub fn detect<S: Source + ?Sized>(
+    executable: &Executable<'_, S>,
+) -> Result<Option<DetectedInterpreter>, Unsupported> {
+    let version = executable.symbols(VERSION);
+    let [Some(major), Some(minor), Some(build)] =
+        version.map(|symbol| executable.number(symbol?.address))
+    else {
+        return Ok(None);
+    };
+    let version = Version {
+        major,
+        minor,
+        build,
+    };
+    let refuse = |why| Unsupported {
+        runtime: "V8",
+        version: version.to_string(),
+        why,
+    };
+    let [sizes] = executable.symbols([BYTECODE_SIZES]);
+    let sizes = sizes.filter(|symbol| symbol.size <= MAX_BYTECODE_SIZES);
+    let sizes = sizes.and_then(|symbol| executable.loaded(symbol.address, symbol.size as usize));
+    let sizes = sizes.and_then(BytecodeSizes::new);
+    let constants = executable.numbers(CONSTANTS);
+    let heap = HeapLayout::new(version, &constants, sizes).map_err(refuse)?;
+    if executable.machine() == Machine::Aarch64 {
+        return Err(refuse("it is not supported on aarch64 yet"));
+    }
+    let builtins = executable.functions_named(|name| name.starts_with(BUILTIN));
+    let (loops, calls) = match builtins.first().zip(builtins.last()) {
+        Some(((first, _), (last, _))) => {
+            let calls = builtins.iter().filter(|(_, name)| carries_calls(name));
+            let calls = calls.map(|(range, _)| range.clone());
+            (first.start..last.end, calls.collect())
+        }
+        // The names are stripped: what they are is not known.
+        None => match executable.longest_gap(MIN_BUILTINS_BYTES) {
+            Some(gap) => (gap.clone(), vec![gap]),
+            None => return Err(refuse("its builtins were not found")),
+        },
+    };
+    let Some(delta) = executable.code_delta(loops.start) else {
+        return Err(refuse("its builtins are not in a loaded segment"));
+    };
+    let offsets =
+        |range: Range<u64>| range.start.wrapping_sub(delta)..range.end.wrapping_sub(delta);
+    Ok(Some(DetectedInterpreter {
+        runtime: Runtime::V8,
+        version: version.to_string(),
+        loops: vec![offsets(loops)],
+        calls: calls.into_iter().map(offsets).collect(),
+        interpreter: Interpreter {
+            runtime: runtime::V8,
+            v8: heap.walk,
+            ..Interpreter::default()
+        },
+        layout: RuntimeLayout::V8(Box::new(heap)),
+    }))
+}
+
+/// What tells the function at an address from others that had it before.
+pub fn generation(
+    layout: &HeapLayout,
+    memory: &impl Memory,
+    address: u64,
+) -> Result<u32, FunctionError> {
+    Function::generation(Heap { memory, layout }, address)
+}
+
+/// One of each version whose layout is known without its file.
+pub fn examples() -> Vec<DetectedInterpreter> {
+    layout::examples()
+        .into_iter()
+        .map(|(version, heap)| DetectedInterpreter {
+            runtime: Runtime::V8,
+            version: version.to_string(),
+            loops: Vec::new(),
+            calls: Vec::new(),
+            interpreter: Interpreter {
+                runtime: runtime::V8,
+                v8: heap.walk,
+                ..Interpreter::default()
+            },
+            layout: RuntimeLayout::V8(Box::new(heap)),
+        })
+        .collect()
+}
+
+fn carries_calls(name: &str) -> bool {
+    CARRIES_CALLS.iter().any(|end| name.ends_with(end))
+        || CARRIES_CALLS_BEGIN
+            .iter()
+            .any(|begin| name.starts_with(begin))
+}
+
+/// Without the tag of a pointer to an object.
+fn untagged(word: u64) -> Option<u64> {
+    v8::is_object(word).then_some(word & !3)
+}
+
+/// The value of a small integer.
+fn small_integer(word: u64) -> Option<i32> {
+    (word as u32 == 0).then_some((word >> 32) as i32)
+}

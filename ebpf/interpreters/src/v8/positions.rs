@@ -1,0 +1,72 @@
+//! Tables that say which position in the source an instruction has.
+
+/// A position in the source of a script, and of which inlined function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// Characters from the start of the script; None if it is none.
+    pub fn offset(self) -> Option<u32> {
+        let is_external = self.0 & 1 != 0;
+        let offset = (self.0 >> 1 & 0x3fff_ffff).checked_sub(1)?;
+        (!is_external).then_some(offset as u32)
+    }
+
+    /// The number of the inlined function; None if it is in the function itself.
+    pub fn inlined(self) -> Option<usize> {
+        (self.0 >> 31 & 0xffff).checked_sub(1).map(|id| id as usize)
+    }
+}
+
+/// Entries of a table, by their code offset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Positions(Vec<(u32, Position)>);
+
+impl Positions {
+    /// Pairs of differences to the entry before. What follows something invalid is left out.
+    pub fn read(bytes: &[u8]) -> Self {
+        let mut entries = Vec::new();
+        let (mut code, mut position) = (0i64, 0i64);
+        let mut bytes = bytes.iter();
+        while let (Some(step), Some(moved)) = (number(&mut bytes), number(&mut bytes)) {
+            // A negative one marks an expression.
+            code += if step < 0 { -(step + 1) } else { step };
+            position = position.wrapping_add(moved);
+            let Ok(offset) = u32::try_from(code) else {
+                break;
+            };
+            entries.push((offset, Position(position as u64)));
+        }
+        Self(entries)
+    }
+
+    /// Of the instruction that begins at or before this offset.
+    pub fn at(&self, offset: u32) -> Option<Position> {
+        let behind = self.0.partition_point(|(code, _)| *code <= offset);
+        let entry = self.0.get(behind.checked_sub(1)?)?;
+        Some(entry.1)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Position)> {
+        self.0.iter().copied()
+    }
+}
+
+/// Groups of seven bits, lowest first; the lowest bit of all is the sign.
+fn number<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<i64> {
+    let value = unsigned(bytes)?;
+    Some((value >> 1) as i64 ^ -((value & 1) as i64))
+}
+
+/// Groups of seven bits, lowest first.
+pub fn unsigned<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..63).step_by(7) {
+        let byte = *bytes.next()?;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}

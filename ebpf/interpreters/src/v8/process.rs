@@ -1,0 +1,160 @@
+//! What was read of a process, as long as its names are asked for.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::code::{Code, FunctionLine};
+use super::function::Function;
+use super::heap::Heap;
+use super::layout::HeapLayout;
+use super::positions::Position;
+use super::script::{Script, ScriptKey};
+use crate::memory::Memory;
+use crate::{FunctionError, SampledFunction, SourceFrame};
+
+/// Of one process, before it is all forgotten.
+const MAX_LINES: usize = 1 << 18;
+const MAX_CODES: usize = 4096;
+const MAX_FUNCTIONS: usize = 4096;
+
+#[derive(Debug, Default)]
+pub struct ProcessCache {
+    scripts: Scripts,
+    codes: BTreeMap<u64, Arc<Code>>,
+    functions: HashMap<(u64, u32), Arc<Function>>,
+}
+
+/// The functions of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frames {
+    Bytecode(Arc<Function>),
+    /// Innermost first, with their lines.
+    Generated(Vec<FunctionLine>),
+}
+
+#[derive(Debug, Default)]
+pub struct Scripts {
+    known: HashMap<ScriptKey, Arc<Script>>,
+    lines: usize,
+}
+
+impl Scripts {
+    pub fn get<M: Memory>(&mut self, heap: Heap<'_, M>, key: ScriptKey) -> Option<Arc<Script>> {
+        if let Some(known) = self.known.get(&key) {
+            return Some(Arc::clone(known));
+        }
+        let script = Arc::new(Script::read(heap, key).ok()?);
+        self.lines += script.lines() + 1;
+        if self.lines > MAX_LINES {
+            self.known.clear();
+            self.lines = script.lines();
+        }
+        self.known.insert(key, Arc::clone(&script));
+        Some(script)
+    }
+}
+
+impl ProcessCache {
+    /// Reads the functions of a frame.
+    pub fn frames(
+        &mut self,
+        layout: &HeapLayout,
+        memory: &impl Memory,
+        sampled: &SampledFunction,
+    ) -> Result<Frames, FunctionError> {
+        let heap = Heap { memory, layout };
+        let function = self.function(heap, sampled.address)?;
+        // Afterwards: what was read before is of this function then.
+        if Function::generation(heap, sampled.address)? != sampled.generation {
+            return Err(FunctionError::Replaced);
+        }
+        if sampled.code_address == 0 {
+            return Ok(Frames::Bytecode(function));
+        }
+        let known = (sampled.address, Arc::clone(&function));
+        let frames = match self.code(heap, sampled.code_address) {
+            Ok(code) => code.frames(heap, self, &known, sampled.code_address),
+            Err(error) => Err(error),
+        };
+        Ok(Frames::Generated(frames.unwrap_or_else(|error| {
+            tracing::debug!(%error, function = function.name, "failed to read the lines of code");
+            vec![(function, 0)]
+        })))
+    }
+
+    fn function<M: Memory>(
+        &mut self,
+        heap: Heap<'_, M>,
+        shared: u64,
+    ) -> Result<Arc<Function>, FunctionError> {
+        let key = (shared, Function::generation(heap, shared)?);
+        if let Some(known) = self.functions.get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let function = Arc::new(Function::read(heap, &mut self.scripts, shared)?);
+        if self.functions.len() >= MAX_FUNCTIONS {
+            self.functions.clear();
+        }
+        self.functions.insert(key, Arc::clone(&function));
+        Ok(function)
+    }
+
+    /// A function at a position in its script.
+    pub fn function_line<M: Memory>(
+        &mut self,
+        heap: Heap<'_, M>,
+        shared: u64,
+        position: Option<Position>,
+    ) -> Result<FunctionLine, FunctionError> {
+        let function = self.function(heap, shared)?;
+        let place = position.and_then(Position::offset);
+        let script = place.and_then(|_| Function::script(heap, &mut self.scripts, shared));
+        let line = script
+            .zip(place)
+            .map_or(0, |(script, place)| script.line(place));
+        Ok((function, line))
+    }
+
+    fn code<M: Memory>(
+        &mut self,
+        heap: Heap<'_, M>,
+        address: u64,
+    ) -> Result<Arc<Code>, FunctionError> {
+        let before = self.codes.range(..=address).next_back();
+        if let Some((_, code)) = before
+            && code.holds(address)
+            && code.is_valid(heap)
+        {
+            return Ok(Arc::clone(code));
+        }
+        let code = Arc::new(Code::find(heap, address)?);
+        if self.codes.len() >= MAX_CODES {
+            self.codes.clear();
+        }
+        self.codes.insert(code.start, Arc::clone(&code));
+        Ok(code)
+    }
+}
+
+impl Frames {
+    /// Those at an offset in the bytecode, which says nothing of generated code.
+    pub fn at(&self, offset: u32) -> Vec<SourceFrame<'_>> {
+        match self {
+            Self::Bytecode(function) => vec![function.frame(function.line(offset))],
+            Self::Generated(frames) => {
+                let frames = frames.iter();
+                frames
+                    .map(|(function, line)| function.frame(*line))
+                    .collect()
+            }
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Bytecode(function) => function.bytes(),
+            // Functions are shared.
+            Self::Generated(frames) => size_of_val(frames.as_slice()),
+        }
+    }
+}

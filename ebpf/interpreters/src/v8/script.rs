@@ -1,0 +1,118 @@
+//! The file of a function, and where its lines end.
+
+use super::heap::Heap;
+use super::small_integer;
+use crate::FunctionError;
+use crate::memory::Memory;
+
+const SOURCE: u64 = 8;
+const NAME: u64 = 16;
+const LINE_OFFSET: u64 = 24;
+const LINE_ENDS: u64 = 56;
+
+/// Characters of a script's name, and of its source.
+const MAX_NAME: u64 = 1024;
+const MAX_SOURCE: u64 = 16 << 20;
+/// Lines of a script.
+const MAX_LINES: usize = 1 << 18;
+
+/// A script, as long as it has this source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScriptKey {
+    pub script: u64,
+    source: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    pub name: String,
+    /// Places of the ends of its lines.
+    line_ends: Vec<u32>,
+    /// Of its first line, in the file that it is a part of.
+    line_offset: u32,
+}
+
+impl Script {
+    pub fn key<M: Memory>(heap: Heap<'_, M>, script: u64) -> Result<ScriptKey, FunctionError> {
+        heap.expect(script, heap.layout.types.script, "a script")?;
+        let source = heap.word(script.wrapping_add(SOURCE))?;
+        Ok(ScriptKey { script, source })
+    }
+
+    pub fn read<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Self, FunctionError> {
+        let name = heap.pointer(key.script.wrapping_add(NAME));
+        let name = name.and_then(|name| heap.text(name, MAX_NAME));
+        let name = name.unwrap_or_default();
+        let line_offset = heap.word(key.script.wrapping_add(LINE_OFFSET))?;
+        let line_offset = small_integer(line_offset).and_then(|offset| u32::try_from(offset).ok());
+        Ok(Self {
+            name: name.strip_prefix("file://").unwrap_or(&name).to_owned(),
+            line_ends: line_ends(heap, key).unwrap_or_default(),
+            line_offset: line_offset.unwrap_or(0),
+        })
+    }
+
+    /// The line of a place, from 1 on; 0 if it is not known.
+    pub fn line(&self, offset: u32) -> u32 {
+        if self.line_ends.is_empty() {
+            return 0;
+        }
+        let before = self.line_ends.partition_point(|end| *end < offset);
+        (before as u32)
+            .saturating_add(1)
+            .saturating_add(self.line_offset)
+    }
+
+    pub fn lines(&self) -> usize {
+        self.line_ends.len()
+    }
+}
+
+/// V8 knows them once an error was shown.
+fn line_ends<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Vec<u32>, FunctionError> {
+    let known = heap.pointer(key.script.wrapping_add(LINE_ENDS));
+    if let Ok(known) = known.and_then(|known| known_line_ends(heap, known)) {
+        return Ok(known);
+    }
+    let source = super::untagged(key.source).ok_or(FunctionError::Invalid("a source"))?;
+    let mut ends = Vec::new();
+    let mut before = 0;
+    let length = heap.characters(source, MAX_SOURCE, &mut |place, units| {
+        for (index, &unit) in units.iter().enumerate() {
+            let is_end = matches!(unit, 0x0a | 0x0d | 0x2028 | 0x2029);
+            let at = place as u32 + index as u32;
+            if before == 0x0d && unit == 0x0a {
+                // One end of two characters.
+                if let Some(last) = ends.last_mut() {
+                    *last = at;
+                }
+            } else if is_end && ends.len() < MAX_LINES {
+                ends.push(at);
+            }
+            before = unit;
+        }
+    })?;
+    ends.push(length as u32);
+    Ok(ends)
+}
+
+fn known_line_ends<M: Memory>(heap: Heap<'_, M>, array: u64) -> Result<Vec<u32>, FunctionError> {
+    let invalid = FunctionError::Invalid("ends of lines");
+    let length = small_integer(heap.word(array.wrapping_add(8))?);
+    let length = length.and_then(|length| usize::try_from(length).ok());
+    let length = length.filter(|length| (1..=MAX_LINES).contains(length));
+    let Some(length) = length else {
+        return Err(invalid);
+    };
+    let bytes = heap.memory.bytes(array.wrapping_add(16), length * 8)?;
+    let mut ends = Vec::with_capacity(length);
+    for word in bytes.chunks_exact(8) {
+        let end = small_integer(u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        let end = end.and_then(|end| u32::try_from(end).ok());
+        match end {
+            Some(end) if ends.last().is_none_or(|last| *last < end) => ends.push(end),
+            _ => return Err(invalid),
+        }
+    }
+    Ok(ends)
+}

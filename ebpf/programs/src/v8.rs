@@ -1,0 +1,98 @@
+//! Adds the functions of JavaScript behind the native frames that run them: those of builtins, whose
+//! rules are marked, and those of generated code.
+
+use profcol_ebpf_common::file::file_number;
+use profcol_ebpf_common::interpreter::v8::{self, slot};
+use profcol_ebpf_common::interpreter::{Detail, runtime};
+use profcol_ebpf_common::walk::UserMemory;
+
+use crate::interpreter::{self, stage};
+use crate::maps::V8_FILES;
+use crate::scratch::{Scratch, ScratchHandle};
+use crate::unwind::CONTINUE;
+
+/// The walk left a frame that may be of a function, by its frame pointer: where it was left otherwise,
+/// the frame pointer is the caller's.
+#[inline(always)]
+pub fn meet(scratch: &mut Scratch) {
+    if scratch.walk.registers.sp == scratch.v8_frame.wrapping_add(16) {
+        scratch.interpreter_stage = stage::V8;
+    }
+}
+
+/// The walk left a frame of generated code.
+#[inline(always)]
+pub fn meet_generated(scratch: &mut Scratch) {
+    if scratch.v8_looked_up == 0 {
+        scratch.v8_looked_up = 1;
+        if scratch.v8_file == 0 {
+            // SAFETY: a word is read atomically.
+            let known = unsafe { V8_FILES.get(&scratch.sample.process) };
+            scratch.v8_file = known.copied().unwrap_or(0);
+        }
+    }
+    if scratch.v8_file == 0 {
+        scratch.v8_skipped = 1;
+        return;
+    }
+    meet(scratch);
+}
+
+/// The walk left a builtin of V8. If the process was not known to have it, the stack is walked again
+/// with that knowledge.
+#[inline(always)]
+pub fn meet_file(scratch: &mut Scratch, file: u32) {
+    scratch.interpreter_stage = stage::NATIVE;
+    scratch.v8_file = file;
+    let _ = V8_FILES.insert(&scratch.sample.process, &file, 0);
+    if scratch.v8_skipped == 0 {
+        meet(scratch);
+        return;
+    }
+    scratch.v8_skipped = 0;
+    scratch.walk = scratch.first;
+    scratch.sample.stack = scratch.first_stack;
+    scratch.sample.user_words = 0;
+    scratch.depth = 0;
+}
+
+/// Adds the function of the frame that was left, if it has one.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn add_function(handle: ScratchHandle) -> u32 {
+    let Some(scratch) = Scratch::from_handle(handle) else {
+        return CONTINUE;
+    };
+    scratch.interpreter_stage = stage::NATIVE;
+    let file = scratch.v8_file;
+    let Some(interpreter) = interpreter::interpreter(file) else {
+        scratch.v8_file = 0;
+        return CONTINUE;
+    };
+    let fp = scratch.v8_frame;
+    let Some(context) = scratch.user_word(fp.wrapping_sub(slot::CONTEXT)) else {
+        return CONTINUE;
+    };
+    let Some(closure) = scratch.user_word(fp.wrapping_sub(slot::FUNCTION)) else {
+        return CONTINUE;
+    };
+    if !v8::is_object(context) || !v8::is_object(closure) {
+        return CONTINUE;
+    }
+    let Some(bytecode_offset) = scratch.user_word(fp.wrapping_sub(slot::BYTECODE_OFFSET)) else {
+        return CONTINUE;
+    };
+    let Some(function) = interpreter.v8.function(scratch, closure) else {
+        return CONTINUE;
+    };
+    let (runtime, position) = if scratch.frame.file() == file_number::ANONYMOUS {
+        (runtime::V8_GENERATED, file)
+    } else {
+        (runtime::V8, v8::position(bytecode_offset))
+    };
+    // It takes the place of the native frame.
+    scratch.depth -= 1;
+    let detail = Detail::new(function.generation, position);
+    interpreter::push(scratch, runtime, function.address, detail);
+    CONTINUE
+}
