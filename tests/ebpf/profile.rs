@@ -87,7 +87,7 @@ fn read_model(model: &Model, samples: &mut Vec<Sample>) {
                         .stacks
                         .get(sample.stack)
                         .iter()
-                        .map(|&location| frame(dictionary, location))
+                        .flat_map(|&location| frames(dictionary, location))
                         .collect(),
                     count: match sample.values {
                         [count] => usize::try_from(*count).unwrap(),
@@ -107,7 +107,8 @@ fn sample_attribute(dictionary: &Dictionary, sample: &SampleRef<'_>, key: &str) 
     })
 }
 
-fn frame(dictionary: &Dictionary, location: LocationIdx) -> Frame {
+/// More than one where functions are inlined.
+fn frames(dictionary: &Dictionary, location: LocationIdx) -> Vec<Frame> {
     let found = dictionary.locations.get(location);
     let mapping = dictionary.mappings.get(found.location.mapping).mapping;
     let kind = found.attributes.iter().find_map(|&index| {
@@ -115,19 +116,29 @@ fn frame(dictionary: &Dictionary, location: LocationIdx) -> Frame {
         let is_it = dictionary.strings.get(attribute.key) == "profile.frame.type";
         is_it.then(|| attribute.value.as_str().unwrap_or_default().to_owned())
     });
-    let line = found.lines.first();
-    let function = line.and_then(|line| dictionary.functions.get(line.function));
     let text = |index| dictionary.strings.get(index).to_owned();
-    Frame {
+    let native = Frame {
         kind: kind.unwrap_or_default(),
-        file: dictionary.strings.get(mapping.filename).to_owned(),
+        file: text(mapping.filename),
         address: found.location.address,
-        function: function.map(|function| text(function.name)),
-        source: (
-            function.map_or(String::new(), |function| text(function.filename)),
-            line.map_or(0, |line| line.line),
-        ),
+        function: None,
+        source: (String::new(), 0),
+    };
+    if found.lines.is_empty() {
+        return vec![native];
     }
+    let lines = found.lines.iter().map(|line| {
+        let function = dictionary.functions.get(line.function);
+        Frame {
+            function: function.map(|function| text(function.name)),
+            source: (
+                function.map_or(String::new(), |function| text(function.filename)),
+                line.line,
+            ),
+            ..native.clone()
+        }
+    });
+    lines.collect()
 }
 
 /// The functions of a program by address, from its own symbol table.

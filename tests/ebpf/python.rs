@@ -7,9 +7,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::calls::{Calls, name};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Frame, Profile, Sample};
-use crate::support::{root, skip};
+use crate::support::skip;
 
 /// Enough for each way to be met often.
 const MIN_SAMPLES: usize = 700;
@@ -36,6 +37,7 @@ const CHAINS: &[&[&str]] = &[
     &["by_hash"],
     &["burn", "by_größe"],
 ];
+const KIND: &str = "cpython";
 const RECURSION: usize = 31;
 
 struct Interpreter {
@@ -90,63 +92,19 @@ fn expected(way: &str, minor: u32) -> Vec<String> {
     chain
 }
 
-fn is_python(frame: &&Frame) -> bool {
-    frame.kind == "cpython"
-}
-
-fn name(frame: &Frame) -> &str {
-    frame.function.as_deref().unwrap_or("")
-}
-
-#[derive(Default)]
-struct Verdict {
-    exact: usize,
-    wrong: BTreeMap<String, usize>,
-    by_way: BTreeMap<String, usize>,
-    /// Before the first way is called, and after the last one.
-    outside: usize,
-}
-
-impl Verdict {
-    fn add(&mut self, sample: &Sample, minor: u32, source: &[String]) {
-        let frames: Vec<&Frame> = sample.frames.iter().filter(is_python).collect();
-        let way = frames
-            .iter()
-            .find(|frame| name(frame).starts_with("by_") && !name(frame).contains('.'));
-        let Some(way) = way else {
-            // Every thread ends up in the program's own code, but for its start and end.
-            self.outside += sample.count;
-            return;
-        };
-        let way = name(way);
-        let names: Vec<&str> = frames.iter().map(|frame| name(frame)).collect();
-        let expected = expected(way, minor);
-        let is_chain = expected.ends_with(
-            &names
-                .iter()
-                .map(|&name| name.to_owned())
-                .collect::<Vec<_>>(),
-        );
-        let wrong_line = frames.iter().skip(1).find(|frame| {
-            let (file, line) = &frame.source;
-            let text = usize::try_from(*line - 1)
-                .ok()
-                .and_then(|line| source.get(line));
-            file.ends_with("calls.py")
-                && name(frame) != "<module>"
-                && !text.is_some_and(|text| text.contains("# calls"))
-        });
-        if is_chain && wrong_line.is_none() {
-            self.exact += sample.count;
-            *self.by_way.entry(way.to_owned()).or_default() += sample.count;
-            return;
-        }
-        let lines: Vec<String> = frames
-            .iter()
-            .map(|frame| format!("{}:{}", name(frame), frame.source.1))
-            .collect();
-        *self.wrong.entry(lines.join(" < ")).or_default() += sample.count;
+/// What the program of this version is held to.
+fn calls(minor: u32) -> Calls {
+    Calls {
+        kind: KIND,
+        program: "calls.py",
+        ways: CHAINS.len() + 1,
+        chain: Box::new(move |way| expected(way, minor)),
+        is_of_program: |_| true,
     }
+}
+
+fn is_python(frame: &&Frame) -> bool {
+    frame.kind == KIND
 }
 
 fn of_process(profile: &Profile, pid: u32) -> usize {
@@ -155,49 +113,8 @@ fn of_process(profile: &Profile, pid: u32) -> usize {
     samples.map(|sample| sample.count).sum()
 }
 
-fn judge(profile: &Profile, pid: u32, minor: u32) -> Verdict {
-    let text = fs::read_to_string(program()).unwrap();
-    let source: Vec<String> = text.lines().map(str::to_owned).collect();
-    let mut verdict = Verdict::default();
-    let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
-    // Before the first table is built nothing can be shown.
-    let samples = samples.filter(|sample| sample.end_reason.as_deref() != Some("table_pending"));
-    for sample in samples {
-        verdict.add(sample, minor, &source);
-    }
-    verdict
-}
-
 fn program() -> PathBuf {
-    root().join("tests/ebpf/programs/calls.py")
-}
-
-fn check(verdict: &Verdict, what: &str) {
-    let wrong: usize = verdict.wrong.values().sum();
-    let all = verdict.exact + wrong;
-    println!(
-        "{what}: {} of {all} exact, {} outside, {:?}",
-        verdict.exact, verdict.outside, verdict.by_way
-    );
-    assert!(
-        verdict.exact * 100 >= all * 99,
-        "{what}: {wrong} of {all} are wrong: {:#?}",
-        verdict.wrong
-    );
-    assert!(
-        verdict.outside * 20 < all,
-        "{what}: {} outside",
-        verdict.outside
-    );
-    // Each way has an equal share.
-    let share = all / (CHAINS.len() + 1);
-    for (way, &count) in &verdict.by_way {
-        assert!(
-            count * 2 > share && count < share * 2,
-            "{what}: {way} has {count}, not {share}"
-        );
-    }
-    assert_eq!(verdict.by_way.len(), CHAINS.len() + 1, "{what}");
+    calls(0).path()
 }
 
 #[test]
@@ -218,7 +135,7 @@ fn every_version_shows_exact_chains() {
         let profile =
             Profiler::start(99).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
         drop(running);
-        check(&judge(&profile, pid, minor), &what);
+        calls(minor).check(&profile, pid, &what);
     }
 }
 

@@ -284,11 +284,14 @@ impl<'a> Rendering<'a> {
                     is_behind_native = true;
                 }
                 StackFrame::Interpreted(frame) => {
+                    let Some(row) = self.interpreted_frame(&frame) else {
+                        continue;
+                    };
                     if is_behind_native && hides {
                         // The interpreter's loop; what it runs takes its place.
                         locations.pop();
                     }
-                    locations.push(self.interpreted_frame(&frame));
+                    locations.push(row);
                     is_behind_native = false;
                 }
             }
@@ -301,16 +304,20 @@ impl<'a> Rendering<'a> {
         interpreter.is_some_and(|it| it.carries_calls(frame.offset()))
     }
 
-    fn interpreted_frame(&mut self, frame: &InterpretedFrame) -> LocationIdx {
+    fn interpreted_frame(&mut self, frame: &InterpretedFrame) -> Option<LocationIdx> {
         if let Some(&known) = self.interpreted.get(frame) {
-            return known;
+            return Some(known);
         }
         let key = function_key(self.process, frame);
         let lines = match self.names.interpreted.get(&key) {
             Some(function) => {
                 let frames = function.frames(frame.detail.position());
                 let lines = frames.into_iter().map(|frame| self.source_line(frame));
-                lines.collect()
+                let lines: Vec<Line> = lines.collect();
+                if lines.is_empty() {
+                    return None;
+                }
+                lines
             }
             None => {
                 let runtime = Runtime::from_number(frame.runtime).map_or("", Runtime::name);
@@ -330,7 +337,7 @@ impl<'a> Rendering<'a> {
             attributes: &[kind],
         });
         self.interpreted.insert(*frame, row);
-        row
+        Some(row)
     }
 
     fn source_line(&mut self, frame: SourceFrame<'_>) -> Line {

@@ -1,12 +1,13 @@
 //! What the search for interpreters asks of a file.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::ops::Range;
 
-use memchr::memmem;
+use memchr::{memchr, memmem};
 use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC};
 use profcol_ebpf_unwind::{ElfCode, Index};
-use profcol_elf::{Elf, LE, Machine, SectionHeader, Source, Symbol, entries};
+use profcol_elf::{Elf, LE, Machine, Source, Symbol, entries};
 
 /// Some half a million symbols.
 const MAX_SYMBOLS: u64 = 16 << 20;
@@ -19,6 +20,13 @@ pub struct Executable<'a, S: ?Sized> {
     pub code: &'a ElfCode,
     pub source: &'a S,
     elf: Elf,
+    /// Of the dynamic linker, which are not stripped, and of debuggers; read where they are needed.
+    tables: [(u32, OnceCell<Option<SymbolTable>>); 2],
+}
+
+struct SymbolTable {
+    symbols: Vec<u8>,
+    names: Vec<u8>,
 }
 
 /// Addresses as the file has them before it is loaded.
@@ -31,7 +39,12 @@ pub struct FoundSymbol {
 impl<'a, S: Source + ?Sized> Executable<'a, S> {
     pub fn read(code: &'a ElfCode, source: &'a S) -> Option<Self> {
         let elf = Elf::read_lenient(source).ok()?;
-        Some(Self { code, source, elf })
+        Some(Self {
+            code,
+            source,
+            elf,
+            tables: [SHT_DYNSYM, SHT_SYMTAB].map(|kind| (kind, OnceCell::new())),
+        })
     }
 
     pub fn machine(&self) -> Machine {
@@ -41,24 +54,12 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
     /// The symbols of these names; those of the dynamic linker, which are not stripped, come first.
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<FoundSymbol>; N] {
         let mut found = [None; N];
-        for kind in [SHT_DYNSYM, SHT_SYMTAB] {
-            let Some((section, strings)) = self.symbol_names(kind) else {
-                continue;
-            };
-            let offsets = names.map(|name| offset_of(&strings, name));
+        for table in self.tables() {
+            let offsets = names.map(|name| offset_of(&table.names, name));
             if offsets.iter().all(Option::is_none) {
                 continue;
             }
-            let Ok(symbols) = self
-                .elf
-                .content(self.source, "symbols", section, MAX_SYMBOLS)
-            else {
-                continue;
-            };
-            for symbol in entries::<Symbol>(&symbols) {
-                if symbol.st_shndx.get(LE) == SHN_UNDEF {
-                    continue;
-                }
+            for symbol in table.defined() {
                 let name = symbol.st_name.get(LE) as usize;
                 for (place, offset) in found.iter_mut().zip(offsets) {
                     if place.is_none() && offset == Some(name) {
@@ -76,29 +77,37 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
     /// The code of functions by the names that are chosen, with these names; sorted.
     pub fn functions_named(&self, choose: impl Fn(&str) -> bool) -> Vec<(Range<u64>, String)> {
         let mut found = Vec::new();
-        self.each_symbol(|symbol, name| {
-            if symbol.st_info & 0xf == STT_FUNC && symbol.st_size.get(LE) > 0 && choose(name) {
-                let start = symbol.st_value.get(LE);
-                let end = start.saturating_add(symbol.st_size.get(LE));
-                found.push((start..end, name.to_owned()));
+        for table in self.tables() {
+            let functions = table
+                .defined()
+                .filter(|symbol| symbol.st_info & 0xf == STT_FUNC && symbol.st_size.get(LE) > 0);
+            for symbol in functions {
+                if let Some(name) = table.name(symbol).filter(|name| choose(name)) {
+                    let start = symbol.st_value.get(LE);
+                    let end = start.saturating_add(symbol.st_size.get(LE));
+                    found.push((start..end, name.to_owned()));
+                }
             }
-        });
+        }
         found.sort_unstable_by_key(|(range, _)| (range.start, range.end));
         found.dedup();
         found
     }
 
-    /// The values of constants whose names begin like this, by the rest of the name.
+    /// The values of exported constants whose names begin like this, by the rest of the name.
     pub fn numbers(&self, prefix: &str) -> HashMap<String, u32> {
         let mut found = HashMap::new();
-        self.each_symbol(|symbol, name| {
-            if let Some(rest) = name.strip_prefix(prefix)
-                && found.len() < MAX_CONSTANTS
-                && let Some(value) = self.number(symbol.st_value.get(LE))
-            {
-                found.insert(rest.to_owned(), value);
+        for table in self.tables().take(1) {
+            for symbol in table.defined() {
+                if let Some(name) = table.name(symbol)
+                    && let Some(rest) = name.strip_prefix(prefix)
+                    && found.len() < MAX_CONSTANTS
+                    && let Some(value) = self.number(symbol.st_value.get(LE))
+                {
+                    found.insert(rest.to_owned(), value);
+                }
             }
-        });
+        }
         found
     }
 
@@ -114,34 +123,22 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
         index.longest_gap(self.source, at_least)
     }
 
-    fn each_symbol(&self, mut each: impl FnMut(&Symbol, &str)) {
-        for kind in [SHT_DYNSYM, SHT_SYMTAB] {
-            let Some((section, strings)) = self.symbol_names(kind) else {
-                continue;
-            };
-            let symbols = self
-                .elf
-                .content(self.source, "symbols", section, MAX_SYMBOLS);
-            for symbol in entries::<Symbol>(&symbols.unwrap_or_default()) {
-                if symbol.st_shndx.get(LE) == SHN_UNDEF {
-                    continue;
-                }
-                if let Some(name) = name_at(&strings, symbol.st_name.get(LE) as usize) {
-                    each(symbol, name);
-                }
-            }
-        }
+    fn tables(&self) -> impl Iterator<Item = &SymbolTable> {
+        self.tables.iter().filter_map(|(kind, table)| {
+            let table = table.get_or_init(|| self.read_table(*kind));
+            table.as_ref()
+        })
     }
 
-    /// A table of symbols, and the content of that of its names.
-    fn symbol_names(&self, kind: u32) -> Option<(&SectionHeader, Vec<u8>)> {
+    fn read_table(&self, kind: u32) -> Option<SymbolTable> {
         let mut sections = self.elf.sections.iter();
         let section = sections.find(|section| section.sh_type.get(LE) == kind)?;
-        let strings = self.elf.sections.get(section.sh_link.get(LE) as usize)?;
-        let content = self
-            .elf
-            .content(self.source, "symbol names", strings, MAX_NAMES);
-        Some((section, content.ok()?))
+        let names = self.elf.sections.get(section.sh_link.get(LE) as usize)?;
+        let read = |what, section, limit| self.elf.content(self.source, what, section, limit);
+        Some(SymbolTable {
+            symbols: read("symbols", section, MAX_SYMBOLS).ok()?,
+            names: read("symbol names", names, MAX_NAMES).ok()?,
+        })
     }
 
     /// Address and beginning of a section.
@@ -185,10 +182,18 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
     }
 }
 
-/// A name without what compilers add behind a dot.
-fn name_at(strings: &[u8], at: usize) -> Option<&str> {
-    let name = strings.get(at..)?.split(|&byte| byte == 0).next()?;
-    str::from_utf8(name).ok()?.split('.').next()
+impl SymbolTable {
+    fn defined(&self) -> impl Iterator<Item = &Symbol> {
+        let symbols = entries::<Symbol>(&self.symbols).iter();
+        symbols.filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF)
+    }
+
+    /// The name without what compilers add behind a dot.
+    fn name(&self, symbol: &Symbol) -> Option<&str> {
+        let rest = self.names.get(symbol.st_name.get(LE) as usize..)?;
+        let name = rest.get(..memchr(0, rest)?)?;
+        str::from_utf8(name).ok()?.split('.').next()
+    }
 }
 
 /// Where a name stands in a table of strings.

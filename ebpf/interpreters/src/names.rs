@@ -44,7 +44,8 @@ pub(crate) enum Function {
 }
 
 impl InterpretedFunction {
-    /// The frames at a position: more than one where functions are inlined, innermost first.
+    /// The frames at a position: more than one where functions are inlined, innermost first; none where
+    /// only the native frame says what runs.
     pub fn frames(&self, position: u32) -> Vec<SourceFrame<'_>> {
         match &self.0 {
             Function::Python(code) => vec![SourceFrame {

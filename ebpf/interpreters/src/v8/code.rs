@@ -2,7 +2,7 @@
 
 use super::function::{self, Function};
 use super::heap::Heap;
-use super::layout::CodeOffsets;
+use super::layout::{CodeOffsets, Instructions};
 use super::positions::{Position, Positions, unsigned};
 use super::process::ProcessCache;
 use super::small_integer;
@@ -10,7 +10,7 @@ use crate::FunctionError;
 use crate::memory::Memory;
 
 /// The object around the instructions begins at multiples of this, and says where their `Code` is.
-const STREAM_ALIGNMENT: u64 = 32;
+const STREAM_ALIGNMENT: u64 = 16;
 const STREAM_CODE: u64 = 8;
 /// Between the start of that object and the first instruction.
 const MAX_HEADER: u64 = 256;
@@ -47,8 +47,8 @@ enum Lines {
         /// The array that names inlined functions.
         literals: u64,
     },
-    /// Ends of the instructions of each bytecode, with its offset.
-    Baseline(Vec<(u32, u32)>),
+    /// Lengths of the instructions of each bytecode.
+    Baseline(Vec<u8>),
     Unknown,
 }
 
@@ -66,8 +66,7 @@ pub type FunctionLine = (std::sync::Arc<Function>, u32);
 impl Code {
     /// Reads the code that has the instruction at this address.
     pub fn find<M: Memory>(heap: Heap<'_, M>, address: u64) -> Result<Self, FunctionError> {
-        let offsets = heap.layout.code.as_ref();
-        let offsets = offsets.ok_or(FunctionError::Invalid("code of this version"))?;
+        let offsets = &heap.layout.code;
         let lowest = address.saturating_sub(MAX_SEARCHED);
         let mut end = (address & !(STREAM_ALIGNMENT - 1)) + STREAM_ALIGNMENT;
         let mut candidates = 0;
@@ -80,13 +79,17 @@ impl Code {
                 .rev()
             {
                 let stream = begin + index as u64 * STREAM_ALIGNMENT;
-                let Some([map, code]) = first_words(words) else {
+                let Some(words) = first_words(words) else {
                     continue;
                 };
-                let (Some(_), Some(object)) = (super::untagged(map), super::untagged(code)) else {
+                let [Some(_), Some(second)] = words.map(super::untagged) else {
                     continue;
                 };
                 candidates += 1;
+                let object = match offsets.instructions {
+                    Instructions::Inside(_) => stream,
+                    Instructions::Apart(_) => second,
+                };
                 let Ok(code) = Self::range(heap, offsets, stream, object) else {
                     continue;
                 };
@@ -107,14 +110,14 @@ impl Code {
 
     /// Whether it is still there.
     pub fn is_valid<M: Memory>(&self, heap: Heap<'_, M>) -> bool {
-        let object = heap.pointer(self.stream.wrapping_add(STREAM_CODE));
-        let Some(offsets) = &heap.layout.code else {
-            return false;
+        let found = Self::range(heap, &heap.layout.code, self.stream, self.object);
+        let is_code = match heap.layout.code.instructions {
+            Instructions::Inside(_) => true,
+            Instructions::Apart(_) => heap
+                .pointer(self.stream.wrapping_add(STREAM_CODE))
+                .is_ok_and(|object| object == self.object),
         };
-        object.is_ok_and(|object| object == self.object)
-            && heap
-                .word(self.object.wrapping_add(offsets.instruction_start))
-                .is_ok_and(|start| start == self.start)
+        is_code && found.is_ok_and(|found| (found.start, found.size) == (self.start, self.size))
     }
 
     fn range<M: Memory>(
@@ -124,7 +127,10 @@ impl Code {
         object: u64,
     ) -> Result<Self, FunctionError> {
         heap.expect(object, heap.layout.types.code, "generated code")?;
-        let start = heap.word(object.wrapping_add(offsets.instruction_start))?;
+        let start = match offsets.instructions {
+            Instructions::Inside(offset) => object.wrapping_add(offset),
+            Instructions::Apart(offset) => heap.word(object.wrapping_add(offset))?,
+        };
         if start.wrapping_sub(stream) > MAX_HEADER {
             return Err(FunctionError::Invalid("generated code"));
         }
@@ -145,14 +151,12 @@ impl Code {
         offsets: &CodeOffsets,
     ) -> Result<Self, FunctionError> {
         let flags = heap.half(self.object.wrapping_add(offsets.flags))?;
-        let data = heap.pointer(self.object.wrapping_add(offsets.data))?;
         let table = heap.pointer(self.object.wrapping_add(offsets.positions))?;
         if flags & offsets.kind_mask == offsets.baseline_kind {
-            let bytecode = function::bytecode_of(heap, data)?;
-            let lengths = function::byte_array(heap, table)?;
-            self.lines = Lines::Baseline(baseline(heap, bytecode, &lengths)?);
+            self.lines = Lines::Baseline(function::byte_array(heap, table)?);
             return Ok(self);
         }
+        let data = heap.pointer(self.object.wrapping_add(offsets.data))?;
         let element = |index: u64| data.wrapping_add(ARRAY_WORDS + index * 8);
         let mut shared = heap.pointer(element(offsets.shared))?;
         if offsets.is_shared_wrapped {
@@ -182,9 +186,8 @@ impl Code {
         let offset = address.wrapping_sub(self.start) as u32;
         match &self.lines {
             Lines::Unknown => Ok(vec![(function.clone(), 0)]),
-            Lines::Baseline(ends) => {
-                let at = ends.partition_point(|(end, _)| *end <= offset);
-                let bytecode = ends.get(at).map_or(0, |(_, bytecode)| *bytecode);
+            Lines::Baseline(lengths) => {
+                let bytecode = bytecode_offset(heap, *shared, lengths, offset)?;
                 let position = bytecode.saturating_add(heap.layout.bytecode.data - 1);
                 Ok(vec![(function.clone(), function.line(position))])
             }
@@ -252,34 +255,38 @@ fn literal<M: Memory>(heap: Heap<'_, M>, array: u64, index: u64) -> Result<u64, 
     Ok(shared)
 }
 
-/// Where the instructions of each bytecode end, by the lengths that the code has of them.
-fn baseline<M: Memory>(
+/// The bytecode of a function that an instruction of its baseline code belongs to.
+fn bytecode_offset<M: Memory>(
     heap: Heap<'_, M>,
-    bytecode: u64,
+    shared: u64,
     lengths: &[u8],
-) -> Result<Vec<(u32, u32)>, FunctionError> {
-    let Some(sizes) = &heap.layout.bytecode.sizes else {
-        return Ok(Vec::new());
-    };
+    instruction: u32,
+) -> Result<u32, FunctionError> {
+    let sizes = heap.layout.bytecode.sizes.as_ref();
+    let sizes = sizes.ok_or(FunctionError::Invalid("a stripped table of bytecodes"))?;
+    let bytecode = function::bytecode(heap, shared)?;
     let length = small_integer(heap.word(bytecode.wrapping_add(8))?);
     let length = length.and_then(|length| usize::try_from(length).ok());
     let length = length.filter(|length| *length <= function::MAX_POSITIONS);
     let length = length.ok_or(FunctionError::Invalid("bytecode"))?;
     let begin = bytecode.wrapping_add(heap.layout.bytecode.data.into());
     let bytes = heap.memory.bytes(begin, length)?;
-    let mut ends = Vec::new();
     let mut lengths = lengths.iter();
     // What enters the function comes first.
     let mut end = unsigned(&mut lengths).unwrap_or(0);
-    let mut offset = 0usize;
-    ends.push((end as u32, 0));
+    let mut offset = 0;
+    if u64::from(instruction) < end {
+        return Ok(0);
+    }
     while let Some(length) = unsigned(&mut lengths) {
         end = end.saturating_add(length);
-        ends.push((end as u32, offset as u32));
+        if u64::from(instruction) < end {
+            return Ok(offset as u32);
+        }
         match bytes.get(offset..).and_then(|rest| sizes.of(rest)) {
             Some(size) => offset += size,
             None => break,
         }
     }
-    Ok(ends)
+    Err(FunctionError::Invalid("lengths of instructions"))
 }

@@ -26,6 +26,7 @@ const ANONYMOUS: &str = "(anonymous)";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
+    /// Empty if nothing is known of it.
     pub name: String,
     pub file: String,
     pub first_line: u32,
@@ -53,8 +54,11 @@ impl Function {
         let script = Self::script(heap, scripts, shared);
         let (name, start) = name_and_start(heap, shared)?;
         let line = |offset: u32| script.as_ref().map_or(0, |script| script.line(offset));
+        // A builtin without a name is only known by that of its code.
+        let is_known = name.is_some() || script.is_some();
+        let name = name.unwrap_or_else(|| ANONYMOUS.to_owned());
         Ok(Self {
-            name: name.unwrap_or_else(|| ANONYMOUS.to_owned()),
+            name: if is_known { name } else { String::new() },
             file: script
                 .as_ref()
                 .map_or_else(String::new, |script| script.name.clone()),
@@ -181,10 +185,10 @@ pub fn bytecode_of<M: Memory>(heap: Heap<'_, M>, mut object: u64) -> Result<u64,
         if found == types.bytecode_array {
             return Ok(object);
         }
-        let next = match &heap.layout.code {
-            Some(code) if found == types.code => code.data,
+        let next = match () {
+            _ if found == types.code => heap.layout.code.data,
             _ if found == types.interpreter_data => 8,
-            // The one that versions of before have between code and bytecode.
+            // 9.4 has an object of its own in between.
             _ => 16,
         };
         object = heap.pointer(object.wrapping_add(next))?;

@@ -41,8 +41,7 @@ pub struct HeapLayout {
     pub shared: SharedOffsets,
     pub scope_info: ScopeInfoOffsets,
     pub bytecode: BytecodeOffsets,
-    /// None where the version keeps code differently: its lines are not known.
-    pub code: Option<CodeOffsets>,
+    pub code: CodeOffsets,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +112,7 @@ impl BytecodeSizes {
 /// In a `Code`, and in the data for its deoptimization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeOffsets {
-    pub instruction_start: u64,
+    pub instructions: Instructions,
     pub instruction_size: u64,
     pub flags: u64,
     pub positions: u64,
@@ -125,6 +124,15 @@ pub struct CodeOffsets {
     /// `shared` is in an object of its own.
     pub is_shared_wrapped: bool,
     pub inlining_positions: u64,
+}
+
+/// Where the instructions of a `Code` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instructions {
+    /// In the object, from this offset on.
+    Inside(u64),
+    /// In an object of their own; the address of the first one is at this offset.
+    Apart(u64),
 }
 
 impl HeapLayout {
@@ -172,7 +180,7 @@ impl HeapLayout {
                     positions: 8 + 8 * bytecode_members(version),
                     sizes,
                 },
-                code: constants.code(version),
+                code: constants.code(version)?,
             })
         };
         let layout = layout().ok_or("it does not export the constants for debuggers")?;
@@ -207,6 +215,9 @@ pub fn examples() -> Vec<(Version, HeapLayout)> {
     ];
     const OLD: &[(&str, u32)] = &[
         ("CodeKindBaseline", 11),
+        ("class_Code__flags__uint32_t", 48),
+        ("class_Code__instruction_size__int", 40),
+        ("class_Code__instruction_start__uintptr_t", 128),
         ("class_BytecodeArray__data__uintptr_t", 56),
         ("class_JSFunction__shared__SharedFunctionInfo", 24),
         ("class_SharedFunctionInfo__length__uint16_t", 40),
@@ -294,29 +305,29 @@ impl Constants<'_> {
     }
 
     fn code(&self, version: Version) -> Option<CodeOffsets> {
-        // Before, the instructions were part of the object.
-        if version < Version::new(11, 1, 204) {
-            return None;
-        }
+        let instructions = if version >= Version::new(11, 1, 204) {
+            Instructions::Apart(self.offset("Code__instruction_start").unwrap_or(40))
+        } else {
+            Instructions::Inside(self.offset("Code__instruction_start")?)
+        };
         let is_trusted = version >= Version::new(12, 3, 0);
         let index = |name: &str| {
             let index = self.any(&[&format!("DeoptimizationData{name}Index")]);
             index.map(u64::from)
         };
         let wrapped = index("WrappedSharedFunctionInfo").or(index("SharedFunctionInfoWrapper"));
-        let flags = self.offset("Code__flags").unwrap_or(48);
         Some(CodeOffsets {
-            instruction_start: self.offset("Code__instruction_start").unwrap_or(40),
+            instructions,
             instruction_size: self.offset("Code__instruction_size").unwrap_or(56),
-            flags,
+            flags: self.offset("Code__flags").unwrap_or(48),
             positions: if is_trusted { 16 } else { 24 },
             data: if is_trusted { 8 } else { 16 },
-            kind_mask: self.any(&["CodeKindFieldMask"])?,
-            baseline_kind: self.any(&["CodeKindBaseline"])?,
-            literals: index("LiteralArray")?,
-            shared: wrapped.or(index("SharedFunctionInfo"))?,
+            kind_mask: self.any(&["CodeKindFieldMask"]).unwrap_or(15),
+            baseline_kind: self.any(&["CodeKindBaseline"]).unwrap_or(11),
+            literals: index("LiteralArray").unwrap_or(2),
+            shared: wrapped.or(index("SharedFunctionInfo")).unwrap_or(6),
             is_shared_wrapped: wrapped.is_some(),
-            inlining_positions: index("InliningPositions")?,
+            inlining_positions: index("InliningPositions").unwrap_or(7),
         })
     }
 }

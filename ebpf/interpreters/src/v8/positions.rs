@@ -26,13 +26,14 @@ impl Positions {
     /// Pairs of differences to the entry before. What follows something invalid is left out.
     pub fn read(bytes: &[u8]) -> Self {
         let mut entries = Vec::new();
-        let (mut code, mut position) = (0i64, 0i64);
+        // The entry of a function is in front of its first instruction.
+        let (mut code, mut position) = (-1i64, 0i64);
         let mut bytes = bytes.iter();
         while let (Some(step), Some(moved)) = (number(&mut bytes), number(&mut bytes)) {
             // A negative one marks an expression.
             code += if step < 0 { -(step + 1) } else { step };
             position = position.wrapping_add(moved);
-            let Ok(offset) = u32::try_from(code) else {
+            let Ok(offset) = u32::try_from(code.max(0)) else {
                 break;
             };
             entries.push((offset, Position(position as u64)));

@@ -140,6 +140,7 @@ impl Frames {
     /// Those at an offset in the bytecode, which says nothing of generated code.
     pub fn at(&self, offset: u32) -> Vec<SourceFrame<'_>> {
         match self {
+            Self::Bytecode(function) if function.name.is_empty() => Vec::new(),
             Self::Bytecode(function) => vec![function.frame(function.line(offset))],
             Self::Generated(frames) => {
                 let frames = frames.iter();

