@@ -167,7 +167,7 @@ impl Code {
         let inlined = heap.pointer(element(offsets.inlining_positions));
         let inlined = inlined.and_then(|array| function::byte_array(heap, array));
         self.lines = Lines::Optimized {
-            positions: Positions::read(&function::byte_array(heap, table)?),
+            positions: Positions::read(&function::byte_array(heap, table)?, heap.layout.positions),
             inlined: inlining_positions(&inlined.unwrap_or_default()),
             literals: heap.pointer(element(offsets.literals))?,
         };

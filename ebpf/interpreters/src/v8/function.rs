@@ -153,7 +153,7 @@ fn bytecode_lines<M: Memory>(
     let layout = &heap.layout.bytecode;
     let bytecode = bytecode(heap, shared)?;
     let positions = heap.pointer(bytecode.wrapping_add(layout.positions))?;
-    let positions = Positions::read(&byte_array(heap, positions)?);
+    let positions = Positions::read(&byte_array(heap, positions)?, heap.layout.positions);
     let mut lines: Vec<(u32, u32)> = Vec::new();
     for (offset, position) in positions.iter() {
         let Some(place) = position.offset() else {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use profcol_ebpf_common::interpreter::v8;
 
+use super::positions::PositionFormat;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: u32,
@@ -41,6 +43,7 @@ pub struct HeapLayout {
     pub shared: SharedOffsets,
     pub scope_info: ScopeInfoOffsets,
     pub bytecode: BytecodeOffsets,
+    pub positions: PositionFormat,
     pub code: CodeOffsets,
 }
 
@@ -179,6 +182,11 @@ impl HeapLayout {
                     data: constants.offset("BytecodeArray__data").unwrap_or(54) as u32,
                     positions: 8 + 8 * bytecode_members(version),
                     sizes,
+                },
+                positions: if version >= Version::new(14, 0, 0) {
+                    PositionFormat::Flagged
+                } else {
+                    PositionFormat::Plain
                 },
                 code: constants.code(version)?,
             })

@@ -18,21 +18,33 @@ impl Position {
     }
 }
 
+/// How a table has the differences of its code offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PositionFormat {
+    Plain,
+    /// Below a bit that says whether a statement begins.
+    Flagged,
+}
+
 /// Entries of a table, by their code offset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions(Vec<(u32, Position)>);
 
 impl Positions {
     /// Pairs of differences to the entry before. What follows something invalid is left out.
-    pub fn read(bytes: &[u8]) -> Self {
+    pub fn read(bytes: &[u8], format: PositionFormat) -> Self {
         let mut entries = Vec::new();
         // The entry of a function is in front of its first instruction.
         let (mut code, mut position) = (-1i64, 0i64);
         let mut bytes = bytes.iter();
-        while let (Some(step), Some(moved)) = (number(&mut bytes), number(&mut bytes)) {
-            // A negative one marks an expression.
+        while let (Some(step), Some(moved)) = (unsigned(&mut bytes), unsigned(&mut bytes)) {
+            let step = match format {
+                PositionFormat::Plain => signed(step),
+                PositionFormat::Flagged => signed(step >> 1),
+            };
+            // A negative one has a mark, and is one less.
             code += if step < 0 { -(step + 1) } else { step };
-            position = position.wrapping_add(moved);
+            position = position.wrapping_add(signed(moved));
             let Ok(offset) = u32::try_from(code.max(0)) else {
                 break;
             };
@@ -53,10 +65,9 @@ impl Positions {
     }
 }
 
-/// Groups of seven bits, lowest first; the lowest bit of all is the sign.
-fn number<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<i64> {
-    let value = unsigned(bytes)?;
-    Some((value >> 1) as i64 ^ -((value & 1) as i64))
+/// The lowest bit is the sign.
+fn signed(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 /// Groups of seven bits, lowest first.
