@@ -12,6 +12,7 @@ use crate::calls::{Calls, name};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample};
 use crate::support::{root, skip};
+use crate::toolchain::Workshop;
 
 /// Enough for each way to be met often.
 const MIN_SAMPLES: usize = 700;
@@ -123,7 +124,7 @@ fn check(node: &Path, options: &[&str], what: &str) {
     let running = Running::start(node, &arguments);
     let pid = running.pid();
     let profile =
-        Profiler::start(99).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+        Profiler::start(199).until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
     drop(running);
     calls.check(&profile, pid, what);
 }
@@ -140,4 +141,48 @@ fn every_version_shows_exact_chains() {
     for (version, path) in nodes {
         check(&path, &[], &version);
     }
+}
+
+/// Ways to run code that are chosen by options, and moving functions about.
+#[test]
+fn every_kind_of_code_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let Some(node) = any_node() else {
+        return;
+    };
+    for options in [
+        &["--no-opt", "--no-sparkplug"][..],
+        &["--always-sparkplug", "--no-opt"],
+        &["--maglev", "--no-turbofan"],
+        &["--jitless"],
+        &["--stress-compaction", "--gc-interval=50000"],
+    ] {
+        check(&node, options, &options.join(" "));
+    }
+}
+
+/// Without names of builtins and tables of the sizes of bytecodes.
+#[test]
+fn stripped_files_have_the_same_chains() {
+    if !can_profile() {
+        return;
+    }
+    let Some(node) = any_node() else {
+        return;
+    };
+    let workshop = Workshop::open();
+    let stripped = workshop.path("node-stripped");
+    let done = Command::new("strip")
+        .arg("-o")
+        .arg(&stripped)
+        .arg(&node)
+        .status();
+    if !done.is_ok_and(|status| status.success()) {
+        skip("no strip");
+        return;
+    }
+    // Lines of baseline code are told by the sizes of bytecodes.
+    check(&stripped, &["--no-sparkplug", "--no-maglev"], "stripped");
 }
