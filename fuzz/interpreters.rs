@@ -5,7 +5,9 @@
 use std::io;
 
 use libfuzzer_sys::fuzz_target;
-use profcol_ebpf_interpreters::{DetectedInterpreter, Memory, MemoryError, detect};
+use profcol_ebpf_interpreters::{
+    DetectedInterpreter, Memory, MemoryError, ProcessCache, SampledFunction, detect,
+};
 use profcol_ebpf_unwind::ElfCode;
 
 /// No process has more of a function than this: names of 1,024 characters, and its lines.
@@ -46,10 +48,20 @@ fn read(interpreter: &DetectedInterpreter, data: &[u8]) {
         .map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let memory = AnyMemory(rest);
     let generation = interpreter.generation(&memory, address).unwrap_or(0);
-    if let Ok(function) = interpreter.function(&memory, address, generation) {
-        assert!(function.name().chars().count() <= 1024);
+    let mut cache = ProcessCache::default();
+    for code_address in [0, address.rotate_left(8)] {
+        let sampled = SampledFunction {
+            address,
+            generation,
+            code_address,
+        };
+        let Ok(function) = interpreter.function(&memory, &mut cache, &sampled) else {
+            continue;
+        };
         for position in [0, 1, u32::MAX] {
-            function.line(position);
+            for frame in function.frames(position) {
+                assert!(frame.name.chars().count() <= 1024);
+            }
         }
     }
 }

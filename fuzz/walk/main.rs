@@ -37,6 +37,8 @@ mod tables;
 #[expect(dead_code, reason = "executables are looked up elsewhere")]
 #[path = "../../ebpf/programs/src/unwind.rs"]
 mod unwind;
+#[path = "../../ebpf/programs/src/v8.rs"]
+mod v8;
 
 use libfuzzer_sys::fuzz_target;
 use profcol_ebpf_common::architecture::X86_64 as Target;
@@ -109,6 +111,9 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.sample.user_words = 0;
     scratch.depth = 0;
     scratch.python_file = 0;
+    scratch.v8_file = 0;
+    scratch.v8_looked_up = 0;
+    scratch.v8_skipped = 0;
     scratch.interpreter_stage = interpreter::stage::NATIVE;
     scratch.sample.stack = StackHash::default();
     scratch.walk = Walk {
@@ -116,6 +121,8 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
         exact: u32::from(thread.is_exact),
         ..Walk::default()
     };
+    scratch.first = scratch.walk;
+    scratch.first_stack = scratch.sample.stack;
     scratch.code = CodeMapping::default();
     scratch.recent_code = [CodeMapping::default(); RECENT_CODE];
     scratch.recent_next = 0;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use profcol_ebpf_common::interpreter::Interpreter;
-use profcol_ebpf_common::record::ThreadKey;
+use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings};
 
 use crate::frame_cache::CacheEntry;
@@ -68,6 +68,24 @@ impl Threads {
     }
 
     pub fn insert(&self, _: &ThreadKey, _: &u64, _: u64) -> Result<(), i64> {
+        Ok(())
+    }
+}
+
+/// What is known of V8.
+pub struct V8Files;
+
+pub static V8_FILES: V8Files = V8Files;
+
+impl V8Files {
+    /// # Safety
+    ///
+    /// None: as the programs call it.
+    pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static u32> {
+        stage::with(|process| process.v8_file)
+    }
+
+    pub fn insert(&self, _: &ProcessKey, _: &u32, _: u64) -> Result<(), i64> {
         Ok(())
     }
 }

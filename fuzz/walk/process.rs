@@ -1,7 +1,7 @@
 //! A process, as the input describes it: files with tables, mappings, a stack, threads.
 
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
-use profcol_ebpf_common::interpreter::{Interpreter, python};
+use profcol_ebpf_common::interpreter::{Interpreter, python, runtime, v8};
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
 use profcol_ebpf_common::rule::{Cfa, EncodedRule, PUSHED, ReturnAddress, Rule, SavedFp};
@@ -29,6 +29,8 @@ pub struct Process {
     /// Nothing is damaged.
     pub is_sound: bool,
     pub interpreter: Option<&'static Interpreter>,
+    /// The file with V8 is known.
+    pub v8_file: Option<&'static u32>,
     pub known_thread: Option<&'static u64>,
     has_thread: bool,
     stack: Vec<u8>,
@@ -84,6 +86,8 @@ impl Process {
         if !process.is_sound {
             process.has_thread = !bytes.rarely(4);
             process.interpreter = Some(any_interpreter(bytes));
+            let is_known = bytes.rarely(2);
+            process.v8_file = is_known.then_some(&file_number::FIRST_FILE);
         }
         process.build_kernel(bytes);
         process
@@ -498,10 +502,16 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         position_shift: offset() % 32,
         boundary: offset() % 4,
     };
+    let v8 = v8::Layout {
+        function_shared: offset() as u16 % 14 * 8,
+        has_unique_id: offset() as u16 % 2,
+        shared_numbers: offset(),
+    };
     Box::leak(Box::new(Interpreter {
         state: bytes.word(),
+        runtime: [runtime::PYTHON, runtime::V8][bytes.below(2)],
+        v8,
         python: layout,
-        ..Interpreter::default()
     }))
 }
 

@@ -186,3 +186,119 @@ fn stripped_files_have_the_same_chains() {
     // Lines of baseline code are told by the sizes of bytecodes.
     check(&stripped, &["--no-sparkplug", "--no-maglev"], "stripped");
 }
+
+/// Processes that live for some fifty milliseconds beyond the start of Node.js.
+const SHORT: &str = "
+function burnShortly() {
+  const end = performance.now() + 50;
+  while (performance.now() < end);
+}
+burnShortly();
+";
+
+#[test]
+fn processes_that_live_for_50_ms_have_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(node) = any_node() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let command = "while :; do \"$0\" -e \"$1\"; done";
+    let running = Running::start(
+        Path::new("sh"),
+        &["-c", command, node.to_str().unwrap(), SHORT],
+    );
+    let is_burning = |sample: &Sample| names(sample).contains(&"burnShortly");
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
+    drop(running);
+    // Other tests have processes of their own, which live longer.
+    let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
+    for sample in &profile.samples {
+        *of_pid.entry(sample.pid).or_default() += sample.count;
+    }
+    let is_short = |sample: &Sample| of_pid.get(&sample.pid).is_some_and(|&count| count < 100);
+    let nameless = count(&profile, |sample| {
+        is_short(sample) && names(sample).contains(&"[v8: no name]")
+    });
+    let all = count(&profile, |sample| {
+        is_short(sample) && !names(sample).is_empty()
+    });
+    println!("{nameless} of {all} have functions without a name");
+    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+}
+
+#[test]
+fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
+    if !can_profile() {
+        return;
+    }
+    let Some(node) = any_node() else {
+        return;
+    };
+    let profiler = Profiler::start(99);
+    let script = format!(
+        "root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {} {} 60",
+        node.display(),
+        calls().path().display()
+    );
+    let arguments = [
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let running = Running::start(Path::new("unshare"), &arguments);
+    let is_exact = |sample: &Sample| names(sample).contains(&"main");
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
+    drop(running);
+    let all = count(&profile, is_exact);
+    let is_nameless = |sample: &Sample| names(sample).contains(&"[v8: no name]");
+    let nameless = count(&profile, |sample| is_exact(sample) && is_nameless(sample));
+    assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
+}
+
+/// Functions that call each other by turns, and nothing else: a frame that is missing has equal neighbours.
+const TURNS: &str = "
+function even(n) { return n < 2 ? 1 : odd(n - 1) + odd(n - 2); }
+function odd(n) { return n < 2 ? 1 : even(n - 1) + even(n - 2); }
+function turns() { for (;;) even(20); }
+turns();
+";
+
+#[test]
+fn calls_that_are_entered_and_left_all_the_time_miss_no_frame() {
+    if !can_profile() {
+        return;
+    }
+    let Some(node) = any_node() else {
+        return;
+    };
+    for options in [&[][..], &["--no-opt"], &["--no-opt", "--no-sparkplug"]] {
+        let arguments = [options, &["-e", TURNS]].concat();
+        let running = Running::start(&node, &arguments);
+        let pid = running.pid();
+        let in_turns = |sample: &Sample| sample.pid == pid && names(sample).contains(&"turns");
+        let profile =
+            Profiler::start(499).until(TIMEOUT, |profile| count(profile, in_turns) >= 1500);
+        drop(running);
+        let all = count(&profile, in_turns);
+        let exact = count(&profile, |sample| {
+            let names = names(sample);
+            let of_turns = names.iter().position(|&name| name == "turns");
+            let calls = names.get(..of_turns.unwrap_or(0)).unwrap_or_default();
+            let turns = calls.iter().rev().enumerate();
+            in_turns(sample)
+                && turns
+                    .into_iter()
+                    .all(|(depth, &name)| name == ["even", "odd"][depth % 2])
+        });
+        println!("{options:?}: {exact} of {all} exact");
+        assert!(exact * 100 >= all * 99, "{options:?}: {exact} of {all}");
+    }
+}

@@ -129,3 +129,6 @@ impl Layout {
 pub const NUMBERS_BYTES: u32 = 24;
 
 const HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests;

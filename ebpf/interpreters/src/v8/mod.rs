@@ -10,6 +10,8 @@ mod layout;
 mod positions;
 mod process;
 mod script;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
