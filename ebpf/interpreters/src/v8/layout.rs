@@ -95,7 +95,7 @@ impl BytecodeSizes {
     const PREFIXES: [usize; 4] = [1, 2, 1, 2];
 
     pub fn new(table: Vec<u8>) -> Option<Self> {
-        let is_whole = !table.is_empty() && table.len() % Self::WIDTHS == 0;
+        let is_whole = !table.is_empty() && table.len().is_multiple_of(Self::WIDTHS);
         is_whole.then_some(Self(table))
     }
 

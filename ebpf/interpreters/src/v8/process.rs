@@ -63,11 +63,15 @@ impl ProcessCache {
         sampled: &SampledFunction,
     ) -> Result<Frames, FunctionError> {
         let heap = Heap { memory, layout };
-        let function = self.function(heap, sampled.address)?;
-        // Afterwards: what was read before is of this function then.
-        if Function::generation(heap, sampled.address)? != sampled.generation {
-            return Err(FunctionError::Replaced);
-        }
+        let function = match self.current(heap, sampled) {
+            Ok(function) => function,
+            // Other code of the function was met while it was there.
+            Err(error) => {
+                let key = (sampled.address, sampled.generation);
+                let known = self.functions.get(&key).ok_or(error)?;
+                return Ok(Frames::Generated(vec![(Arc::clone(known), 0)]));
+            }
+        };
         if sampled.code_address == 0 {
             return Ok(Frames::Bytecode(function));
         }
@@ -80,6 +84,19 @@ impl ProcessCache {
             tracing::debug!(%error, function = function.name, "failed to read the lines of code");
             vec![(function, 0)]
         })))
+    }
+
+    fn current<M: Memory>(
+        &mut self,
+        heap: Heap<'_, M>,
+        sampled: &SampledFunction,
+    ) -> Result<Arc<Function>, FunctionError> {
+        let function = self.function(heap, sampled.address)?;
+        // Afterwards: what was read before is of this function then.
+        if Function::generation(heap, sampled.address)? != sampled.generation {
+            return Err(FunctionError::Replaced);
+        }
+        Ok(function)
     }
 
     fn function<M: Memory>(
