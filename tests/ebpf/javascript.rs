@@ -99,8 +99,11 @@ fn any_node() -> Option<PathBuf> {
     newest
 }
 
+/// Samples whose stacks are not cut for want of a table.
 fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| sample.pid == pid)
+    count(profile, |sample| {
+        sample.pid == pid && sample.end_reason.as_deref() != Some("table_pending")
+    })
 }
 
 fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {

@@ -343,7 +343,8 @@ impl Running {
                             jit.meet(sample.process, sample.process.pid);
                         }
                         StackFrame::Native(_) => {}
-                        StackFrame::Interpreted(frame) if frame.function == 0 => {}
+                        StackFrame::Interpreted(frame)
+                            if frame.function == 0 && frame.code_address == 0 => {}
                         StackFrame::Interpreted(frame) => {
                             let known = interpreters.entry(frame.file).or_insert_with(|| {
                                 executables.get(frame.file)?.interpreter.clone()

@@ -322,6 +322,8 @@ impl<'a> Rendering<'a> {
             None => {
                 let runtime = Runtime::from_number(frame.runtime).map_or("", Runtime::name);
                 let why = match (frame.function, frame.detail.position()) {
+                    // Only the native frame says what runs.
+                    (0, _) if frame.code_address != 0 => return None,
                     (0, unreadable::NO_THREAD) => "unknown thread",
                     (0, _) => "unreadable",
                     _ => "no name",

@@ -20,7 +20,8 @@ pub mod runtime {
     /// V8's functions as bytecode, and those that are builtins.
     pub const V8: u32 = 1;
     /// V8's functions in code that it generated. Their position is the number of V8's file: the native
-    /// frame in front of them is of no file.
+    /// frame in front of them is of no file. Without a function, the generation is the type of the frame;
+    /// 0 in front of its start and behind its end.
     pub const V8_GENERATED: u32 = 2;
     pub const COUNT: u32 = 3;
 }

@@ -203,6 +203,8 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
     pub fn end_round(&self) {
         let mut state = self.shared.lock();
         state.round += 1;
+        // Other code may be there by now, and nothing would tell.
+        state.functions.retain(|key, _| key.function.address != 0);
         state.forget_surplus();
     }
 

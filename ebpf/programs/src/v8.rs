@@ -11,6 +11,9 @@ use crate::maps::V8_FILES;
 use crate::scratch::{Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 
+/// Code without a frame, or whose frame begins or ends.
+const NO_FRAME: u64 = 0;
+
 /// The walk left a frame that may be of a function, by its frame pointer: where it was left otherwise,
 /// the frame pointer is the caller's.
 #[inline(always)]
@@ -35,7 +38,10 @@ pub fn meet_generated(scratch: &mut Scratch) {
         scratch.v8_skipped = 1;
         return;
     }
-    meet(scratch);
+    scratch.interpreter_stage = stage::V8;
+    if scratch.walk.registers.sp != scratch.v8_frame.wrapping_add(16) {
+        scratch.v8_frame = NO_FRAME;
+    }
 }
 
 /// The walk left a builtin of V8. If the process was not known to have it, the stack is walked again
@@ -70,9 +76,19 @@ pub extern "C" fn add_function(handle: ScratchHandle) -> u32 {
         return CONTINUE;
     };
     let fp = scratch.v8_frame;
+    let is_generated = scratch.frame.file() == file_number::ANONYMOUS;
+    if fp == NO_FRAME {
+        replace(scratch, runtime::V8_GENERATED, 0, Detail::new(0, file));
+        return CONTINUE;
+    }
     let Some(context) = scratch.user_word(fp.wrapping_sub(slot::CONTEXT)) else {
         return CONTINUE;
     };
+    if is_generated && let Some(frame_type) = v8::frame_type(context) {
+        let detail = Detail::new(frame_type, file);
+        replace(scratch, runtime::V8_GENERATED, 0, detail);
+        return CONTINUE;
+    }
     let Some(closure) = scratch.user_word(fp.wrapping_sub(slot::FUNCTION)) else {
         return CONTINUE;
     };
@@ -85,14 +101,19 @@ pub extern "C" fn add_function(handle: ScratchHandle) -> u32 {
     let Some(function) = interpreter.v8.function(scratch, closure) else {
         return CONTINUE;
     };
-    let (runtime, position) = if scratch.frame.file() == file_number::ANONYMOUS {
+    let (runtime, position) = if is_generated {
         (runtime::V8_GENERATED, file)
     } else {
         (runtime::V8, v8::position(bytecode_offset))
     };
-    // It takes the place of the native frame.
-    scratch.depth -= 1;
     let detail = Detail::new(function.generation, position);
-    interpreter::push(scratch, runtime, function.address, detail);
+    replace(scratch, runtime, function.address, detail);
     CONTINUE
+}
+
+/// It takes the place of the native frame.
+#[inline(always)]
+fn replace(scratch: &mut Scratch, runtime: u32, function: u64, detail: Detail) {
+    scratch.depth -= 1;
+    interpreter::push(scratch, runtime, function, detail);
 }

@@ -38,6 +38,16 @@ pub fn is_object(word: u64) -> bool {
     word & TAG == OBJECT
 }
 
+/// The type of a frame that is none of a function, by its slot for the context.
+#[inline(always)]
+pub fn frame_type(slot: u64) -> Option<u32> {
+    let is_marker = slot & 1 == 0 && slot >> 1 <= MAX_FRAME_TYPE;
+    is_marker.then_some((slot >> 1) as u32)
+}
+
+/// Versions have some thirty.
+const MAX_FRAME_TYPE: u64 = 0xff;
+
 /// The bytecode offset in a slot. In other frames the slot holds whatever they keep there.
 #[inline(always)]
 pub fn position(slot: u64) -> u32 {

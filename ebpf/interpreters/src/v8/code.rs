@@ -104,6 +104,14 @@ impl Code {
         Err(FunctionError::Invalid("generated code"))
     }
 
+    /// The function whose code it is; that of baseline code does not say.
+    pub fn function(&self) -> Result<u64, FunctionError> {
+        match &self.lines {
+            Lines::Optimized { .. } => Ok(self.shared),
+            _ => Err(FunctionError::Invalid("the function of baseline code")),
+        }
+    }
+
     pub fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.start) < self.size
     }

@@ -35,6 +35,14 @@ pub struct Function {
 }
 
 impl Function {
+    /// Code without a function.
+    pub fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            ..Self::default()
+        }
+    }
+
     pub fn generation<M: Memory>(heap: Heap<'_, M>, shared: u64) -> Result<u32, FunctionError> {
         let numbers = shared.wrapping_add(heap.layout.shared.numbers);
         let bytes = heap.memory.bytes(numbers, NUMBERS_BYTES as usize)?;

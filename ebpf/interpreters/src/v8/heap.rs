@@ -24,6 +24,13 @@ mod string {
 const MAX_DEPTH: u32 = 32;
 const CHUNK: u64 = 16 << 10;
 
+/// Part of a string.
+pub enum Characters<'a> {
+    /// Latin-1.
+    Narrow(&'a [u8]),
+    Wide(&'a [u16]),
+}
+
 /// The heap of a process.
 pub struct Heap<'a, M> {
     pub memory: &'a M,
@@ -83,7 +90,10 @@ impl<M: Memory> Heap<'_, M> {
     /// A string, as far as it has at most this many characters.
     pub fn text(&self, object: u64, most: u64) -> Result<String, FunctionError> {
         let mut units = Vec::new();
-        self.characters(object, most, &mut |_, chunk| units.extend_from_slice(chunk))?;
+        self.characters(object, most, &mut |_, part| match part {
+            Characters::Narrow(part) => units.extend(part.iter().copied().map(u16::from)),
+            Characters::Wide(part) => units.extend_from_slice(part),
+        })?;
         Ok(String::from_utf16_lossy(&units))
     }
 
@@ -92,7 +102,7 @@ impl<M: Memory> Heap<'_, M> {
         &self,
         object: u64,
         most: u64,
-        each: &mut impl FnMut(u64, &[u16]),
+        each: &mut impl FnMut(u64, Characters<'_>),
     ) -> Result<u64, FunctionError> {
         let mut parts = vec![(object, 0u64, u64::MAX)];
         let mut place = 0u64;
@@ -165,7 +175,7 @@ impl<M: Memory> Heap<'_, M> {
         skipped: u64,
         length: u64,
         place: &mut u64,
-        each: &mut impl FnMut(u64, &[u16]),
+        each: &mut impl FnMut(u64, Characters<'_>),
     ) -> Result<(), FunctionError> {
         let is_narrow = kind & string::ONE_BYTE != 0;
         let width = if is_narrow { 1 } else { 2 };
@@ -174,15 +184,14 @@ impl<M: Memory> Heap<'_, M> {
             let count = (length - done).min(CHUNK);
             let at = begin.wrapping_add(skipped.wrapping_add(done).wrapping_mul(width));
             let bytes = self.memory.bytes(at, (count * width) as usize)?;
-            let units: Vec<u16> = if is_narrow {
-                bytes.iter().map(|byte| u16::from(*byte)).collect()
+            if is_narrow {
+                each(*place, Characters::Narrow(&bytes));
             } else {
                 let pairs = bytes.chunks_exact(2);
-                pairs
-                    .map(|pair| u16::from_le_bytes(pair.try_into().unwrap_or_default()))
-                    .collect()
-            };
-            each(*place, &units);
+                let units =
+                    pairs.map(|pair| u16::from_le_bytes(pair.try_into().unwrap_or_default()));
+                each(*place, Characters::Wide(&units.collect::<Vec<u16>>()));
+            }
             *place += count;
             done += count;
         }

@@ -45,6 +45,14 @@ pub struct HeapLayout {
     pub bytecode: BytecodeOffsets,
     pub positions: PositionFormat,
     pub code: CodeOffsets,
+    pub frame_types: FrameTypes,
+}
+
+/// Numbers of frames that are none of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FrameTypes {
+    pub regular_expression: Option<u32>,
+    pub web_assembly: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +197,10 @@ impl HeapLayout {
                     PositionFormat::Plain
                 },
                 code: constants.code(version)?,
+                frame_types: FrameTypes {
+                    regular_expression: constants.any(&["frametype_IrregexpFrame"]),
+                    web_assembly: constants.any(&["frametype_WasmFrame"]),
+                },
             })
         };
         let layout = layout().ok_or("it does not export the constants for debuggers")?;

@@ -63,6 +63,9 @@ impl ProcessCache {
         sampled: &SampledFunction,
     ) -> Result<Frames, FunctionError> {
         let heap = Heap { memory, layout };
+        if sampled.address == 0 {
+            return self.without_function(heap, sampled);
+        }
         let function = match self.current(heap, sampled) {
             Ok(function) => function,
             // Other code of the function was met while it was there.
@@ -84,6 +87,34 @@ impl ProcessCache {
             tracing::debug!(%error, function = function.name, "failed to read the lines of code");
             vec![(function, 0)]
         })))
+    }
+
+    /// Code that has no function in its frame.
+    fn without_function<M: Memory>(
+        &mut self,
+        heap: Heap<'_, M>,
+        sampled: &SampledFunction,
+    ) -> Result<Frames, FunctionError> {
+        let frame_type = Some(sampled.generation);
+        let types = &heap.layout.frame_types;
+        if frame_type == Some(0) {
+            let code = self.code(heap, sampled.code_address)?;
+            let shared = code.function()?;
+            let known = (shared, self.function(heap, shared)?);
+            let frames = code.frames(heap, self, &known, sampled.code_address)?;
+            return Ok(Frames::Generated(frames));
+        }
+        let name = if frame_type == types.regular_expression {
+            "[regexp]"
+        } else if frame_type == types.web_assembly {
+            "[wasm]"
+        } else {
+            return Err(FunctionError::Invalid("the type of a frame"));
+        };
+        Ok(Frames::Generated(vec![(
+            Arc::new(Function::named(name)),
+            0,
+        )]))
     }
 
     fn current<M: Memory>(

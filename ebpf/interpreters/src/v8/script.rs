@@ -1,6 +1,8 @@
 //! The file of a function, and where its lines end.
 
-use super::heap::Heap;
+use memchr::memchr2_iter;
+
+use super::heap::{Characters, Heap};
 use super::small_integer;
 use crate::FunctionError;
 use crate::memory::Memory;
@@ -75,25 +77,46 @@ fn line_ends<M: Memory>(heap: Heap<'_, M>, key: ScriptKey) -> Result<Vec<u32>, F
         return Ok(known);
     }
     let source = super::untagged(key.source).ok_or(FunctionError::Invalid("a source"))?;
-    let mut ends = Vec::new();
-    let mut before = 0;
-    let length = heap.characters(source, MAX_SOURCE, &mut |place, units| {
-        for (index, &unit) in units.iter().enumerate() {
-            let is_end = matches!(unit, 0x0a | 0x0d | 0x2028 | 0x2029);
-            let at = place as u32 + index as u32;
-            if before == 0x0d && unit == 0x0a {
-                // One end of two characters.
-                if let Some(last) = ends.last_mut() {
-                    *last = at;
-                }
-            } else if is_end && ends.len() < MAX_LINES {
-                ends.push(at);
+    let mut ends = Ends::default();
+    let length = heap.characters(source, MAX_SOURCE, &mut |place, part| match part {
+        Characters::Narrow(part) => {
+            for at in memchr2_iter(b'\n', b'\r', part) {
+                let unit = part.get(at).copied().unwrap_or_default();
+                ends.add(place as u32 + at as u32, unit.into());
             }
-            before = unit;
+        }
+        Characters::Wide(part) => {
+            for (at, &unit) in part.iter().enumerate() {
+                if matches!(unit, 0x0a | 0x0d | 0x2028 | 0x2029) {
+                    ends.add(place as u32 + at as u32, unit);
+                }
+            }
         }
     })?;
+    let mut ends = ends.places;
     ends.push(length as u32);
     Ok(ends)
+}
+
+#[derive(Default)]
+struct Ends {
+    places: Vec<u32>,
+    last: u16,
+}
+
+impl Ends {
+    fn add(&mut self, place: u32, unit: u16) {
+        let before = std::mem::replace(&mut self.last, unit);
+        // One end of two characters.
+        if (before, unit) == (0x0d, 0x0a)
+            && let Some(last) = self.places.last_mut()
+            && *last + 1 == place
+        {
+            *last = place;
+        } else if self.places.len() < MAX_LINES {
+            self.places.push(place);
+        }
+    }
 }
 
 fn known_line_ends<M: Memory>(heap: Heap<'_, M>, array: u64) -> Result<Vec<u32>, FunctionError> {
