@@ -1,7 +1,7 @@
 //! The dependency direction between the crates of the workspace:
 //!
 //! ```text
-//! profile ◄─ labels, pprof, flamegraph ◄─ parca, files ◄─ components/* ◄─ profcol (the binary)
+//! profile ◄─ labels, pprof, flamegraph ◄─ parca, files, pyroscope ◄─ components/* ◄─ profcol (the binary)
 //! profile, config, admission ◄─ component ◄─ engine, components/*
 //! config, admission ◄─ net ◄─ engine, components/*
 //! component ◄─ storage ◄─ engine, extensions
@@ -38,6 +38,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["profcol-flamegraph", "profcol-pprof", "profcol-profile"],
     ),
     ("profcol-pprof", &["profcol-profile"]),
+    (
+        "profcol-pyroscope",
+        &["profcol-flamegraph", "profcol-pprof"],
+    ),
     (
         "profcol-parca",
         &["profcol-labels", "profcol-pprof", "profcol-profile"],
@@ -108,6 +112,7 @@ const BELOW_EXPORTERS: &[&str] = &[
     "profcol-net",
     "profcol-parca",
     "profcol-pprof",
+    "profcol-pyroscope",
     "profcol-debuginfo",
 ];
 

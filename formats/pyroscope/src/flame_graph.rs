@@ -1,0 +1,163 @@
+//! Flame graphs as rows of numbers.
+//!
+//! A bar has its distance from the end of the bar before it in its row, its width, how much of that is its own, and the
+//! index of its name; in a comparison the first three stand there twice, for either side. The first row is the total.
+//!
+//! What was cut has no bar: it is room below its caller, and no function that tables would count.
+
+use std::collections::HashMap;
+
+use profcol_flamegraph::{CallTree, FrameId, Layout, Side, Values};
+
+use crate::messages::{FlameGraph, FlameGraphDiff, Level};
+
+impl FlameGraph {
+    /// `None` where there is nothing to show.
+    pub fn of(tree: &CallTree, max_nodes: usize) -> Option<Self> {
+        let rows = Rows::new(tree, max_nodes, &[Side::Current])?;
+        Some(Self {
+            total: number(tree.total().value),
+            max_self: rows.max_self,
+            names: rows.names,
+            levels: rows.levels,
+        })
+    }
+}
+
+impl FlameGraphDiff {
+    /// The baseline is on the left.
+    pub fn of(tree: &CallTree, max_nodes: usize) -> Option<Self> {
+        let rows = Rows::new(tree, max_nodes, &[Side::Base, Side::Current])?;
+        let total = tree.total();
+        Some(Self {
+            total: number(total.base.saturating_add(total.value)),
+            max_self: rows.max_self,
+            left_ticks: number(total.base),
+            right_ticks: number(total.value),
+            names: rows.names,
+            levels: rows.levels,
+        })
+    }
+}
+
+struct Rows {
+    names: Vec<String>,
+    levels: Vec<Level>,
+    max_self: i64,
+}
+
+/// The ends of the bars of a row, where the next one begins at the earliest.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Where the last bar ends.
+    end: Values,
+    /// Where the next bar begins: behind its sibling, or where its caller begins.
+    next: Values,
+}
+
+impl Rows {
+    fn new(tree: &CallTree, max_nodes: usize, sides: &[Side]) -> Option<Self> {
+        let total = tree.total();
+        if total == Values::default() {
+            return None;
+        }
+        let layout = Layout::new(tree, max_nodes);
+        let mut names = Names::default();
+        let mut rows = Self {
+            names: Vec::new(),
+            levels: vec![Level::default()],
+            max_self: 0,
+        };
+        let root = names.index("total".to_owned());
+        rows.add_bar(
+            0,
+            &mut Place::default(),
+            (total, Values::default()),
+            sides,
+            root,
+        );
+        let mut places: Vec<Place> = Vec::new();
+        let mut of_frame: HashMap<FrameId, i64> = HashMap::new();
+        let bars = layout.depth.iter().zip(&layout.frame);
+        let values = layout.total.iter().zip(&layout.own);
+        for ((&depth, &frame), (&total, &own)) in bars.zip(values) {
+            let name = *of_frame
+                .entry(frame)
+                .or_insert_with(|| names.index(tree.frames.label(frame)));
+            let depth = depth as usize;
+            // A node is one below the one before it at most, so no row is skipped.
+            if places.len() <= depth {
+                places.resize(depth + 1, Place::default());
+            }
+            if rows.levels.len() <= depth + 1 {
+                rows.levels.resize(depth + 2, Level::default());
+            }
+            let Some(place) = places.get_mut(depth) else {
+                continue;
+            };
+            let begin = place.next;
+            rows.add_bar(depth + 1, place, (total, own), sides, name);
+            // Its callees begin where it does.
+            match places.get_mut(depth + 1) {
+                Some(below) => below.next = begin,
+                None => places.push(Place {
+                    next: begin,
+                    ..Place::default()
+                }),
+            }
+        }
+        rows.names = names.texts;
+        Some(rows)
+    }
+
+    fn add_bar(
+        &mut self,
+        row: usize,
+        place: &mut Place,
+        (total, own): (Values, Values),
+        sides: &[Side],
+        name: i64,
+    ) {
+        let Some(level) = self.levels.get_mut(row) else {
+            return;
+        };
+        for &side in sides {
+            let of = |values: Values| match side {
+                Side::Current => values.value,
+                Side::Base => values.base,
+            };
+            let offset = of(place.next).saturating_sub(of(place.end));
+            let numbers = [offset, of(total), of(own)].map(number);
+            level.values.extend(numbers);
+            self.max_self = self.max_self.max(number(of(own)));
+        }
+        level.values.push(name);
+        for (side, width) in [(Side::Current, total.value), (Side::Base, total.base)] {
+            place.next.add(side, width);
+        }
+        place.end = place.next;
+    }
+}
+
+/// Each text once.
+#[derive(Default)]
+struct Names {
+    texts: Vec<String>,
+    indices: HashMap<String, i64>,
+}
+
+impl Names {
+    fn index(&mut self, text: String) -> i64 {
+        if let Some(&known) = self.indices.get(&text) {
+            return known;
+        }
+        let next = i64::try_from(self.texts.len()).unwrap_or(i64::MAX);
+        self.texts.push(text.clone());
+        self.indices.insert(text, next);
+        next
+    }
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
