@@ -1,6 +1,8 @@
 //! The page and the answers to what it asks.
 
+use std::future::Future;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -12,8 +14,9 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use profcol_files::Format;
 use profcol_flamegraph::{Document, Sandwich};
-use profcol_net::grpc::Status;
+use profcol_net::grpc::{self, Status};
 use profcol_net::{HttpRequest, HttpService, response};
+use profcol_pyroscope::{Code, Failure, Method as Connect};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -22,6 +25,7 @@ use super::assets::{self, Asset};
 use super::history::{Answer, History};
 use super::hosts::AllowedHosts;
 use super::parameters::{BadRequest, Parameters, now};
+use super::pyroscope::{ACCEPT_POST, Call, Querier, RENDER_PATHS, Unreadable};
 
 /// Queries that are worked on at once; others wait.
 const MAX_QUERIES: usize = 2;
@@ -38,12 +42,13 @@ const POLICY: HeaderValue = HeaderValue::from_static(
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 );
 
-/// Answers browsers.
+/// Answers browsers, and Grafana.
 pub(super) struct Api {
     questions: Arc<Questions>,
+    querier: Arc<Querier>,
     hosts: AllowedHosts,
     assets: Vec<Asset>,
-    queries: Semaphore,
+    queries: Arc<Semaphore>,
 }
 
 /// What is asked of the history.
@@ -63,18 +68,97 @@ struct Reply {
 impl Api {
     pub fn new(history: Arc<RwLock<History>>, max_memory: usize, hosts: AllowedHosts) -> Self {
         Self {
+            querier: Arc::new(Querier::new(Arc::clone(&history))),
             questions: Arc::new(Questions {
                 history,
                 max_memory,
             }),
             hosts,
             assets: assets::all(),
-            queries: Semaphore::new(MAX_QUERIES),
+            queries: Arc::new(Semaphore::new(MAX_QUERIES)),
         }
     }
 
     fn asset(&self, path: &str) -> Option<&Asset> {
         self.assets.iter().find(|asset| asset.path == path)
+    }
+
+    fn answer_asset(&self, asset: &Asset, headers: &HeaderMap) -> Response<Bytes> {
+        let takes_gzip = takes_gzip(headers);
+        let is_known = asset.is(headers.get(IF_NONE_MATCH));
+        let mut response = match is_known {
+            true => response(StatusCode::NOT_MODIFIED, asset.content_type(), Bytes::new()),
+            false => response(
+                StatusCode::OK,
+                asset.content_type(),
+                asset.bytes(takes_gzip),
+            ),
+        };
+        asset.add_headers(&mut response);
+        encoded(response, takes_gzip && !is_known)
+    }
+
+    /// Answers when it is its turn, on a thread of its own.
+    async fn in_turn(
+        &self,
+        answer: impl FnOnce() -> Response<Bytes> + Send + 'static,
+    ) -> Response<Bytes> {
+        let Ok(permit) = Arc::clone(&self.queries).acquire_owned().await else {
+            return response(StatusCode::SERVICE_UNAVAILABLE, TEXT, "stopping\n");
+        };
+        let answer = tokio::task::spawn_blocking(move || {
+            // A client that hangs up ends the waiting, not the work.
+            let _permit = permit;
+            answer()
+        });
+        answer.await.unwrap_or_else(|error| {
+            failed(&Failure {
+                code: Code::Internal,
+                message: error.to_string(),
+            })
+        })
+    }
+
+    async fn answer_call(&self, call: Call, request: HttpRequest) -> Response<Bytes> {
+        let takes_gzip = takes_gzip(&request.headers);
+        let querier = Arc::clone(&self.querier);
+        let answer = self.in_turn(move || {
+            let body = querier.call(call.method, call.codec, &request.body.plain);
+            match body {
+                Ok(body) => Reply {
+                    content_type: HeaderValue::from_static(call.codec.content_type()),
+                    body,
+                    file_name: None,
+                }
+                .response(takes_gzip),
+                Err(failure) => failed(&failure),
+            }
+        });
+        within(call.timeout, answer).await
+    }
+
+    async fn answer_question(&self, request: HttpRequest) -> Response<Bytes> {
+        let takes_gzip = takes_gzip(&request.headers);
+        let parameters = Parameters::parse(request.query.as_deref());
+        if RENDER_PATHS.contains(&request.path.as_str()) {
+            let querier = Arc::clone(&self.querier);
+            return self
+                .in_turn(move || match querier.render(&request.path, &parameters) {
+                    Ok(answer) => Reply::json(&answer).response(takes_gzip),
+                    Err(failure) => failed(&failure),
+                })
+                .await;
+        }
+        let questions = Arc::clone(&self.questions);
+        self.in_turn(move || match questions.answer(&request.path, &parameters) {
+            Ok(reply) => reply.response(takes_gzip),
+            Err(error) => response(
+                StatusCode::BAD_REQUEST,
+                JSON,
+                json!({"error": error.to_string()}).to_string(),
+            ),
+        })
+        .await
     }
 }
 
@@ -205,7 +289,16 @@ impl HttpService for Api {
             )));
         }
         let path = head.uri.path();
-        if self.asset(path).is_none() && !PATHS.contains(&path) {
+        if let Some(method) = Connect::of_path(path) {
+            return match Call::of(method, &head.headers) {
+                _ if head.method != Method::POST => Err(only("POST")),
+                Ok(_) => Ok(()),
+                Err(unreadable) => Err(guarded(unread(&unreadable))),
+            };
+        }
+        let is_known =
+            self.asset(path).is_some() || PATHS.contains(&path) || RENDER_PATHS.contains(&path);
+        if !is_known {
             return Err(guarded(response(
                 StatusCode::NOT_FOUND,
                 TEXT,
@@ -213,61 +306,86 @@ impl HttpService for Api {
             )));
         }
         if head.method != Method::GET && head.method != Method::HEAD {
-            let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, "use GET\n");
-            refused
-                .headers_mut()
-                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return Err(guarded(refused));
+            return Err(only("GET, HEAD"));
         }
         Ok(())
     }
 
     async fn call(&self, request: HttpRequest) -> Response<Bytes> {
-        let takes_gzip = takes_gzip(&request.headers);
-        if let Some(asset) = self.asset(&request.path) {
-            let is_known = asset.is(request.headers.get(IF_NONE_MATCH));
-            let mut response = match is_known {
-                true => response(StatusCode::NOT_MODIFIED, asset.content_type(), Bytes::new()),
-                false => response(
-                    StatusCode::OK,
-                    asset.content_type(),
-                    asset.bytes(takes_gzip),
-                ),
-            };
-            asset.add_headers(&mut response);
-            return guarded(encoded(response, takes_gzip && !is_known));
-        }
-        let Ok(_permit) = self.queries.acquire().await else {
-            return guarded(response(
-                StatusCode::SERVICE_UNAVAILABLE,
-                TEXT,
-                "stopping\n",
-            ));
-        };
-        let parameters = Parameters::parse(request.query.as_deref());
-        let questions = Arc::clone(&self.questions);
-        let answer = tokio::task::spawn_blocking(move || {
-            let reply = questions.answer(&request.path, &parameters)?;
-            Ok::<_, BadRequest>(reply.response(takes_gzip))
-        });
-        let failed = |status, error: &dyn std::fmt::Display| {
-            response(
-                status,
-                JSON,
-                json!({"error": error.to_string()}).to_string(),
-            )
-        };
-        guarded(match answer.await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => failed(StatusCode::BAD_REQUEST, &error),
-            Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        let call = Connect::of_path(&request.path).map(|it| Call::of(it, &request.headers));
+        guarded(match (call, self.asset(&request.path)) {
+            (Some(Ok(call)), _) => self.answer_call(call, request).await,
+            (Some(Err(unreadable)), _) => unread(&unreadable),
+            (None, Some(asset)) => self.answer_asset(asset, &request.headers),
+            (None, None) => self.answer_question(request).await,
         })
     }
 
+    /// For people, as the page has it, and for clients of Connect.
     fn refusal(&self, _: &HeaderMap, http: StatusCode, status: &Status) -> Response<Bytes> {
-        let body = json!({"error": status.message}).to_string();
-        guarded(response(http, JSON, body))
+        let code = match status.code {
+            grpc::Code::InvalidArgument => Code::InvalidArgument,
+            grpc::Code::Unauthenticated => Code::Unauthenticated,
+            grpc::Code::PermissionDenied => Code::PermissionDenied,
+            grpc::Code::ResourceExhausted => Code::ResourceExhausted,
+            grpc::Code::DeadlineExceeded => Code::DeadlineExceeded,
+            grpc::Code::Unavailable => Code::Unavailable,
+            _ => Code::Internal,
+        };
+        let message = &status.message;
+        let body = json!({"error": message, "code": code.name(), "message": message});
+        guarded(response(http, JSON, body.to_string()))
     }
+}
+
+/// Who waits no longer is told so; the answer is worked on until it is there.
+async fn within(
+    timeout: Option<Duration>,
+    answer: impl Future<Output = Response<Bytes>>,
+) -> Response<Bytes> {
+    let Some(timeout) = timeout else {
+        return answer.await;
+    };
+    let answer = tokio::time::timeout(timeout, answer).await;
+    answer.unwrap_or_else(|_| {
+        failed(&Failure {
+            code: Code::DeadlineExceeded,
+            message: format!("no answer within {timeout:?}; ask for a shorter time"),
+        })
+    })
+}
+
+fn failed(failure: &Failure) -> Response<Bytes> {
+    let status = StatusCode::from_u16(failure.code.http_status());
+    let body = json!({"code": failure.code.name(), "message": failure.message});
+    response(
+        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        JSON,
+        body.to_string(),
+    )
+}
+
+fn unread(unreadable: &Unreadable) -> Response<Bytes> {
+    let why = match unreadable {
+        Unreadable::Headers(failure) => return failed(failure),
+        Unreadable::ContentType => {
+            Failure::invalid("the content type must be application/proto or application/json")
+        }
+    };
+    let mut refused = failed(&why);
+    *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    let (name, value) = ACCEPT_POST;
+    refused.headers_mut().insert(name, value);
+    refused
+}
+
+/// The answer to other methods than these.
+fn only(methods: &'static str) -> Response<Bytes> {
+    let text = format!("use {methods}\n");
+    let mut refused = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+    let methods = HeaderValue::from_static(methods);
+    refused.headers_mut().insert(ALLOW, methods);
+    guarded(refused)
 }
 
 const PATHS: [&str; 8] = [
@@ -336,4 +454,23 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
 fn host_name() -> String {
     let name = rustix::system::uname();
     name.nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_no_longer_is_told_so() {
+        let late = within(Some(Duration::from_secs(1)), std::future::pending()).await;
+        assert_eq!(late.status(), StatusCode::GATEWAY_TIMEOUT);
+        let text = String::from_utf8(late.into_body().to_vec()).unwrap();
+        assert_eq!(
+            text,
+            r#"{"code":"deadline_exceeded","message":"no answer within 1s; ask for a shorter time"}"#
+        );
+        let soon = async { response(StatusCode::OK, TEXT, "") };
+        let soon = within(Some(Duration::from_secs(1)), soon).await;
+        assert_eq!(soon.status(), StatusCode::OK);
+    }
 }

@@ -6,6 +6,7 @@ mod config;
 mod history;
 mod hosts;
 mod parameters;
+mod pyroscope;
 mod recent;
 #[cfg(test)]
 mod tests;

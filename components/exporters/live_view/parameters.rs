@@ -125,6 +125,7 @@ impl Parameters {
             from,
             until,
             selector,
+            call_site: Vec::new(),
         })
     }
 }

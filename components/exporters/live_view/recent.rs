@@ -73,6 +73,7 @@ impl Recent {
             from: from.max(oldest.min(until)),
             until,
             selector: Selector::default(),
+            call_site: Vec::new(),
         };
         let some = Query {
             selector: only.map_or_else(Selector::default, |(label, value)| {

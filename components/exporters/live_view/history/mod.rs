@@ -11,6 +11,8 @@
 mod chunk;
 mod query;
 mod selector;
+mod series;
+mod service_name;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +26,8 @@ use profcol_profile::Model;
 use self::chunk::Chunk;
 pub(super) use self::query::{Answer, Query};
 pub(super) use self::selector::{Selector, SelectorError};
+pub(super) use self::series::{Points, Steps};
+pub(super) use self::service_name::SERVICE_NAME;
 
 /// Chunks that share the memory and the time: so much is gone at once.
 const CHUNKS: u32 = 12;
@@ -106,6 +110,22 @@ impl History {
             extent.bytes += chunk.bytes();
         }
         extent
+    }
+
+    /// The types of which there may be samples in this time.
+    pub fn types(&self, from: u64, until: u64) -> Vec<SampleType> {
+        let mut types: Vec<SampleType> = Vec::new();
+        for chunk in &self.chunks {
+            let is_of_time = chunk
+                .range()
+                .is_some_and(|(start, end)| start < until && from <= end);
+            for kind in chunk.types().filter(|_| is_of_time) {
+                if !types.contains(kind) {
+                    types.push(kind.clone());
+                }
+            }
+        }
+        types
     }
 
     /// Since when samples are added up with those of this moment.

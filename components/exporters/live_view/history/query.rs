@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::chunk::{Chunk, Labels};
 use super::selector::label_name;
+use super::service_name::SERVICE_NAME;
 use super::{History, Selector};
 
 /// Samples of a type, of a time, with some labels.
@@ -18,9 +19,12 @@ pub(in crate::live_view) struct Query {
     pub from: u64,
     pub until: u64,
     pub selector: Selector,
+    /// The outermost functions that stacks have; all stacks where it is empty.
+    pub call_site: Vec<String>,
 }
 
 /// The stacks that a query finds.
+#[derive(Default)]
 pub(in crate::live_view) struct Answer {
     pub tree: CallTree,
     pub source: Source,
@@ -159,6 +163,7 @@ impl History {
                 let labels = chunk.series.get_index(series as usize);
                 let known = labels.into_iter().flat_map(|labels| labels.iter());
                 names.extend(known.map(|&(name, _)| chunk.text(name).to_owned()));
+                names.insert(SERVICE_NAME.to_owned());
             }
         }
         names
@@ -240,11 +245,16 @@ impl History {
         sums
     }
 
-    fn visit(&self, chunk: &Chunk, query: &Query, mut found: impl FnMut(&super::chunk::Row)) {
+    pub(super) fn visit(
+        &self,
+        chunk: &Chunk,
+        query: &Query,
+        mut found: impl FnMut(&super::chunk::Row),
+    ) {
         self.visit_with_time(chunk, query, |_, row| found(row));
     }
 
-    fn visit_with_time(
+    pub(super) fn visit_with_time(
         &self,
         chunk: &Chunk,
         query: &Query,
@@ -259,9 +269,12 @@ impl History {
                     || query.selector.matches(|label| chunk.label(series, label))
             })
             .collect();
+        let is_called = chunk.below(&query.call_site);
         for (time, rows) in chunk.rows(query.from, query.until) {
             for row in rows.iter().filter(|row| row.kind == kind) {
-                if matches.get(row.series as usize).is_some_and(|it| *it) {
+                if matches.get(row.series as usize).is_some_and(|it| *it)
+                    && is_called.contains(row.node)
+                {
                     found(time, row);
                 }
             }
@@ -269,9 +282,56 @@ impl History {
     }
 }
 
+/// The nodes that a question is about.
+enum Nodes {
+    All,
+    Some(Vec<bool>),
+}
+
+impl Nodes {
+    fn contains(&self, node: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Some(nodes) => nodes.get(node as usize).is_some_and(|it| *it),
+        }
+    }
+}
+
 impl Chunk {
+    /// The nodes of stacks that begin with these functions.
+    fn below(&self, call_site: &[String]) -> Nodes {
+        if call_site.is_empty() {
+            return Nodes::All;
+        }
+        // How many of the functions a node and its callers have; `None` behind one that differs.
+        let mut found: Vec<Option<usize>> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let above = match found.get(node.parent as usize) {
+                Some(above) => *above,
+                None => Some(0),
+            };
+            let mut frames = self.functions(*node).iter();
+            let matched = frames.try_fold(above, |matched, &frame| match call_site.get(matched?) {
+                None => Some(matched),
+                Some(name) if self.frames.label(frame) == *name => Some(matched.map(|it| it + 1)),
+                Some(_) => None,
+            });
+            found.push(matched.flatten());
+        }
+        let whole = Some(call_site.len());
+        Nodes::Some(found.into_iter().map(|it| it == whole).collect())
+    }
+
     /// The value of a label; empty where a series has none.
     pub fn label(&self, series: u32, name: &str) -> &str {
+        match (self.attribute(series, name), name) {
+            ("", SERVICE_NAME) => self.service_name(series),
+            (own, _) => own,
+        }
+    }
+
+    /// The value of a label that came with the samples.
+    pub(super) fn attribute(&self, series: u32, name: &str) -> &str {
         let Some(labels) = self.series.get_index(series as usize) else {
             return "";
         };

@@ -29,7 +29,7 @@ pub(in crate::live_view) enum SelectorError {
         "{0:?} is not a matcher such as comm=\"nginx\", pid!=\"1\", comm=~\"ngi.*\" or comm!~\"ngi.*\""
     )]
     Matcher(String),
-    #[error("the value of {0:?} must be in double quotes")]
+    #[error("the value of {0:?} must be in quotes")]
     Quotes(String),
     #[error("the regular expression of {label:?} is not valid: {reason}")]
     Regex { label: String, reason: String },
@@ -76,24 +76,35 @@ impl Selector {
         }
     }
 
+    /// What is still to be tested where `label` has this value; `None` where it does not fit.
+    pub fn given(self, label: &str, value: &str) -> Option<Self> {
+        let (of_label, others): (Vec<Matcher>, Vec<Matcher>) =
+            self.0.into_iter().partition(|it| it.label == label);
+        let fits = of_label.iter().all(|matcher| matcher.fits(value));
+        fits.then_some(Self(others))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// `value` gives the text of a label; one that is not there is empty, as in Prometheus.
     pub fn matches<'a>(&self, value: impl Fn(&str) -> &'a str) -> bool {
-        self.0.iter().all(|matcher| {
-            let value = value(&matcher.label);
-            let fits = match &matcher.test {
-                Test::Equals(text) => text == value,
-                Test::Matches(regex) => regex.is_match(value),
-            };
-            fits != matcher.is_negated
-        })
+        self.0
+            .iter()
+            .all(|matcher| matcher.fits(value(&matcher.label)))
     }
 }
 
 impl Matcher {
+    fn fits(&self, value: &str) -> bool {
+        let fits = match &self.test {
+            Test::Equals(text) => text == value,
+            Test::Matches(regex) => regex.is_match(value),
+        };
+        fits != self.is_negated
+    }
+
     fn parse(text: &str) -> Result<(Self, &str), SelectorError> {
         let wrong = || SelectorError::Matcher(text.to_owned());
         let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
@@ -148,17 +159,22 @@ pub(super) fn label_name(name: &str) -> Cow<'_, str> {
     }
 }
 
+const QUOTES: [char; 3] = ['"', '\'', '`'];
+
 /// The text in quotes at the beginning, and what follows.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
-    let mut characters = text.strip_prefix('"')?.char_indices();
-    while let Some((at, character)) = characters.next() {
+    let mut characters = text.chars();
+    let quote = characters.next().filter(|it| QUOTES.contains(it))?;
+    while let Some(character) = characters.next() {
         match character {
-            '"' => return Some((value, &text[at + 2..])),
-            '\\' => match characters.next()?.1 {
+            end if end == quote => return Some((value, characters.as_str())),
+            // Between these nothing is escaped.
+            other if quote == '`' => value.push(other),
+            '\\' => match characters.next()? {
                 'n' => value.push('\n'),
                 't' => value.push('\t'),
-                escaped @ ('"' | '\\') => value.push(escaped),
+                escaped @ ('"' | '\'' | '\\') => value.push(escaped),
                 // Of a regular expression.
                 other => value.extend(['\\', other]),
             },

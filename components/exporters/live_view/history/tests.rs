@@ -103,6 +103,7 @@ fn query(selector: &str, from: u64, until: u64) -> Query {
         from: from * 1000,
         until: until * 1000,
         selector: Selector::parse(selector).unwrap(),
+        call_site: Vec::new(),
     }
 }
 
@@ -184,7 +185,12 @@ fn labels_and_their_values_are_listed() {
     let names: Vec<String> = history.label_names(&all).into_iter().collect();
     assert_eq!(
         names,
-        ["process_executable_name", "process_pid", "thread_name"]
+        [
+            "process_executable_name",
+            "process_pid",
+            "service_name",
+            "thread_name"
+        ]
     );
     let values = history.label_values(&all, "process_executable_name", 10);
     let values: Vec<_> = values
@@ -330,6 +336,10 @@ fn selectors_are_read_as_prometheus_writes_them() {
         "c=\"\"",
         "a!~\"\"",
         "a=~\"\\w\"",
+        "{a='x', c!='x'}",
+        "b='say \"hi\"\\\\'",
+        "b=`say \"hi\"\\`",
+        "a=~`\\w`",
     ] {
         assert!(matches(selector), "{selector}");
     }
@@ -345,8 +355,8 @@ fn selectors_are_read_as_prometheus_writes_them() {
     }
     for (selector, error) in [
         ("{a=\"x\"", "the selector is not closed: add `}` at its end"),
-        ("a=x", "the value of \"a\" must be in double quotes"),
-        ("a=\"x", "the value of \"a\" must be in double quotes"),
+        ("a=x", "the value of \"a\" must be in quotes"),
+        ("a=\"x", "the value of \"a\" must be in quotes"),
         (
             "=\"x\"",
             "\"=\\\"x\\\"\" is not a matcher such as comm=\"nginx\", pid!=\"1\", comm=~\"ngi.*\" or comm!~\"ngi.*\"",
@@ -361,6 +371,7 @@ fn selectors_are_read_as_prometheus_writes_them() {
         "ä=\"x\"",
         "a=~\"(x{1000}){1000}\"",
         "{a=\"x\\",
+        "a='x\"",
     ] {
         assert!(Selector::parse(selector).is_err(), "{selector}");
     }

@@ -1,0 +1,372 @@
+//! Answers Pyroscope's query API from the history that the page asks, too, so that Grafana can show it.
+
+mod call;
+mod render;
+mod request;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use profcol_flamegraph::SampleType;
+use profcol_pyroscope::messages::{
+    Aggregation, DiffRequest, DiffResponse, Empty, FlameGraph, FlameGraphDiff, Format,
+    LabelNamesRequest, LabelPair, LabelValuesRequest, Labels, NamesResponse, Point, PprofProfile,
+    Profile, ProfileStats, ProfileTypesRequest, ProfileTypesResponse, SelectMergeProfileRequest,
+    SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest,
+    SelectSeriesResponse, Series, SeriesRequest, SeriesResponse,
+};
+use profcol_pyroscope::{Codec, Failure, Method, ProfileTypeId};
+
+use self::request::{MAX_SERIES, Question, Range, max_nodes, selectors};
+use super::history::{Answer, History, Query, SERVICE_NAME, Selector};
+
+pub(super) use self::call::{ACCEPT_POST, Call, Unreadable};
+pub(super) use self::render::PATHS as RENDER_PATHS;
+
+pub(super) struct Querier {
+    history: Arc<RwLock<History>>,
+}
+
+impl Querier {
+    pub fn new(history: Arc<RwLock<History>>) -> Self {
+        Self { history }
+    }
+
+    /// The message that answers a call.
+    pub fn call(&self, method: Method, codec: Codec, body: &[u8]) -> Result<Vec<u8>, Failure> {
+        match method {
+            Method::ProfileTypes => codec.encode(&self.profile_types(&codec.decode(body)?)?),
+            Method::LabelNames => codec.encode(&self.label_names(&codec.decode(body)?)?),
+            Method::LabelValues => codec.encode(&self.label_values(&codec.decode(body)?)?),
+            Method::Series => codec.encode(&self.series(&codec.decode(body)?)?),
+            Method::SelectSeries => codec.encode(&self.select_series(&codec.decode(body)?)?),
+            Method::SelectMergeStacktraces => {
+                codec.encode(&self.merge_stacktraces(&codec.decode(body)?)?)
+            }
+            Method::SelectMergeProfile => codec.encode(&self.merge_profile(codec.decode(body)?)?),
+            Method::Diff => codec.encode(&self.diff(codec.decode(body)?)?),
+            Method::GetProfileStats => codec.encode(&self.stats()),
+            Method::GetSettings => codec.encode(&Empty {}),
+            Method::Unknown => Err(Failure::unimplemented(
+                "profcol does not answer this method; the README of live_view lists those that it does",
+            )),
+        }
+    }
+
+    fn profile_types(
+        &self,
+        request: &ProfileTypesRequest,
+    ) -> Result<ProfileTypesResponse, Failure> {
+        let range = Range::of_labels(request.start, request.end)?;
+        let types = self.types(range);
+        Ok(ProfileTypesResponse {
+            profile_types: types.iter().map(|(_, id)| id.message()).collect(),
+        })
+    }
+
+    fn label_names(&self, request: &LabelNamesRequest) -> Result<NamesResponse, Failure> {
+        let range = Range::of_labels(request.start, request.end)?;
+        let mut names = BTreeSet::new();
+        for (id, query) in self.queries(&request.matchers, range)? {
+            let found = self.read(|it| it.label_names(&query));
+            if !found.is_empty() {
+                names.extend(id.labels().map(|(name, _)| name.to_owned()));
+            }
+            names.extend(found);
+        }
+        Ok(NamesResponse {
+            names: names.into_iter().collect(),
+        })
+    }
+
+    fn label_values(&self, request: &LabelValuesRequest) -> Result<NamesResponse, Failure> {
+        if request.name.is_empty() {
+            return Err(Failure::invalid(
+                "`name` is missing: which label is asked for?",
+            ));
+        }
+        let range = Range::of_labels(request.start, request.end)?;
+        let mut values = BTreeSet::new();
+        for (id, query) in self.queries(&request.matchers, range)? {
+            match of_type(&id, &request.name) {
+                Some(value) => {
+                    // Every series has a service.
+                    let found = self.read(|it| it.label_values(&query, SERVICE_NAME, 1));
+                    values.extend(found.iter().map(|_| value.clone()));
+                }
+                None => {
+                    let found = self.read(|it| it.label_values(&query, &request.name, MAX_SERIES));
+                    values.extend(found.into_iter().map(|it| it.value));
+                }
+            }
+        }
+        Ok(NamesResponse {
+            names: values.into_iter().collect(),
+        })
+    }
+
+    fn series(&self, request: &SeriesRequest) -> Result<SeriesResponse, Failure> {
+        let range = Range::of_labels(request.start, request.end)?;
+        let is_named = |name: &str| request.label_names.iter().any(|it| it == name);
+        let mut sets: BTreeSet<Vec<(String, String)>> = BTreeSet::new();
+        for (id, query) in self.queries(&request.matchers, range)? {
+            let of_type = id.labels().into_iter();
+            let of_type =
+                of_type.filter(|(name, _)| request.label_names.is_empty() || is_named(name));
+            let of_type: Vec<_> = of_type
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect();
+            let found = self.read(|it| it.label_sets(&query, &request.label_names, MAX_SERIES));
+            for mut labels in found {
+                labels.retain(|(name, _)| of_type.iter().all(|(known, _)| known != name));
+                labels.extend(of_type.iter().cloned());
+                labels.sort_unstable();
+                sets.insert(labels);
+            }
+        }
+        let sets = sets.into_iter().take(MAX_SERIES);
+        let labels_set = sets.map(|labels| Labels {
+            labels: labels.into_iter().map(pair).collect(),
+        });
+        Ok(SeriesResponse {
+            labels_set: labels_set.collect(),
+        })
+    }
+
+    fn select_series(
+        &self,
+        request: &SelectSeriesRequest,
+    ) -> Result<SelectSeriesResponse, Failure> {
+        let question = Question::of_series(request)?;
+        let steps = question.steps(request.step)?;
+        let limit = question.limit(request.limit);
+        let is_average = match request.aggregation.unwrap_or(Aggregation::SUM) {
+            Aggregation::SUM => false,
+            Aggregation::AVERAGE => true,
+            other => return Err(Failure::invalid(format!("unknown `aggregation` {other}"))),
+        };
+        let range = question.range;
+        let Some((id, mut query)) = self.query(question) else {
+            return Ok(SelectSeriesResponse::default());
+        };
+        // A point stands for the step that ends with it.
+        query.from = steps.start;
+        let groups = self.read(|it| it.points(&query, &request.group_by, steps, limit));
+        let series = groups.into_iter().map(|(values, points)| {
+            let labels = request.group_by.iter().cloned().zip(values);
+            let labels = labels.map(|(name, value)| (of_type(&id, &name).unwrap_or(value), name));
+            let mut labels: Vec<LabelPair> = labels
+                .filter(|(value, _)| !value.is_empty())
+                .map(|(value, name)| LabelPair { name, value })
+                .collect();
+            labels.sort_unstable();
+            labels.dedup();
+            let points = points.into_iter().filter_map(|(number, sum)| {
+                let end = number.saturating_add(1).saturating_mul(steps.length);
+                let end = steps.start.saturating_add(end);
+                let divisor = if is_average { sum.slices.max(1) } else { 1 };
+                #[expect(
+                    clippy::cast_precision_loss,
+                    reason = "what Pyroscope answers is a double"
+                )]
+                let value = sum.value as f64 / divisor as f64;
+                (end <= range.until).then(|| Point {
+                    value,
+                    timestamp: i64::try_from(end).unwrap_or(i64::MAX),
+                })
+            });
+            Series {
+                labels,
+                points: points.collect(),
+            }
+        });
+        Ok(SelectSeriesResponse {
+            series: series.filter(|it| !it.points.is_empty()).collect(),
+        })
+    }
+
+    fn merge_stacktraces(
+        &self,
+        request: &SelectMergeStacktracesRequest,
+    ) -> Result<SelectMergeStacktracesResponse, Failure> {
+        let question = Question::of_stacktraces(request)?;
+        let nothing = SelectMergeStacktracesResponse::default();
+        let answer = self.answer(question);
+        match request.format {
+            Format::UNSPECIFIED | Format::FLAME_GRAPH => Ok(SelectMergeStacktracesResponse {
+                flamegraph: answer
+                    .and_then(|it| FlameGraph::of(&it.tree, max_nodes(request.max_nodes))),
+                ..nothing
+            }),
+            Format::PPROF => Ok(SelectMergeStacktracesResponse {
+                pprof: Some(PprofProfile {
+                    profile: Some(profile(answer)?),
+                }),
+                ..nothing
+            }),
+            other => Err(Failure::unimplemented(format!(
+                "`format` {other} is not answered; use PROFILE_FORMAT_FLAMEGRAPH or PROFILE_FORMAT_PPROF"
+            ))),
+        }
+    }
+
+    fn merge_profile(&self, request: SelectMergeProfileRequest) -> Result<Profile, Failure> {
+        profile(self.answer(Question::of_profile(&request)?))
+    }
+
+    fn diff(&self, request: DiffRequest) -> Result<DiffResponse, Failure> {
+        let (Some(left), Some(right)) = (request.left, request.right) else {
+            return Err(Failure::invalid(
+                "`left` and `right` say what is compared; one is missing",
+            ));
+        };
+        let nodes = max_nodes(left.max_nodes.max(right.max_nodes));
+        let (left, right) = (
+            Question::of_stacktraces(&left)?,
+            Question::of_stacktraces(&right)?,
+        );
+        let answer = self.compare(left, right)?;
+        Ok(DiffResponse {
+            flamegraph: answer.and_then(|it| FlameGraphDiff::of(&it.tree, nodes)),
+        })
+    }
+
+    /// `left` is the baseline.
+    fn compare(&self, left: Question, right: Question) -> Result<Option<Answer>, Failure> {
+        if left.profile_type != right.profile_type {
+            return Err(Failure::invalid(format!(
+                "only profiles of the same type can be compared, not {} and {}",
+                left.profile_type, right.profile_type
+            )));
+        }
+        self.write_names();
+        let sides = (self.query(left), self.query(right));
+        Ok(match sides {
+            (Some((_, left)), Some((_, right))) => {
+                Some(self.read(|it| it.call_tree(&right, Some(&left))))
+            }
+            // A selector of another type finds nothing.
+            (Some((_, left)), None) => {
+                let nothing = Query {
+                    from: 0,
+                    until: 0,
+                    ..left.clone()
+                };
+                Some(self.read(|it| it.call_tree(&nothing, Some(&left))))
+            }
+            (None, Some((_, right))) => {
+                let nothing = Query {
+                    from: 0,
+                    until: 0,
+                    ..right.clone()
+                };
+                Some(self.read(|it| it.call_tree(&right, Some(&nothing))))
+            }
+            (None, None) => None,
+        })
+    }
+
+    fn stats(&self) -> ProfileStats {
+        let extent = self.read(History::extent);
+        let time = |time: Option<u64>| i64::try_from(time.unwrap_or(0)).unwrap_or(i64::MAX);
+        ProfileStats {
+            data_ingested: extent.samples > 0,
+            oldest_profile_time: time(extent.oldest),
+            newest_profile_time: time(extent.newest),
+        }
+    }
+
+    fn answer(&self, question: Question) -> Option<Answer> {
+        self.write_names();
+        let (_, query) = self.query(question)?;
+        Some(self.read(|it| it.call_tree(&query, None)))
+    }
+
+    /// `None` where there is nothing of this type.
+    fn query(&self, question: Question) -> Option<(ProfileTypeId, Query)> {
+        let types = self.types(Range::EVER).into_iter();
+        let (kind, id) = types
+            .into_iter()
+            .find(|(_, id)| id.id() == question.profile_type)?;
+        let selector = given_type(question.selector, &id)?;
+        let query = Query {
+            kind: Some(kind.name),
+            from: question.range.from,
+            until: question.range.until,
+            selector,
+            call_site: question.call_site,
+        };
+        Some((id, query))
+    }
+
+    /// For each type and each selector.
+    fn queries(
+        &self,
+        matchers: &[String],
+        range: Range,
+    ) -> Result<Vec<(ProfileTypeId, Query)>, Failure> {
+        let selectors = selectors(matchers)?;
+        let mut queries = Vec::new();
+        for (kind, id) in self.types(range) {
+            for selector in &selectors {
+                let Some(selector) = given_type(selector.clone(), &id) else {
+                    continue;
+                };
+                let query = Query {
+                    kind: Some(kind.name.clone()),
+                    from: range.from,
+                    until: range.until,
+                    selector,
+                    call_site: Vec::new(),
+                };
+                queries.push((id.clone(), query));
+            }
+        }
+        Ok(queries)
+    }
+
+    /// What is measured, each once by its id.
+    fn types(&self, range: Range) -> Vec<(SampleType, ProfileTypeId)> {
+        let types = self.read(|it| it.types(range.from, range.until));
+        let mut by_id: BTreeMap<String, (SampleType, ProfileTypeId)> = BTreeMap::new();
+        for kind in types {
+            let id = ProfileTypeId::of(&kind);
+            by_id.entry(id.id()).or_insert((kind, id));
+        }
+        by_id.into_values().collect()
+    }
+
+    fn write_names(&self) {
+        let mut history = self.history.write().unwrap_or_else(PoisonError::into_inner);
+        history.resolve_symbols();
+    }
+
+    fn read<T>(&self, ask: impl FnOnce(&History) -> T) -> T {
+        ask(&self.history.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn profile(answer: Option<Answer>) -> Result<Profile, Failure> {
+    let Answer { tree, source } = answer.unwrap_or_default();
+    Profile::of(&tree, &source)
+}
+
+/// The value of a label that says what is measured.
+fn of_type(id: &ProfileTypeId, label: &str) -> Option<String> {
+    let mut labels = id.labels().into_iter();
+    labels
+        .find(|(name, _)| *name == label)
+        .map(|(_, value)| value)
+}
+
+/// What a selector asks of the samples of a type; `None` where it asks for another type.
+fn given_type(selector: Selector, id: &ProfileTypeId) -> Option<Selector> {
+    let mut labels = id.labels().into_iter();
+    labels.try_fold(selector, |selector, (name, value)| {
+        selector.given(name, &value)
+    })
+}
+
+fn pair((name, value): (String, String)) -> LabelPair {
+    LabelPair { name, value }
+}

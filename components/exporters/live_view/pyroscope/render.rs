@@ -1,0 +1,320 @@
+//! The endpoints from before `querier.v1`: a flame graph, and values over time, in one JSON.
+
+use std::collections::BTreeMap;
+
+use profcol_pyroscope::messages::{FlameGraph, FlameGraphDiff, LabelValuesRequest, Level};
+use profcol_pyroscope::{Failure, parse};
+use serde_json::{Value, json};
+
+use super::super::history::{Points, Steps};
+use super::super::parameters::{Parameters, now};
+use super::Querier;
+use super::request::{MAX_SERIES, Question, Range, max_nodes, selector};
+
+pub(in crate::live_view) const PATHS: [&str; 3] = [RENDER, RENDER_DIFF, "/pyroscope/label-values"];
+const RENDER: &str = "/pyroscope/render";
+const RENDER_DIFF: &str = "/pyroscope/render-diff";
+
+const SECOND: u64 = 1000;
+/// A timeline has no more points, and none that are closer.
+const MAX_POINTS: u64 = 1500;
+const LEAST_STEP: u64 = 15 * SECOND;
+
+impl Querier {
+    /// The JSON that answers a path of [`PATHS`].
+    pub fn render(&self, path: &str, parameters: &Parameters) -> Result<Value, Failure> {
+        match path {
+            RENDER => self.render_one(parameters),
+            RENDER_DIFF => self.render_diff(parameters),
+            _ => self.values_of_label(parameters),
+        }
+    }
+
+    fn render_one(&self, parameters: &Parameters) -> Result<Value, Failure> {
+        match parameters.text("format").unwrap_or("json") {
+            "" | "json" => {}
+            other => {
+                return Err(Failure::invalid(format!(
+                    "`format` {other:?} is not answered; use json"
+                )));
+            }
+        }
+        let is_average = match parameters.text("aggregation").unwrap_or("sum") {
+            "" | "sum" => false,
+            "avg" => true,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "`aggregation` {other:?} is not sum or avg"
+                )));
+            }
+        };
+        let ask = || question(parameters, ["query", "from", "until"]);
+        let asked = ask()?;
+        let (range, profile_type) = (asked.range, asked.profile_type.clone());
+        let nodes = nodes(parameters)?;
+        let answer = self.answer(asked);
+        let graph = answer.and_then(|it| FlameGraph::of(&it.tree, nodes));
+        let line = Line::of(range, is_average);
+        let timeline = self.lines(ask()?, &[], &line).into_values().next();
+        let groups = match parameters.text("groupBy").unwrap_or("") {
+            "" => json!({}),
+            label => self
+                .lines(ask()?, &[label.to_owned()], &line)
+                .into_iter()
+                .map(|(value, points)| (value, line.json(&points)))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+        };
+        let graph = graph.unwrap_or_else(nothing);
+        Ok(json!({
+            "version": 1,
+            "flamebearer": {
+                "names": graph.names,
+                "levels": levels(&graph.levels),
+                "numTicks": graph.total,
+                "maxSelf": graph.max_self,
+            },
+            "metadata": metadata("single", &profile_type),
+            "timeline": line.json(&timeline.unwrap_or_else(|| line.numbers(&Points::new()))),
+            "groups": groups,
+            "heatmap": null,
+        }))
+    }
+
+    fn render_diff(&self, parameters: &Parameters) -> Result<Value, Failure> {
+        let left = question(parameters, ["leftQuery", "leftFrom", "leftUntil"])?;
+        let right = question(parameters, ["rightQuery", "rightFrom", "rightUntil"])?;
+        let nodes = nodes(parameters)?;
+        let profile_type = left.profile_type.clone();
+        let answer = self.compare(left, right)?;
+        let graph = answer.and_then(|it| FlameGraphDiff::of(&it.tree, nodes));
+        let graph = graph.unwrap_or_default();
+        Ok(json!({
+            "version": 1,
+            "flamebearer": {
+                "names": graph.names,
+                "levels": levels(&graph.levels),
+                "numTicks": graph.total,
+                "maxSelf": graph.max_self,
+            },
+            "metadata": metadata("double", &profile_type),
+            "timeline": null,
+            "groups": null,
+            "heatmap": null,
+            "leftTicks": graph.left_ticks,
+            "rightTicks": graph.right_ticks,
+        }))
+    }
+
+    fn values_of_label(&self, parameters: &Parameters) -> Result<Value, Failure> {
+        let name = parameters.text("label").unwrap_or("").to_owned();
+        let request = LabelValuesRequest {
+            name,
+            ..Default::default()
+        };
+        Ok(json!(self.label_values(&request)?.names))
+    }
+
+    /// By the value of the one label, or in one line.
+    fn lines(&self, question: Question, by: &[String], line: &Line) -> BTreeMap<String, Numbers> {
+        let Some((_, query)) = self.query(question) else {
+            return BTreeMap::new();
+        };
+        let groups = self.read(|it| it.points(&query, by, line.steps, MAX_SERIES));
+        let lines = groups.into_iter().map(|(values, points)| {
+            (
+                values.into_iter().next().unwrap_or_default(),
+                line.numbers(&points),
+            )
+        });
+        lines.collect()
+    }
+}
+
+type Numbers = Vec<u64>;
+
+/// What the points of a timeline are.
+struct Line {
+    steps: Steps,
+    count: u64,
+    is_average: bool,
+}
+
+impl Line {
+    fn of(range: Range, is_average: bool) -> Self {
+        let span = range.until - range.from;
+        let length = span
+            .div_ceil(MAX_POINTS)
+            .next_multiple_of(SECOND)
+            .max(LEAST_STEP);
+        let start = range.from / SECOND * SECOND;
+        Self {
+            steps: Steps { start, length },
+            count: (range.until - start).div_ceil(length),
+            is_average,
+        }
+    }
+
+    fn numbers(&self, points: &Points) -> Numbers {
+        let number = |step| match points.get(&step) {
+            Some(sum) if self.is_average => sum.value / sum.slices.max(1),
+            Some(sum) => sum.value,
+            None => 0,
+        };
+        (0..self.count).map(number).collect()
+    }
+
+    fn json(&self, samples: &Numbers) -> Value {
+        json!({
+            "startTime": self.steps.start / SECOND,
+            "samples": samples,
+            "durationDelta": self.steps.length / SECOND,
+            "watermarks": null,
+        })
+    }
+}
+
+/// Numbers, where the newer messages have them as text.
+fn levels(levels: &[Level]) -> Vec<&[i64]> {
+    levels.iter().map(|level| level.values.as_slice()).collect()
+}
+
+fn nothing() -> FlameGraph {
+    FlameGraph {
+        names: vec!["total".to_owned()],
+        levels: vec![Level { values: vec![0; 4] }],
+        ..FlameGraph::default()
+    }
+}
+
+fn metadata(format: &str, profile_type: &str) -> Value {
+    let mut parts = profile_type.split(':').skip(1);
+    let (name, unit) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    // Viewers divide ticks by the rate, and call what is left seconds.
+    let (units, rate) = match unit {
+        "nanoseconds" => ("samples", 1_000_000_000),
+        "count" => ("objects", 100),
+        unit => (unit, 100),
+    };
+    json!({
+        "format": format,
+        "spyName": "profcol",
+        "sampleRate": rate,
+        "units": units,
+        "name": name,
+    })
+}
+
+/// `TYPE{SELECTOR}`, and a time.
+fn question(parameters: &Parameters, names: [&'static str; 3]) -> Result<Question, Failure> {
+    let [query, from, until] = names;
+    let text = parameters.text(query).unwrap_or("");
+    let (profile_type, labels) = match text.find('{') {
+        Some(brace) => text.split_at(brace),
+        None => (text, ""),
+    };
+    let profile_type = parse(profile_type.trim())
+        .map_err(|error| Failure::invalid(format!("`{query}`: {error}")))?;
+    let now = now();
+    let time = |name, default: u64| match parameters.text(name) {
+        None | Some("") => Ok(default),
+        Some(text) => time(text, now).ok_or_else(|| {
+            Failure::invalid(format!(
+                "`{name}` is not a time such as now-1h or seconds of Unix time: {text:?}"
+            ))
+        }),
+    };
+    let until = time(until, now)?;
+    let from = time(from, until.saturating_sub(3600 * SECOND))?;
+    let signed = |time| i64::try_from(time).unwrap_or(i64::MAX);
+    Ok(Question {
+        profile_type: profile_type.to_owned(),
+        selector: selector(query, labels)?,
+        range: Range::new(signed(from), signed(until))?,
+        call_site: Vec::new(),
+    })
+}
+
+fn nodes(parameters: &Parameters) -> Result<usize, Failure> {
+    let wanted = parameters.text("max-nodes").or(parameters.text("maxNodes"));
+    match wanted.unwrap_or("") {
+        "" => Ok(max_nodes(None)),
+        text => text
+            .parse()
+            .map(|it| max_nodes(Some(it)))
+            .map_err(|_| Failure::invalid(format!("`max-nodes` is not a number: {text:?}"))),
+    }
+}
+
+/// In milliseconds of Unix time: `now`, `now-90m`, or Unix time in seconds or milliseconds.
+fn time(text: &str, now: u64) -> Option<u64> {
+    /// As seconds it is the year 5138, as milliseconds 1973.
+    const LEAST_MILLISECONDS: u64 = 100_000_000_000;
+    if text == "now" {
+        return Some(now);
+    }
+    let Some(ago) = text.strip_prefix("now-") else {
+        let number: u64 = text.parse().ok()?;
+        return Some(match number < LEAST_MILLISECONDS {
+            true => number * SECOND,
+            false => number,
+        });
+    };
+    let digits = ago.find(|it: char| !it.is_ascii_digit())?;
+    let (number, unit) = ago.split_at(digits);
+    let unit = match unit {
+        "ms" => 1,
+        "s" => SECOND,
+        "m" => 60 * SECOND,
+        "h" => 3600 * SECOND,
+        "d" => 24 * 3600 * SECOND,
+        "w" => 7 * 24 * 3600 * SECOND,
+        _ => return None,
+    };
+    Some(now.saturating_sub(number.parse::<u64>().ok()?.saturating_mul(unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_relative_or_unix_time() {
+        let now = 1_700_000_000_000;
+        for (text, expected) in [
+            ("now", Some(now)),
+            ("now-1h", Some(now - 3_600_000)),
+            ("now-90m", Some(now - 5_400_000)),
+            ("now-1500ms", Some(now - 1500)),
+            ("1700000000", Some(now)),
+            ("1700000000000", Some(now)),
+            ("now-99999999999999999w", Some(0)),
+            ("now-", None),
+            ("now-h", None),
+            ("now-1y2", None),
+            ("now-99999999999999999999s", None),
+            ("yesterday", None),
+            ("-1", None),
+        ] {
+            assert_eq!(time(text, now), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_timeline_has_at_most_1500_points_15_seconds_apart() {
+        let line = |span| {
+            Line::of(
+                Range {
+                    from: 1_000_500,
+                    until: 1_000_500 + span,
+                },
+                false,
+            )
+        };
+        let short = line(60_000);
+        assert_eq!((short.steps.start, short.steps.length), (1_000_000, 15_000));
+        assert_eq!(short.count, 5);
+        let long = line(u64::from(u32::MAX) * 1000);
+        assert!(long.count <= MAX_POINTS + 1, "{}", long.count);
+    }
+}

@@ -1,0 +1,209 @@
+//! What a request asks for, checked.
+
+use profcol_pyroscope::messages::{
+    SelectMergeProfileRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
+    StackTraceSelector,
+};
+use profcol_pyroscope::{Failure, parse};
+
+use super::super::history::{Selector, Steps};
+
+/// As many as Pyroscope itself answers with.
+const DEFAULT_NODES: usize = 8192;
+const MAX_NODES: usize = 2_000_000;
+/// Series and values of labels in an answer.
+pub(super) const MAX_SERIES: usize = 10_000;
+/// Selectors of one request: each may hold regular expressions.
+const MAX_SELECTORS: usize = 4;
+/// Functions of a call site; each is compared with those of every stack.
+const MAX_CALL_SITE: usize = 512;
+/// As in Prometheus.
+const MAX_POINTS: u64 = 11_000;
+
+/// Milliseconds of Unix time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub from: u64,
+    pub until: u64,
+}
+
+/// Which samples are asked for.
+pub(super) struct Question {
+    pub profile_type: String,
+    pub selector: Selector,
+    pub range: Range,
+    pub call_site: Vec<String>,
+}
+
+impl Range {
+    pub const EVER: Self = Self {
+        from: 0,
+        until: u64::MAX,
+    };
+
+    pub fn new(start: i64, end: i64) -> Result<Self, Failure> {
+        let (from, until) = (milliseconds(start), milliseconds(end));
+        if from >= until {
+            return Err(Failure::invalid(format!(
+                "`start` ({start}) must be before `end` ({end}); both are milliseconds of Unix time"
+            )));
+        }
+        Ok(Self { from, until })
+    }
+
+    /// Who asks what there is may name no time.
+    pub fn of_labels(start: i64, end: i64) -> Result<Self, Failure> {
+        match (start, end) {
+            (0, 0) => Ok(Self::EVER),
+            _ => Self::new(start, end),
+        }
+    }
+}
+
+impl Question {
+    pub fn new(
+        profile_type: &str,
+        label_selector: &str,
+        (start, end): (i64, i64),
+        stacks: Option<&StackTraceSelector>,
+    ) -> Result<Self, Failure> {
+        let profile_type =
+            parse(profile_type).map_err(|error| Failure::invalid(error.to_string()))?;
+        Ok(Self {
+            profile_type: profile_type.to_owned(),
+            selector: selector("label_selector", label_selector)?,
+            range: Range::new(start, end)?,
+            call_site: call_site(stacks)?,
+        })
+    }
+
+    pub fn of_series(request: &SelectSeriesRequest) -> Result<Self, Failure> {
+        let range = (request.start, request.end);
+        let stacks = request.stack_trace_selector.as_ref();
+        Self::new(
+            &request.profile_type_id,
+            &request.label_selector,
+            range,
+            stacks,
+        )
+    }
+
+    pub fn of_stacktraces(request: &SelectMergeStacktracesRequest) -> Result<Self, Failure> {
+        only_whole(&[
+            &request.profile_id_selector,
+            &request.trace_id_selector,
+            &request.span_selector,
+        ])?;
+        let range = (request.start, request.end);
+        let stacks = request.stack_trace_selector.as_ref();
+        Self::new(
+            &request.profile_type_id,
+            &request.label_selector,
+            range,
+            stacks,
+        )
+    }
+
+    pub fn of_profile(request: &SelectMergeProfileRequest) -> Result<Self, Failure> {
+        only_whole(&[&request.profile_id_selector, &request.trace_id_selector])?;
+        let range = (request.start, request.end);
+        let stacks = request.stack_trace_selector.as_ref();
+        Self::new(
+            &request.profile_type_id,
+            &request.label_selector,
+            range,
+            stacks,
+        )
+    }
+
+    /// Intervals of `step` seconds, of which the first ends where the range starts.
+    pub fn steps(&self, step: f64) -> Result<Steps, Failure> {
+        let wrong = |why: &str| Failure::invalid(format!("`step` ({step} s) {why}"));
+        let milliseconds = (step * 1000.0).round();
+        if !(1.0..=1e15).contains(&milliseconds) {
+            return Err(wrong("must be a positive number of seconds"));
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is in the range that was checked"
+        )]
+        let length = milliseconds as u64;
+        if (self.range.until - self.range.from) / length > MAX_POINTS {
+            return Err(wrong(
+                "makes more than 11,000 points of this range; use a longer one",
+            ));
+        }
+        Ok(Steps {
+            start: self.range.from.saturating_sub(length),
+            length,
+        })
+    }
+
+    /// None or zero is all.
+    pub fn limit(&self, limit: Option<i64>) -> usize {
+        let limit = usize::try_from(limit.unwrap_or(0)).unwrap_or(0);
+        match limit {
+            0 => MAX_SERIES,
+            limit => limit.min(MAX_SERIES),
+        }
+    }
+}
+
+/// Without a number it is Pyroscope's own default, and below zero there is no limit but ours.
+pub(super) fn max_nodes(wanted: Option<i64>) -> usize {
+    match wanted.unwrap_or(0) {
+        0 => DEFAULT_NODES,
+        wanted => usize::try_from(wanted).map_or(MAX_NODES, |it| it.min(MAX_NODES)),
+    }
+}
+
+/// A series fits where one of them does; all do where there is none.
+pub(super) fn selectors(matchers: &[String]) -> Result<Vec<Selector>, Failure> {
+    if matchers.len() > MAX_SELECTORS {
+        return Err(Failure::invalid(format!(
+            "`matchers` has {} selectors, more than {MAX_SELECTORS}",
+            matchers.len()
+        )));
+    }
+    if matchers.is_empty() {
+        return Ok(vec![Selector::default()]);
+    }
+    let parsed = matchers.iter().map(|text| selector("matchers", text));
+    parsed.collect()
+}
+
+pub(super) fn selector(field: &str, text: &str) -> Result<Selector, Failure> {
+    Selector::parse(text).map_err(|error| Failure::invalid(format!("`{field}`: {error}")))
+}
+
+fn call_site(stacks: Option<&StackTraceSelector>) -> Result<Vec<String>, Failure> {
+    let Some(stacks) = stacks else {
+        return Ok(Vec::new());
+    };
+    if stacks.go_pgo.is_some() {
+        return Err(Failure::unimplemented(
+            "`go_pgo` is not answered: ask for pprof without it, and give that to the Go compiler",
+        ));
+    }
+    if stacks.call_site.len() > MAX_CALL_SITE {
+        return Err(Failure::invalid(format!(
+            "`call_site` has more than {MAX_CALL_SITE} functions"
+        )));
+    }
+    Ok(stacks.call_site.iter().map(|it| it.name.clone()).collect())
+}
+
+/// Samples are added up, so none can be told from others by what is not a label.
+fn only_whole(selectors: &[&[String]]) -> Result<(), Failure> {
+    match selectors.iter().all(|it| it.is_empty()) {
+        true => Ok(()),
+        false => Err(Failure::unimplemented(
+            "profcol adds samples up: they cannot be selected by profile, trace or span; use labels",
+        )),
+    }
+}
+
+fn milliseconds(time: i64) -> u64 {
+    u64::try_from(time).unwrap_or(0)
+}
