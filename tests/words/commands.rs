@@ -1,0 +1,252 @@
+//! Runs the commands of the guides, each page in a folder of its own, in the order in which they stand there.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::page::{Page, guides};
+use crate::support::{root, run, skip};
+
+/// What the guides call by names of others, in the place of which something busy runs.
+const SHORT: &str = "#!/bin/sh\ni=0; while [ $i -lt 300000 ]; do i=$((i+1)); done\n";
+const ENDLESS: &str = "#!/bin/sh\nwhile :; do :; done\n";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[test]
+fn commands_do_what_they_are_said_to_do() {
+    let doctor = run(&["doctor"]);
+    if doctor.code != Some(0) {
+        skip("profcol may not profile this host");
+        return;
+    }
+    let of_page = |page: &Page| -> Vec<String> {
+        let blocks = page.blocks("console");
+        blocks.iter().flat_map(|it| commands_of(it)).collect()
+    };
+    let pages = guides();
+    let pages: Vec<_> = pages.iter().map(|page| (page, of_page(page))).collect();
+    let count: usize = pages.iter().map(|(_, commands)| commands.len()).sum();
+    assert!(count > 15, "{count}");
+    // Most of the time they wait.
+    thread::scope(|scope| {
+        for (page, commands) in pages.iter().filter(|(_, commands)| !commands.is_empty()) {
+            scope.spawn(|| Stage::new(page).run(commands));
+        }
+    });
+}
+
+fn commands_of(block: &str) -> Vec<String> {
+    let lines = block.lines().filter(|line| !line.is_empty());
+    let command = |line: &str| {
+        let command = line.strip_prefix("$ ").or(line.strip_prefix("# "));
+        command
+            .unwrap_or_else(|| panic!("not a command: {line}"))
+            .to_owned()
+    };
+    lines.map(command).collect()
+}
+
+/// Where a page is acted out.
+struct Stage<'a> {
+    page: &'a Page,
+    folder: tempfile::TempDir,
+    address: String,
+    busy: Child,
+    agents: Vec<(String, Child)>,
+}
+
+impl<'a> Stage<'a> {
+    fn new(page: &'a Page) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir(at("bin")).unwrap();
+        symlink(env!("CARGO_BIN_EXE_profcol"), at("bin/profcol")).unwrap();
+        symlink(root().join("config-examples"), at("config-examples")).unwrap();
+        for (program, script) in [("bin/make", SHORT), ("bench", SHORT), ("postgres", ENDLESS)] {
+            fs::write(at(program), script).unwrap();
+            fs::set_permissions(at(program), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let busy = Command::new(at("postgres")).spawn().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        Self {
+            page,
+            folder,
+            address: free.to_string(),
+            busy,
+            agents: Vec::new(),
+        }
+    }
+
+    /// The command in this place: shorter, with a process that is here, and to nobody outside.
+    fn adapted(&self, command: &str) -> String {
+        command
+            .replace("-d 10s", "-d 1s")
+            .replace("4711", &self.busy.id().to_string())
+            .replace("127.0.0.1:7071", &self.address)
+            .replace("'*/nginx.service'", "'*'")
+            .replace("parca.example.com:443", "127.0.0.1:9")
+            .replace("collector.example.com:4317", "127.0.0.1:9")
+    }
+
+    fn run(mut self, commands: &[String]) {
+        for command in commands {
+            let adapted = self.adapted(command);
+            match is_agent(command) {
+                true => self.start(command, &adapted),
+                false => self.complete(command, &adapted),
+            }
+        }
+        for file in written(commands) {
+            let written = fs::metadata(self.folder.path().join(&file));
+            assert!(
+                written.is_ok_and(|it| it.len() > 0),
+                "{}: no {file}",
+                self.page.name()
+            );
+        }
+        self.end();
+    }
+
+    fn shell(&self, command: &str) -> Command {
+        let mut shell = Command::new("sh");
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell
+            .args(["-c", command])
+            .env(
+                "PATH",
+                format!("{}:{path}", self.folder.path().join("bin").display()),
+            )
+            .current_dir(&self.folder)
+            .stdin(Stdio::null());
+        shell
+    }
+
+    fn complete(&self, command: &str, adapted: &str) {
+        let output = self.shell(adapted).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code();
+        // Two runs of a short command may differ by that much.
+        let may_differ = command.contains("--fail-over") && code == Some(1);
+        assert!(
+            code == Some(0) || may_differ,
+            "{}: {command}: {said}",
+            self.page.name()
+        );
+    }
+
+    /// One that goes on while the next commands run.
+    fn start(&mut self, command: &str, adapted: &str) {
+        let has_page = command == "profcol";
+        let own_page = format!("--set exporters.live_view.endpoint={}", self.address);
+        // There is no backend: what it did not take is given up soon.
+        let soon = "--set service.shutdown_timeout=1s";
+        let adapted = format!(
+            "exec env {adapted} {}",
+            if has_page { &own_page } else { soon }
+        );
+        let log = fs::File::create(self.folder.path().join("log")).unwrap();
+        let child = self
+            .shell(&adapted)
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.agents.push((command.to_owned(), child));
+        let until = Instant::now() + PATIENCE;
+        if has_page {
+            while std::net::TcpStream::connect(&self.address).is_err() {
+                assert!(
+                    Instant::now() < until,
+                    "{command} serves no page: {}",
+                    self.log()
+                );
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        // Long enough for some samples to be written.
+        thread::sleep(Duration::from_secs(2));
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// What was started runs until it is told to end.
+    fn end(&mut self) {
+        for (command, mut agent) in std::mem::take(&mut self.agents) {
+            let ended = agent.try_wait().unwrap();
+            assert_eq!(ended, None, "{command} ended by itself: {}", self.log());
+            let told = Command::new("kill")
+                .args(["-s", "INT", &agent.id().to_string()])
+                .status();
+            assert!(told.unwrap().success());
+            let until = Instant::now() + PATIENCE;
+            let status = loop {
+                if let Some(status) = agent.try_wait().unwrap() {
+                    break status;
+                }
+                if Instant::now() > until {
+                    let _ = agent.kill();
+                    panic!("{command} does not end: {}", self.log());
+                }
+                thread::sleep(Duration::from_millis(20));
+            };
+            // What nobody took is told by 1.
+            let expected: &[i32] = if command.contains("example.com") {
+                &[0, 1]
+            } else {
+                &[0]
+            };
+            assert!(
+                status.code().is_some_and(|code| expected.contains(&code)),
+                "{command}: {status}: {}",
+                self.log()
+            );
+        }
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        for child in self
+            .agents
+            .iter_mut()
+            .map(|(_, child)| child)
+            .chain([&mut self.busy])
+        {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The service, not one of its commands.
+fn is_agent(command: &str) -> bool {
+    let words = command.split(' ').skip_while(|word| word.contains('='));
+    let mut words = words.skip_while(|word| *word != "profcol").skip(1);
+    command.contains("profcol") && words.next().is_none_or(|word| word == "--config")
+}
+
+/// The files that commands say they write.
+fn written(commands: &[String]) -> Vec<String> {
+    let outputs = commands.iter().filter_map(|command| {
+        let of_option = command.split_once(" -o ").map(|(_, rest)| rest);
+        let of_convert = command
+            .strip_prefix("profcol convert ")
+            .and_then(|it| it.split_once(' '));
+        of_option.or(of_convert.map(|(_, to)| to))
+    });
+    let first = |text: &str| {
+        Path::new(text.split(' ').next().unwrap_or(text))
+            .display()
+            .to_string()
+    };
+    outputs.map(first).collect()
+}

@@ -1,0 +1,163 @@
+//! What the guides say is so: links lead somewhere, configurations are valid, options are there, doctor says what it is quoted
+//! with, and commands do what they are said to do.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+mod commands;
+mod page;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use profcol_config::{Sources, yaml};
+
+use self::page::{Page, all_pages, guides, quoted};
+use self::support::{file, path, root, run};
+
+#[test]
+fn links_lead_somewhere() {
+    let mut wrong = Vec::new();
+    for page in all_pages() {
+        let folder = page.path.parent().unwrap();
+        for link in page.links() {
+            let (target, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match target {
+                "" => page.path.clone(),
+                target => folder.join(target),
+            };
+            let is_there = match anchor {
+                "" => target.exists(),
+                anchor => fs::read_to_string(&target)
+                    .or_else(|_| fs::read_to_string(target.join("README.md")))
+                    .is_ok_and(|text| Page::new(target, text).anchors().any(|it| it == anchor)),
+            };
+            if !is_there {
+                wrong.push(format!("{}: {link}", page.name()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn configurations_are_valid() {
+    let mut pipelines = 0;
+    for page in guides() {
+        for block in page.blocks("yaml") {
+            let mut sources = Sources::default();
+            let id = sources.add("guide", block.as_str(), None).unwrap();
+            let parsed = yaml::parse(&sources, id);
+            parsed.unwrap_or_else(|problem| panic!("{}: {problem}\n{block}", page.name()));
+            if block.contains("\nservice:") {
+                pipelines += 1;
+                let file = file("guide.yaml", block);
+                let answer = run(&["validate", "--config", path(&file.path)]);
+                assert_eq!(answer.code, Some(0), "{}: {}", page.name(), answer.stderr);
+            }
+        }
+    }
+    assert!(pipelines >= 2, "{pipelines}");
+}
+
+/// `ebpf_cpu::frequency` is in the table of options of `ebpf_cpu`.
+#[test]
+fn options_are_there() {
+    let mut found = 0;
+    for page in guides() {
+        for code in page.codes() {
+            let Some((component, option)) = code.split_once("::") else {
+                continue;
+            };
+            // A value may follow.
+            let option = option.split(": ").next().unwrap_or(option);
+            if component == "service" {
+                continue;
+            }
+            let kinds = ["receivers", "processors", "exporters", "extensions"];
+            let of_kind = |kind| root().join(format!("components/{kind}/{component}/README.md"));
+            let row = format!("\n| `{option}` |");
+            let is_there = kinds
+                .iter()
+                .filter_map(|kind| fs::read_to_string(of_kind(kind)).ok())
+                .any(|readme| readme.contains(&row));
+            assert!(is_there, "{}: {component} has no {option}", page.name());
+            found += 1;
+        }
+    }
+    assert!(found > 20, "{found}");
+}
+
+/// Each `- doctor: …` names checks and quotes what the code says.
+#[test]
+fn doctor_says_what_it_is_quoted_with() {
+    let sources = sources();
+    let page = guides()
+        .into_iter()
+        .find(|it| it.name() == "docs/troubleshooting.md")
+        .unwrap();
+    let mut quotes = 0;
+    for line in page.text.lines() {
+        if !(line.contains("doctor: `")
+            || line.contains("doctor, with")
+            || line.contains("The log line"))
+        {
+            continue;
+        }
+        let unquoted: Vec<&str> = line.split('"').step_by(2).collect();
+        for check in Page::codes_of(&unquoted.join(" ")) {
+            if ["ok", "warn", "fail", "--config"].contains(&check.as_str()) {
+                continue;
+            }
+            let is_there = match check.strip_prefix("runtime_") {
+                Some(runtime) => sources.contains(&format!("id: \"{runtime}\"")),
+                None => sources.contains(&format!("\"{check}\"")),
+            };
+            assert!(is_there, "no check {check}: {line}");
+        }
+        for quote in quoted(line) {
+            assert!(sources.contains(&quote), "nothing says {quote:?}: {line}");
+            quotes += 1;
+        }
+    }
+    assert!(quotes > 20, "{quotes}");
+}
+
+/// All code that a check may speak from, with texts over several lines put together.
+fn sources() -> String {
+    let mut all = String::new();
+    for folder in [
+        "components",
+        "ebpf/loader/src",
+        "src",
+        "pipeline/component/src",
+    ] {
+        read(&root().join(folder), &mut all);
+    }
+    let mut joined = String::new();
+    for part in all.split("\\\n") {
+        let part = match joined.is_empty() {
+            true => part,
+            false => part.trim_start(),
+        };
+        joined += part;
+    }
+    joined
+}
+
+fn read(folder: &Path, all: &mut String) {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            read(&path, all);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            *all += &fs::read_to_string(&path).unwrap();
+        }
+    }
+}
