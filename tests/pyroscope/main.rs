@@ -634,6 +634,20 @@ fn what_cannot_be_answered_says_why() {
             "more than 4",
         ),
         (
+            "SelectSeries",
+            with("groupBy", json!(vec!["a"; 65])),
+            400,
+            "invalid_argument",
+            "`group_by` has 65 labels",
+        ),
+        (
+            "Series",
+            json!({"labelNames": vec!["a"; 65]}).to_string(),
+            400,
+            "invalid_argument",
+            "`label_names` has 65 labels",
+        ),
+        (
             "Diff",
             json!({"left": whole}).to_string(),
             400,

@@ -223,6 +223,73 @@ fn a_timeline_adds_up_to_what_there_is() {
 }
 
 #[test]
+fn points_are_those_of_their_labels_and_steps() {
+    let history = some_seconds();
+    let all = query("", START, START + 10);
+    let steps = Steps {
+        start: (START - 5) * 1000,
+        length: 10_000,
+    };
+    let by = |labels: &[&str], limit| {
+        let labels: Vec<String> = labels.iter().map(|&it| it.to_owned()).collect();
+        let groups = history.points(&all, &labels, steps, limit).into_iter();
+        let sums = groups.map(|(values, points)| {
+            let points = points
+                .into_iter()
+                .map(|(step, sum)| (step, sum.value, sum.slices));
+            (values.join(" "), points.collect::<Vec<_>>())
+        });
+        sums.collect::<Vec<_>>()
+    };
+    // Two slices of five seconds, in two steps; threads that run in the same slice do not count twice.
+    assert_eq!(
+        by(&["service_name"], 10),
+        [
+            (
+                "nginx".to_owned(),
+                vec![(0, 200_000_000, 1), (1, 200_000_000, 1)]
+            ),
+            (
+                "postgres".to_owned(),
+                vec![(0, 100_000_000, 1), (1, 100_000_000, 1)]
+            ),
+        ]
+    );
+    let threads: Vec<String> = by(&["service_name", "thread_name"], 2)
+        .into_iter()
+        .map(|(values, _)| values)
+        .collect();
+    assert_eq!(threads, ["nginx worker", "postgres backend"]);
+    assert_eq!(by(&[], 10).len(), 1);
+    let names = ["service_name".to_owned(), "nothing".to_owned()];
+    let sets: Vec<_> = history
+        .label_sets(&all, &names, 10)
+        .into_iter()
+        .flatten()
+        .collect();
+    let of_service = |value: &str| ("service_name".to_owned(), value.to_owned());
+    assert_eq!(sets, [of_service("nginx"), of_service("postgres")]);
+    assert_eq!(history.label_sets(&all, &[], 2).len(), 2);
+}
+
+#[test]
+fn a_call_site_is_where_stacks_begin() {
+    let history = some_seconds();
+    let below = |names: &[&str]| {
+        let query = Query {
+            call_site: names.iter().map(|&it| it.to_owned()).collect(),
+            ..query("", START, START + 10)
+        };
+        folded(&history.call_tree(&query, None).tree)
+    };
+    assert_eq!(below(&[]), below(&["main"]));
+    assert_eq!(below(&["main", "run"]), "main;run 300000000\n");
+    for nowhere in [&["run"][..], &["main", "main"], &["main", "run", "x"]] {
+        assert_eq!(below(nowhere), "", "{nowhere:?}");
+    }
+}
+
+#[test]
 fn processes_have_labels_languages_and_ends() {
     let mut history = some_seconds();
     let broken = second(

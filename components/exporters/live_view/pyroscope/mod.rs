@@ -15,13 +15,18 @@ use profcol_pyroscope::messages::{
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, SelectSeriesRequest,
     SelectSeriesResponse, Series, SeriesRequest, SeriesResponse,
 };
-use profcol_pyroscope::{Codec, Failure, Method, ProfileTypeId};
+use profcol_pyroscope::{Code, Codec, Failure, Method, ProfileTypeId};
 
-use self::request::{MAX_SERIES, Question, Range, max_nodes, selectors};
+use self::request::{MAX_SERIES, Question, Range, labels, max_nodes, selectors};
 use super::history::{Answer, History, Query, SERVICE_NAME, Selector};
 
 pub(super) use self::call::{ACCEPT_POST, Call, Unreadable};
 pub(super) use self::render::PATHS as RENDER_PATHS;
+
+/// Types that are told apart; each is looked for by itself.
+const MAX_TYPES: usize = 256;
+/// Points in an answer, of all its series.
+const MAX_POINTS: usize = 500_000;
 
 pub(super) struct Querier {
     history: Arc<RwLock<History>>,
@@ -107,16 +112,16 @@ impl Querier {
 
     fn series(&self, request: &SeriesRequest) -> Result<SeriesResponse, Failure> {
         let range = Range::of_labels(request.start, request.end)?;
-        let is_named = |name: &str| request.label_names.iter().any(|it| it == name);
+        let names = labels("label_names", &request.label_names)?;
+        let is_named = |name: &str| names.iter().any(|it| it == name);
         let mut sets: BTreeSet<Vec<(String, String)>> = BTreeSet::new();
         for (id, query) in self.queries(&request.matchers, range)? {
             let of_type = id.labels().into_iter();
-            let of_type =
-                of_type.filter(|(name, _)| request.label_names.is_empty() || is_named(name));
+            let of_type = of_type.filter(|(name, _)| names.is_empty() || is_named(name));
             let of_type: Vec<_> = of_type
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect();
-            let found = self.read(|it| it.label_sets(&query, &request.label_names, MAX_SERIES));
+            let found = self.read(|it| it.label_sets(&query, names, MAX_SERIES));
             for mut labels in found {
                 labels.retain(|(name, _)| of_type.iter().all(|(known, _)| known != name));
                 labels.extend(of_type.iter().cloned());
@@ -140,6 +145,7 @@ impl Querier {
         let question = Question::of_series(request)?;
         let steps = question.steps(request.step)?;
         let limit = question.limit(request.limit);
+        let by = labels("group_by", &request.group_by)?;
         let is_average = match request.aggregation.unwrap_or(Aggregation::SUM) {
             Aggregation::SUM => false,
             Aggregation::AVERAGE => true,
@@ -151,9 +157,18 @@ impl Querier {
         };
         // A point stands for the step that ends with it.
         query.from = steps.start;
-        let groups = self.read(|it| it.points(&query, &request.group_by, steps, limit));
+        let groups = self.read(|it| it.points(&query, by, steps, limit));
+        let points: usize = groups.iter().map(|(_, points)| points.len()).sum();
+        if points > MAX_POINTS {
+            return Err(Failure {
+                code: Code::ResourceExhausted,
+                message: format!(
+                    "the answer has {points} points, more than {MAX_POINTS}; group by fewer labels, set a `limit`, or use a longer `step`"
+                ),
+            });
+        }
         let series = groups.into_iter().map(|(values, points)| {
-            let labels = request.group_by.iter().cloned().zip(values);
+            let labels = by.iter().cloned().zip(values);
             let labels = labels.map(|(name, value)| (of_type(&id, &name).unwrap_or(value), name));
             let mut labels: Vec<LabelPair> = labels
                 .filter(|(value, _)| !value.is_empty())
@@ -333,7 +348,7 @@ impl Querier {
             let id = ProfileTypeId::of(&kind);
             by_id.entry(id.id()).or_insert((kind, id));
         }
-        by_id.into_values().collect()
+        by_id.into_values().take(MAX_TYPES).collect()
     }
 
     fn write_names(&self) {

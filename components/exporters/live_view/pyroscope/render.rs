@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::history::{Points, Steps};
 use super::super::parameters::{Parameters, now};
 use super::Querier;
-use super::request::{MAX_SERIES, Question, Range, max_nodes, selector};
+use super::request::{Question, Range, max_nodes, selector};
 
 pub(in crate::live_view) const PATHS: [&str; 3] = [RENDER, RENDER_DIFF, "/pyroscope/label-values"];
 const RENDER: &str = "/pyroscope/render";
@@ -19,6 +19,8 @@ const SECOND: u64 = 1000;
 /// A timeline has no more points, and none that are closer.
 const MAX_POINTS: u64 = 1500;
 const LEAST_STEP: u64 = 15 * SECOND;
+/// Timelines in an answer, those with the most first.
+const MAX_GROUPS: usize = 200;
 
 impl Querier {
     /// The JSON that answers a path of [`PATHS`].
@@ -120,7 +122,7 @@ impl Querier {
         let Some((_, query)) = self.query(question) else {
             return BTreeMap::new();
         };
-        let groups = self.read(|it| it.points(&query, by, line.steps, MAX_SERIES));
+        let groups = self.read(|it| it.points(&query, by, line.steps, MAX_GROUPS));
         let lines = groups.into_iter().map(|(values, points)| {
             (
                 values.into_iter().next().unwrap_or_default(),

@@ -10,9 +10,11 @@ use super::super::history::{Selector, Steps};
 
 /// As many as Pyroscope itself answers with.
 const DEFAULT_NODES: usize = 8192;
-const MAX_NODES: usize = 2_000_000;
+const MAX_NODES: usize = 100_000;
 /// Series and values of labels in an answer.
 pub(super) const MAX_SERIES: usize = 10_000;
+/// Labels by which series are told apart; each is looked up in all of them.
+const MAX_LABELS: usize = 64;
 /// Selectors of one request: each may hold regular expressions.
 const MAX_SELECTORS: usize = 4;
 /// Functions of a call site; each is compared with those of every stack.
@@ -155,6 +157,17 @@ pub(super) fn max_nodes(wanted: Option<i64>) -> usize {
     match wanted.unwrap_or(0) {
         0 => DEFAULT_NODES,
         wanted => usize::try_from(wanted).map_or(MAX_NODES, |it| it.min(MAX_NODES)),
+    }
+}
+
+/// The labels that a request names.
+pub(super) fn labels<'a>(field: &str, names: &'a [String]) -> Result<&'a [String], Failure> {
+    match names.len() > MAX_LABELS {
+        true => Err(Failure::invalid(format!(
+            "`{field}` has {} labels, more than {MAX_LABELS}",
+            names.len()
+        ))),
+        false => Ok(names),
     }
 }
 
