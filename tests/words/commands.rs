@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::page::{Page, guides};
+use crate::page::{Page, guides_and_readme};
 use crate::support::{root, run, skip};
 
 /// What the guides call by names of others, in the place of which something busy runs.
@@ -27,7 +27,7 @@ fn commands_do_what_they_are_said_to_do() {
         let blocks = page.blocks("console");
         blocks.iter().flat_map(|it| commands_of(it)).collect()
     };
-    let pages = guides();
+    let pages = guides_and_readme();
     let pages: Vec<_> = pages.iter().map(|page| (page, of_page(page))).collect();
     let count: usize = pages.iter().map(|(_, commands)| commands.len()).sum();
     assert!(count > 15, "{count}");
@@ -41,13 +41,14 @@ fn commands_do_what_they_are_said_to_do() {
 
 fn commands_of(block: &str) -> Vec<String> {
     let lines = block.lines().filter(|line| !line.is_empty());
-    let command = |line: &str| {
+    let commands = lines.map(|line| {
         let command = line.strip_prefix("$ ").or(line.strip_prefix("# "));
         command
             .unwrap_or_else(|| panic!("not a command: {line}"))
-            .to_owned()
-    };
-    lines.map(command).collect()
+            .replace("target/release/", "")
+    });
+    // What builds profcol has run before any test.
+    commands.filter(|it| !it.starts_with("cargo ")).collect()
 }
 
 /// Where a page is acted out.
@@ -70,6 +71,18 @@ impl<'a> Stage<'a> {
             fs::write(at(program), script).unwrap();
             fs::set_permissions(at(program), fs::Permissions::from_mode(0o755)).unwrap();
         }
+        // What earlier runs of the same commands left.
+        fs::create_dir(at("recordings")).unwrap();
+        for profile in ["before.pb.gz", "after.pb.gz"] {
+            fs::write(at(profile), "main;work 100\nmain;rest 50\n").unwrap();
+        }
+        for configuration in page
+            .blocks("yaml")
+            .iter()
+            .filter(|it| it.contains("\nservice:"))
+        {
+            fs::write(at("profcol.yaml"), inside(configuration)).unwrap();
+        }
         // Where something is to be seen. Not on each page: they share the CPUs.
         let is_watched = ["4711", "profcol record -d", "profcol top"];
         let is_watched = is_watched.iter().any(|it| page.text.contains(it));
@@ -90,13 +103,16 @@ impl<'a> Stage<'a> {
     /// The command in this place: shorter, with a process that is here, and to nobody outside.
     fn adapted(&self, command: &str) -> String {
         let pid = self.busy.as_ref().map(|it| it.id().to_string());
-        command
+        let adapted = inside(command)
             .replace("-d 10s", "-d 1s")
+            .replace("-d 30s", "-d 1s")
             .replace("4711", &pid.unwrap_or_default())
             .replace("127.0.0.1:7071", &self.address)
-            .replace("'*/nginx.service'", "'*'")
-            .replace("parca.example.com:443", "127.0.0.1:9")
-            .replace("collector.example.com:4317", "127.0.0.1:9")
+            .replace("'*/nginx.service'", "'*'");
+        match command.starts_with("profcol upload") && !command.contains("--dry-run") {
+            true => adapted + " --dry-run",
+            false => adapted,
+        }
     }
 
     fn run(mut self, commands: &[String]) {
@@ -127,6 +143,7 @@ impl<'a> Stage<'a> {
                 "PATH",
                 format!("{}:{path}", self.folder.path().join("bin").display()),
             )
+            .env("RECORDINGS", "recordings")
             .current_dir(&self.folder)
             .stdin(Stdio::null());
         shell
@@ -150,7 +167,7 @@ impl<'a> Stage<'a> {
         let has_page = command == "profcol";
         let own_page = format!("--set exporters.live_view.endpoint={}", self.address);
         // There is no backend: what it did not take is given up soon.
-        let soon = "--set service.shutdown_timeout=1s";
+        let soon = "--set service.shutdown_timeout=3s";
         let adapted = format!(
             "exec env {adapted} {}",
             if has_page { &own_page } else { soon }
@@ -203,11 +220,9 @@ impl<'a> Stage<'a> {
                 thread::sleep(Duration::from_millis(20));
             };
             // What nobody took is told by 1.
-            let expected: &[i32] = if command.contains("example.com") {
-                &[0, 1]
-            } else {
-                &[0]
-            };
+            let has_backend = ["BACKEND=", "PARCA=", "profcol.yaml"];
+            let has_backend = has_backend.iter().any(|it| command.contains(it));
+            let expected: &[i32] = if has_backend { &[0, 1] } else { &[0] };
             assert!(
                 status.code().is_some_and(|code| expected.contains(&code)),
                 "{command}: {status}: {}",
@@ -229,6 +244,15 @@ impl Drop for Stage<'_> {
             let _ = child.wait();
         }
     }
+}
+
+/// Nothing is written outside of the folder, and nobody outside is asked.
+fn inside(text: &str) -> String {
+    text.replace("/var/lib/profcol/recordings", "recordings")
+        .replace("/var/lib/profcol", "profiles")
+        .replace("parca.example.com:443", "127.0.0.1:9")
+        .replace("collector.example.com:4317", "127.0.0.1:9")
+        .replace("collector.example:4317", "127.0.0.1:9")
 }
 
 /// The service, not one of its commands.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use profcol_config::{Sources, yaml};
 
-use self::page::{Page, all_pages, guides, quoted};
+use self::page::{Page, all_pages, guides, guides_and_readme, quoted};
 use self::support::{file, path, root, run};
 
 #[test]
@@ -47,7 +47,7 @@ fn links_lead_somewhere() {
 #[test]
 fn configurations_are_valid() {
     let mut pipelines = 0;
-    for page in guides() {
+    for page in guides_and_readme() {
         for block in page.blocks("yaml") {
             let mut sources = Sources::default();
             let id = sources.add("guide", block.as_str(), None).unwrap();
@@ -61,7 +61,7 @@ fn configurations_are_valid() {
             }
         }
     }
-    assert!(pipelines >= 2, "{pipelines}");
+    assert!(pipelines >= 3, "{pipelines}");
 }
 
 /// `ebpf_cpu::frequency` is in the table of options of `ebpf_cpu`.

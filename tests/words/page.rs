@@ -18,6 +18,13 @@ pub fn guides() -> Vec<Page> {
     pages
 }
 
+/// The guides, and the page that leads to them.
+pub fn guides_and_readme() -> Vec<Page> {
+    let mut pages = guides();
+    pages.push(read("README.md"));
+    pages
+}
+
 /// Everything whose links are followed.
 pub fn all_pages() -> Vec<Page> {
     let mut pages = guides();
