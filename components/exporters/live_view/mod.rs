@@ -7,7 +7,9 @@ mod history;
 mod hosts;
 mod parameters;
 mod pyroscope;
+mod questions;
 mod recent;
+mod reply;
 #[cfg(test)]
 mod tests;
 
