@@ -133,8 +133,8 @@ fn profiles(second: u64) -> Profiles {
     ];
     let database = vec![profile(&mut rows, second, cpu, &DATABASE)];
     let resources = vec![
-        resource(web, 1, "webserver", Some("shop")),
-        resource(database, 2, "database", None),
+        resource(web, 1, "webserver", "shop"),
+        resource(database, 2, "database", "unknown_service:database"),
     ];
     Profiles::from_model(Model {
         resources,
@@ -168,17 +168,12 @@ fn profile(rows: &mut Interner, second: u64, kind: ValueType, stacks: &[(&str, u
     }
 }
 
-fn resource(
-    profiles: Vec<Profile>,
-    pid: i64,
-    name: &str,
-    service: Option<&str>,
-) -> ResourceProfiles {
-    let mut attributes = vec![
+fn resource(profiles: Vec<Profile>, pid: i64, name: &str, service: &str) -> ResourceProfiles {
+    let attributes = vec![
         KeyValue::new("process.pid", pid),
         KeyValue::new("process.executable.name", name),
+        KeyValue::new("service.name", service),
     ];
-    attributes.extend(service.map(|service| KeyValue::new("service.name", service)));
     let resource = Resource {
         attributes,
         ..Resource::default()

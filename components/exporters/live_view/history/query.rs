@@ -324,9 +324,9 @@ impl Chunk {
 
     /// The value of a label; empty where a series has none.
     pub fn label(&self, series: u32, name: &str) -> &str {
-        match (self.attribute(series, name), name) {
-            ("", SERVICE_NAME) => self.service_name(series),
-            (own, _) => own,
+        match name {
+            SERVICE_NAME => self.service_name(series),
+            name => self.attribute(series, name),
         }
     }
 

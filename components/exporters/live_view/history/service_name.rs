@@ -19,11 +19,16 @@ const STAND_INS: [&str; 11] = [
     "process_comm",
 ];
 const UNIT: &str = "systemd_unit";
+/// How OpenTelemetry calls services that nobody named, with the name of the program behind it.
 const UNKNOWN: &str = "unknown_service";
 
 impl Chunk {
-    /// Of series without a label `service_name`.
+    /// What `service.name` says, or what stands for it.
     pub(super) fn service_name(&self, series: u32) -> &str {
+        let own = self.attribute(series, SERVICE_NAME);
+        if !own.is_empty() && !own.starts_with(UNKNOWN) {
+            return own;
+        }
         let names = STAND_INS.into_iter().map(|label| {
             let value = self.attribute(series, label);
             match label {
@@ -31,10 +36,12 @@ impl Chunk {
                 _ => value,
             }
         });
-        names
-            .into_iter()
-            .find(|name| !name.is_empty())
-            .unwrap_or(UNKNOWN)
+        let mut known = names.into_iter().filter(|name| !name.is_empty());
+        match (known.next(), own) {
+            (Some(name), _) => name,
+            (None, "") => UNKNOWN,
+            (None, own) => own,
+        }
     }
 }
 

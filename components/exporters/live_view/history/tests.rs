@@ -273,6 +273,56 @@ fn points_are_those_of_their_labels_and_steps() {
 }
 
 #[test]
+fn a_service_is_what_is_known_best() {
+    let service = |attributes: &[(&str, &str)]| {
+        let mut model = second(START, 1, "nginx", &[("main", "t", 1)]);
+        let attributes = attributes
+            .iter()
+            .map(|&(key, value)| KeyValue::new(key, value));
+        model.resources[0].resource = Some(Arc::new(Resource {
+            attributes: attributes.collect(),
+            ..Resource::default()
+        }));
+        let mut history = History::new(limits(64 << 20));
+        history.add(&model, &DeferredSymbols::default());
+        let all = query("", START, START + 10);
+        let values = history.label_values(&all, "service_name", 10).into_iter();
+        values.map(|it| it.value).collect::<Vec<_>>().join(" ")
+    };
+    let mut known = vec![
+        ("service.name", "shop"),
+        ("k8s.deployment.name", "shop-web"),
+        ("k8s.container.name", "web"),
+        ("container.name", "shop_web_1"),
+        ("systemd.unit", "shop.service"),
+        ("process.executable.name", "nginx"),
+        ("process.comm", "nginx-worker"),
+    ];
+    for expected in [
+        "shop",
+        "shop-web",
+        "web",
+        "shop_web_1",
+        "shop",
+        "nginx",
+        "nginx-worker",
+    ] {
+        assert_eq!(service(&known), expected, "{known:?}");
+        known.remove(0);
+    }
+    assert_eq!(service(&[]), "unknown_service");
+    assert_eq!(
+        service(&[("service.name", "unknown_service:app")]),
+        "unknown_service:app"
+    );
+    let scope = [
+        ("systemd.unit", "session-3.scope"),
+        ("process.comm", "bash"),
+    ];
+    assert_eq!(service(&scope), "bash");
+}
+
+#[test]
 fn a_call_site_is_where_stacks_begin() {
     let history = some_seconds();
     let below = |names: &[&str]| {
