@@ -48,7 +48,7 @@ fn client() -> Option<&'static PathBuf> {
         }
         let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pyroscope-client");
         let built = Command::new("go")
-            .args(["build", "-o"])
+            .args(["build", "-buildvcs=false", "-o"])
             .arg(&program)
             .arg(".")
             .current_dir(root().join("tests/pyroscope/client"))
@@ -323,6 +323,34 @@ fn grafanas_client_gets_what_the_page_shows() {
     let diff = &next()["flamegraph"];
     assert_eq!(number(&diff["leftTicks"]), host.total("webserver"));
     assert_eq!(number(&diff["rightTicks"]), host.total("database"));
+}
+
+/// The client asks for gzip and unpacks it; so what it reads elsewhere here came compressed.
+#[test]
+fn large_answers_are_compressed_for_who_takes_that() {
+    let host = Host::start("");
+    let request = json!({
+        "profileTypeID": CPU, "labelSelector": "{}", "start": host.start, "end": host.end,
+    });
+    let body = |more: &str| {
+        let path = "/querier.v1.QuerierService/SelectMergeStacktraces";
+        let headers = format!("content-type: application/json\r\n{more}");
+        http(
+            host.page,
+            "POST",
+            path,
+            &headers,
+            request.to_string().as_bytes(),
+        )
+        .1
+    };
+    let (plain, packed) = (body(""), body("accept-encoding: gzip\r\n"));
+    assert!(
+        plain.starts_with(b"{") && plain.len() > 1024,
+        "{}",
+        plain.len()
+    );
+    assert!(packed.starts_with(b"\x1f\x8b") && packed.len() < plain.len() / 2);
 }
 
 /// Stacks below a function, the average of a step, several selectors, another type.
