@@ -3,6 +3,8 @@
 mod call;
 mod render;
 mod request;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
