@@ -104,7 +104,8 @@ fn doctor_says_what_it_is_quoted_with() {
     for line in page.text.lines() {
         if !(line.contains("doctor: `")
             || line.contains("doctor, with")
-            || line.contains("The log line"))
+            || line.contains("The log line")
+            || line.contains("The error"))
         {
             continue;
         }
