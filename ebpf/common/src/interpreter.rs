@@ -8,6 +8,7 @@
 //! An interpreted frame is two words: a [`Frame`] with the runtime and the address of
 //! its function, and the [`Detail`].
 
+pub mod hotspot;
 pub mod python;
 pub mod v8;
 
@@ -23,7 +24,13 @@ pub mod runtime {
     /// frame in front of them is of no file. Without a function, the generation is the type of the frame;
     /// 0 in front of its start and behind its end.
     pub const V8_GENERATED: u32 = 2;
-    pub const COUNT: u32 = 3;
+    /// A `Method` that HotSpot interprets.
+    pub const HOTSPOT_INTERPRETED: u32 = 4;
+    /// An nmethod: what HotSpot compiled, with what it inlined.
+    pub const HOTSPOT_COMPILED: u32 = 5;
+    /// Any other CodeBlob of HotSpot.
+    pub const HOTSPOT_STUB: u32 = 6;
+    pub const COUNT: u32 = 7;
 }
 
 /// What the loader knows of a file that has an interpreter, for all processes that map it.

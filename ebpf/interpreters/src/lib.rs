@@ -9,6 +9,7 @@
 //! is refused.
 
 mod executable;
+pub mod hotspot;
 mod jumps;
 mod memory;
 pub mod names;

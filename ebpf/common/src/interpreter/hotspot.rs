@@ -1,0 +1,148 @@
+//! HotSpot: the frames of the Java code that stands in its code cache.
+//!
+//! Compiled code has no frame pointer and no unwind information, so here each frame is found by the
+//! CodeBlob that its address is in: the code cache is up to four heaps, whose segment maps tell where a
+//! blob begins.
+//!
+//! ```text
+//! pc ─► heap ─► segment map ─► CodeBlob ─► size of the frame ─► the caller's registers
+//! ```
+//!
+//! Only x86-64. Whoever walks asks [`CodeCache::holds`] for each frame, steps by [`Walk::step`] while it
+//! does, and natively where it does not.
+
+mod blob;
+mod interpreted;
+mod leaf;
+mod step;
+
+pub use self::blob::Blob;
+pub use self::step::{Found, Walk};
+
+/// Offsets of members, in bytes, as the version of the file has them.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Layout {
+    /// Of the `HeapBlock` in front of each blob.
+    pub heap_block_bytes: u16,
+    pub blob_name: u16,
+    pub blob_code_begin: u16,
+    pub blob_code_end: u16,
+    /// In words, with the return address.
+    pub blob_frame_size: u16,
+    pub blob_frame_complete: u16,
+    /// Shift that leaves the bits of [`blob_frame_complete`](Self::blob_frame_complete) of 32.
+    pub frame_complete_shift: u16,
+    /// One of [`code_address`].
+    pub code_address: u16,
+    pub nmethod_compile_id: u16,
+    pub nmethod_orig_pc_offset: u16,
+    pub nmethod_deopt_handler: u16,
+    /// The one for calls of method handles; 0 where there is none.
+    pub nmethod_deopt_mh_handler: u16,
+    pub method_const_method: u16,
+    pub const_method_code_size: u16,
+    /// Behind it are the bytecodes.
+    pub const_method_bytes: u16,
+    /// From the frame pointer of an interpreted frame down to its bytecode pointer.
+    pub frame_bcp: u16,
+}
+
+/// How a blob has the addresses of its code.
+pub mod code_address {
+    pub const POINTER: u16 = 0;
+    /// 32 bits, from the blob.
+    pub const OFFSET: u16 = 1;
+}
+
+/// `CodeCache` has three heaps, or one; some builds have a fourth.
+pub const MAX_HEAPS: usize = 4;
+
+/// Where the code of a process is; nothing of it changes once the runtime is up.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CodeCache {
+    pub heaps: [CodeHeap; MAX_HEAPS],
+    /// The template interpreter.
+    pub interpreter: AddressRange,
+    /// The stubs to which the bottom frame of a virtual thread returns.
+    pub continuation: AddressRange,
+    /// Number of the file that has the [`Layout`].
+    pub file: u32,
+    pub unused: u32,
+}
+
+/// A heap of the code cache.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct CodeHeap {
+    pub range: AddressRange,
+    /// The segment map: a byte for each segment.
+    pub segment_map: u64,
+    /// Logarithm of the bytes of a segment.
+    pub segment_shift: u32,
+    pub unused: u32,
+}
+
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct AddressRange {
+    pub start: u64,
+    pub end: u64,
+}
+
+/// Why a frame could not be followed; the position of a frame without a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Failure {
+    /// A member of the runtime could not be read.
+    Memory = 1,
+    /// No blob is at the address, or its heap's segment map does not lead to it.
+    NoBlob = 3,
+    /// The stack could not be read.
+    Stack = 4,
+    /// The caller's stack pointer would not be above this frame's.
+    NotAdvancing = 5,
+    /// The frame is of a form that is not known.
+    Frame = 6,
+}
+
+/// The bytecode index of a frame that stands at none: of a native method, or before its first bytecode
+/// pointer was stored.
+pub const NO_BCI: u32 = 0xffff;
+
+impl AddressRange {
+    #[inline(always)]
+    pub fn holds(&self, address: u64) -> bool {
+        address >= self.start && address < self.end
+    }
+}
+
+impl CodeCache {
+    /// Whether the address is in code that [`Walk::step`] follows.
+    #[inline(always)]
+    pub fn holds(&self, address: u64) -> bool {
+        self.heap(address).is_some()
+    }
+
+    #[inline(always)]
+    fn heap(&self, address: u64) -> Option<&CodeHeap> {
+        let [first, second, third, fourth] = &self.heaps;
+        if first.range.holds(address) {
+            Some(first)
+        } else if second.range.holds(address) {
+            Some(second)
+        } else if third.range.holds(address) {
+            Some(third)
+        } else if fourth.range.holds(address) {
+            Some(fourth)
+        } else {
+            None
+        }
+    }
+}
+

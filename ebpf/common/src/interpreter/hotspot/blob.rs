@@ -1,0 +1,127 @@
+//! The CodeBlob that an address is in.
+
+use super::{CodeCache, Failure, Layout, code_address};
+use crate::interpreter::{BLOCK_BYTES, BlockMemory};
+
+/// Each hop that is not the last crosses 254 segments, 32 KiB of code.
+const MAX_HOPS: u32 = 32;
+
+/// In the segment map: nothing is here.
+const FREE: u64 = 0xff;
+
+/// Beginnings of names.
+const NMETHOD: u64 = u64::from_le_bytes(*b"nmethod\0");
+const NATIVE_NMETHOD: u64 = u64::from_le_bytes(*b"native n");
+const VTABLE_STUB: u64 = u64::from_le_bytes(*b"vtable c");
+const ADAPTER: u64 = u64::from_le_bytes(*b"I2C/C2I ");
+const METHOD_HANDLES: u64 = u64::from_le_bytes(*b"MethodHa");
+
+/// A CodeBlob, as far as frames need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blob {
+    pub address: u64,
+    pub code_begin: u64,
+    pub code_end: u64,
+    /// With the return address; 0 where the code keeps none, or one of its own.
+    pub frame_bytes: u64,
+    /// From the beginning of the code, until where it makes its frame; not for all kinds.
+    pub frame_complete: u64,
+    /// One of [`kind`].
+    pub kind: u32,
+}
+
+pub mod kind {
+    pub const STUB: u32 = 0;
+    pub const NMETHOD: u32 = 1;
+    /// The wrapper of a native method.
+    pub const NATIVE_NMETHOD: u32 = 2;
+    /// Code that leaves the return address where its caller put it.
+    pub const FRAMELESS: u32 = 3;
+}
+
+impl Blob {
+    pub fn is_compiled(&self) -> bool {
+        self.kind == kind::NMETHOD || self.kind == kind::NATIVE_NMETHOD
+    }
+
+    #[inline(always)]
+    pub fn find(
+        layout: &Layout,
+        cache: &CodeCache,
+        pc: u64,
+        memory: &mut impl BlockMemory,
+    ) -> Result<Self, Failure> {
+        let address = address_of(layout, cache, pc, memory)?;
+        if !memory.load_block(address, BLOCK_BYTES) {
+            return Err(Failure::Memory);
+        }
+        let name = member(memory, layout.blob_name);
+        let mut code_begin = member(memory, layout.blob_code_begin);
+        let mut code_end = member(memory, layout.blob_code_end);
+        if layout.code_address == code_address::OFFSET {
+            code_begin = address.wrapping_add(code_begin & 0xffff_ffff);
+            code_end = address.wrapping_add(code_end & 0xffff_ffff);
+        }
+        let frame_size = member(memory, layout.blob_frame_size) as u32 as i32;
+        let frame_complete = member(memory, layout.blob_frame_complete) as u32;
+        let frame_complete =
+            ((frame_complete << layout.frame_complete_shift) as i32) >> layout.frame_complete_shift;
+        let kind = match memory.word(name) {
+            Some(NMETHOD) => kind::NMETHOD,
+            Some(NATIVE_NMETHOD) => kind::NATIVE_NMETHOD,
+            Some(VTABLE_STUB | ADAPTER | METHOD_HANDLES) => kind::FRAMELESS,
+            Some(_) => kind::STUB,
+            None => return Err(Failure::Memory),
+        };
+        Ok(Self {
+            address,
+            code_begin,
+            code_end,
+            frame_bytes: (frame_size.max(0) as u64) << 3,
+            frame_complete: frame_complete.max(0) as u64,
+            kind,
+        })
+    }
+}
+
+/// Follows the segment map back to where the blob begins.
+#[inline(always)]
+fn address_of(
+    layout: &Layout,
+    cache: &CodeCache,
+    pc: u64,
+    memory: &mut impl BlockMemory,
+) -> Result<u64, Failure> {
+    const WITHIN: u64 = BLOCK_BYTES as u64 - 1;
+    let heap = cache.heap(pc).ok_or(Failure::NoBlob)?;
+    let mut segment = (pc - heap.range.start) >> (heap.segment_shift & 31);
+    let mut loaded = 1;
+    for _ in 0..MAX_HOPS {
+        let at = heap.segment_map.wrapping_add(segment);
+        // An aligned block is in one page, as the byte is.
+        if at & !WITHIN != loaded {
+            loaded = at & !WITHIN;
+            if !memory.load_block(loaded, BLOCK_BYTES) {
+                return Err(Failure::Memory);
+            }
+        }
+        let word = memory.block_word(((at & WITHIN) >> 3) as u32);
+        let hop = word >> ((at & 7) << 3) & 0xff;
+        if hop == 0 {
+            let block = heap.range.start + (segment << (heap.segment_shift & 31));
+            return Ok(block.wrapping_add(layout.heap_block_bytes.into()));
+        }
+        if hop == FREE || hop > segment {
+            return Err(Failure::NoBlob);
+        }
+        segment -= hop;
+    }
+    Err(Failure::NoBlob)
+}
+
+/// What stands at an offset of the loaded block, up to the end of its word.
+#[inline(always)]
+fn member(memory: &impl BlockMemory, offset: u16) -> u64 {
+    let offset = u32::from(offset);
+    memory.block_word(offset >> 3) >> ((offset & 7) << 3)
+}

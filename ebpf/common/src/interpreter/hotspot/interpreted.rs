@@ -1,0 +1,198 @@
+//! Frames of the template interpreter.
+//!
+//! ```text
+//! fp + 8   return address
+//! fp       the caller's frame pointer
+//! fp - 8   the caller's stack pointer, before the interpreter's entry changed it
+//! fp - 16  ...
+//! fp - 24  Method
+//! fp - 64  bytecode pointer; in r13 while the interpreter runs
+//! ```
+
+use super::step::{Found, MAX_FRAME_BYTES, Walk};
+use super::{CodeCache, Failure, Layout, NO_BCI};
+use crate::interpreter::{BlockMemory, Detail, runtime};
+use crate::walk::UserMemory;
+
+const SENDER_SP: u64 = 8;
+const METHOD: u64 = 24;
+
+/// A frame whose entry did not end yet has no more than this below its frame pointer; every other one
+/// has, with the return address of a call.
+const FIXED_BYTES: u64 = 72;
+
+impl Walk {
+    #[inline(always)]
+    pub(super) fn step_interpreted(
+        &mut self,
+        layout: &Layout,
+        cache: &CodeCache,
+        memory: &mut (impl BlockMemory + UserMemory),
+    ) -> Result<Found, Failure> {
+        if self.exact != 0 && self.fp.wrapping_sub(self.sp) <= FIXED_BYTES {
+            return self.leave_entry(layout, memory);
+        }
+        let is_entering = self.exact != 0 && self.is_just_above(self.bcp);
+        if is_entering && let Some(found) = self.leave_call(layout, cache, memory)? {
+            return Ok(found);
+        }
+        if !self.is_just_above(self.fp) {
+            return self.leave_return(cache, memory);
+        }
+        let fp = self.fp;
+        let word = |memory: &mut _, at: u64| read(memory, at);
+        let bcp = word(memory, fp.wrapping_sub(layout.frame_bcp.into()))?;
+        let method = word(memory, fp.wrapping_sub(METHOD))?;
+        let Some(function) = function(layout, method, memory) else {
+            return self.leave_return(cache, memory);
+        };
+        let mut bci = function.bci(bcp);
+        if self.exact != 0 && function.bci(self.bcp) != NO_BCI {
+            bci = function.bci(self.bcp);
+        }
+        let sender_sp = word(memory, fp.wrapping_sub(SENDER_SP))?;
+        let sp = if sender_sp > fp && sender_sp - fp <= MAX_FRAME_BYTES {
+            sender_sp
+        } else {
+            fp.wrapping_add(16)
+        };
+        let ip = word(memory, fp.wrapping_add(8))?;
+        let caller_fp = word(memory, fp)?;
+        self.enter_caller(ip, sp, caller_fp)?;
+        Ok(function.found(bci))
+    }
+
+    /// The frame is being made: its frame pointer is set already.
+    #[inline(always)]
+    fn leave_entry(
+        &mut self,
+        layout: &Layout,
+        memory: &mut (impl BlockMemory + UserMemory),
+    ) -> Result<Found, Failure> {
+        let function = function(layout, self.method, memory).ok_or(Failure::Frame)?;
+        let ip = read(memory, self.fp.wrapping_add(8))?;
+        let fp = read(memory, self.fp)?;
+        let mut sp = read(memory, self.fp.wrapping_sub(SENDER_SP))?;
+        if sp <= self.fp || sp - self.fp > MAX_FRAME_BYTES {
+            sp = self.fp.wrapping_add(16);
+        }
+        self.enter_caller(ip, sp, fp)?;
+        Ok(function.found(0))
+    }
+
+    /// The entry did not begin with a frame yet: r13 has the caller's stack pointer, and rbx the method.
+    #[inline(always)]
+    fn leave_call(
+        &mut self,
+        layout: &Layout,
+        cache: &CodeCache,
+        memory: &mut (impl BlockMemory + UserMemory),
+    ) -> Result<Option<Found>, Failure> {
+        let Some(function) = function(layout, self.method, memory) else {
+            return Ok(None);
+        };
+        let (sender_sp, fp) = (self.bcp, self.fp);
+        let mut ip = read(memory, self.sp)?;
+        if ip == fp {
+            ip = read(memory, self.sp.wrapping_add(8))?;
+        }
+        if !cache.holds(ip) {
+            // It was taken off the stack, to make room for locals below it.
+            ip = self.result;
+        }
+        if !cache.holds(ip) {
+            return Ok(None);
+        }
+        self.enter_caller(ip, sender_sp, fp)?;
+        Ok(Some(function.found(0)))
+    }
+
+    /// The frame was given up: the return address is on top of the stack, or in r13 already.
+    #[inline(always)]
+    fn leave_return(
+        &mut self,
+        cache: &CodeCache,
+        memory: &mut impl UserMemory,
+    ) -> Result<Found, Failure> {
+        if self.exact == 0 {
+            return Err(Failure::Frame);
+        }
+        let on_stack = read(memory, self.sp)?;
+        let (ip, sp) = if cache.holds(on_stack) {
+            (on_stack, self.sp.wrapping_add(8))
+        } else {
+            (self.bcp, self.sp)
+        };
+        if !cache.holds(ip) {
+            return Err(Failure::Frame);
+        }
+        // rbx has the stack pointer that the caller gets.
+        let sp = if self.is_just_above(self.method) {
+            self.method
+        } else {
+            sp
+        };
+        let found = Found::stub(cache.interpreter.start, 0);
+        self.enter_caller(ip, sp, self.fp)?;
+        Ok(found)
+    }
+}
+
+/// A method that is interpreted.
+struct Function {
+    method: u64,
+    const_method: u64,
+    bytecodes: u64,
+    code_size: u64,
+}
+
+#[inline(always)]
+fn function(layout: &Layout, method: u64, memory: &mut impl BlockMemory) -> Option<Function> {
+    if method == 0 || method & 7 != 0 {
+        return None;
+    }
+    let const_method = memory.word(method.wrapping_add(layout.method_const_method.into()))?;
+    if const_method == 0 || const_method & 7 != 0 {
+        return None;
+    }
+    let code_size = memory.word(const_method.wrapping_add(layout.const_method_code_size.into()))?;
+    Some(Function {
+        method,
+        const_method,
+        bytecodes: const_method.wrapping_add(layout.const_method_bytes.into()),
+        code_size: code_size & 0xffff,
+    })
+}
+
+impl Function {
+    #[inline(always)]
+    fn bci(&self, bcp: u64) -> u32 {
+        let bci = bcp.wrapping_sub(self.bytecodes);
+        if bci < self.code_size {
+            bci as u32
+        } else {
+            NO_BCI
+        }
+    }
+
+    #[inline(always)]
+    fn found(&self, bci: u32) -> Found {
+        Found {
+            runtime: runtime::HOTSPOT_INTERPRETED,
+            function: self.method,
+            detail: Detail::new(generation(self.const_method), bci),
+        }
+    }
+}
+
+/// What tells a method from another one that had its address, or from what it was before it was
+/// redefined.
+#[inline(always)]
+pub fn generation(const_method: u64) -> u32 {
+    (const_method >> 3) as u32
+}
+
+#[inline(always)]
+pub(super) fn read(memory: &mut impl UserMemory, address: u64) -> Result<u64, Failure> {
+    memory.user_word(address).ok_or(Failure::Stack)
+}

@@ -1,0 +1,117 @@
+//! The innermost frame of compiled code: the frame is being made or was given up already.
+
+use crate::interpreter::BlockMemory;
+
+/// What of its frame a function has at an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaf {
+    /// The return address is at the stack pointer.
+    Frameless,
+    /// The caller's frame pointer is there, and the return address above it.
+    Pushed,
+    /// All of it but the caller's frame pointer, which is still in the register.
+    Unsaved,
+    Complete,
+}
+
+/// Code before the instruction that is looked at, and the whole block.
+const BEFORE: u32 = 32;
+const BYTES: u32 = 64;
+
+const PUSH_FP: u64 = 0x55;
+const POP_FP: u64 = 0x5d;
+const RET: u64 = 0xc3;
+
+/// Looks at the code around an instruction; `is_prologue` if it is not behind where the frame is made.
+#[inline(always)]
+pub fn leaf(pc: u64, is_prologue: bool, memory: &mut impl BlockMemory) -> Option<Leaf> {
+    if !memory.load_block(pc.wrapping_sub(BEFORE.into()), BYTES) {
+        return None;
+    }
+    let code = Code(memory);
+    if code.is_epilogue(BEFORE) {
+        return Some(Leaf::Frameless);
+    }
+    let next = code.eight(BEFORE);
+    if next & 0xff == POP_FP && code.is_epilogue(BEFORE + 1) {
+        return Some(Leaf::Pushed);
+    }
+    if !is_prologue {
+        return Some(Leaf::Complete);
+    }
+    let last = code.eight(BEFORE - 8);
+    // `push rbp`, or it and `mov rbp, rsp`.
+    if last >> 56 == PUSH_FP || matches!(last >> 32, 0xec8b_4855 | 0xe589_4855) {
+        return Some(Leaf::Pushed);
+    }
+    if next & 0xff == PUSH_FP || !code.has_taken_frame() {
+        return Some(Leaf::Frameless);
+    }
+    // `mov [rsp + ...], rbp`
+    if matches!(next as u32, 0x246c_8948 | 0x24ac_8948) {
+        return Some(Leaf::Unsaved);
+    }
+    Some(Leaf::Complete)
+}
+
+struct Code<'a, M>(&'a M);
+
+impl<M: BlockMemory> Code<'_, M> {
+    /// Eight bytes of code.
+    #[inline(always)]
+    fn eight(&self, at: u32) -> u64 {
+        let low = self.0.block_word(at >> 3);
+        let high = self.0.block_word((at >> 3) + 1);
+        let shift = (at & 7) << 3;
+        // In two steps: a shift by 64 is none.
+        low >> shift | high << 1 << (63 - shift)
+    }
+
+    /// Whether only a poll for a safepoint, if that, is before the return.
+    #[inline(always)]
+    fn is_epilogue(&self, at: u32) -> bool {
+        let next = self.eight(at);
+        if next & 0xff == RET || is_last_of_poll(next) {
+            return true;
+        }
+        // What begins a poll.
+        let length = match next as u32 & 0xff_ffff {
+            // `cmp rsp, [r15 + ...]`, or the other way round.
+            0xa7_3b49 | 0xa7_3949 => 7,
+            0x67_3b49 | 0x67_3949 => 4,
+            // `mov r10, [r15 + ...]`
+            0x97_8b4d => 7,
+            0x57_8b4d => 4,
+            _ => return false,
+        };
+        is_last_of_poll(self.eight(at + length))
+    }
+
+    /// Whether `sub rsp, ...` is in the code before the instruction.
+    #[inline(always)]
+    fn has_taken_frame(&self) -> bool {
+        for at in 0..BEFORE - 3 {
+            let bytes = self.eight(at) & 0xff_ffff;
+            let length = match bytes {
+                0xec_8148 => 7,
+                0xec_8348 => 4,
+                _ => continue,
+            };
+            if at + length <= BEFORE {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Whether it is the last instruction of a poll, and the return.
+#[inline(always)]
+fn is_last_of_poll(code: u64) -> bool {
+    // `test [r10], eax`
+    if code as u32 == 0xc302_8541 {
+        return true;
+    }
+    // `ja ...`; `test [rip + ...], eax`
+    matches!(code & 0xffff, 0x870f | 0x0585) && code >> 48 & 0xff == RET
+}

@@ -1,0 +1,253 @@
+//! One step, from a frame in the code cache to its caller.
+
+use super::blob::{Blob, kind};
+use super::interpreted::read;
+use super::leaf::{Leaf, leaf};
+use super::{CodeCache, Failure, Layout};
+use crate::interpreter::{BlockMemory, Detail, runtime};
+use crate::walk::UserMemory;
+
+/// No frame is larger: a method has 64 K locals and as much of operands.
+pub(super) const MAX_FRAME_BYTES: u64 = 1 << 20;
+
+/// The registers of a frame.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Walk {
+    pub ip: u64,
+    pub sp: u64,
+    pub fp: u64,
+    /// Registers of the innermost frame: r13, which has the bytecode pointer, or the caller's stack
+    /// pointer while it calls;
+    pub bcp: u64,
+    /// rbx, which has the `Method` that is being called;
+    pub method: u64,
+    /// rax, in which calls keep the return address where they move it.
+    pub result: u64,
+    /// Whether `ip` is an exact instruction pointer and not a return address.
+    pub exact: u32,
+    pub unused: u32,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// One of [`runtime`].
+    pub runtime: u32,
+    /// The `Method` of an interpreted frame, else the blob.
+    pub function: u64,
+    /// Of an interpreted frame, the bytecode index; else, the offset from where the blob's code begins.
+    pub detail: Detail,
+}
+
+impl Found {
+    #[inline(always)]
+    pub(super) fn stub(blob: u64, offset: u64) -> Self {
+        Self {
+            runtime: runtime::HOTSPOT_STUB,
+            function: blob,
+            detail: Detail::new(0, offset as u32),
+        }
+    }
+}
+
+/// Where a virtual thread begins.
+const ENTER_SPECIAL_BYTES: u64 = 16;
+
+impl Walk {
+    /// The frame, whose code [`CodeCache::holds`]; the registers become those of its caller, and its `ip`
+    /// 0 if it is the first of its thread.
+    #[inline(always)]
+    pub fn step(
+        &mut self,
+        layout: &Layout,
+        cache: &CodeCache,
+        memory: &mut (impl BlockMemory + UserMemory),
+    ) -> Result<Found, Failure> {
+        if cache.interpreter.holds(self.ip) {
+            return self.step_interpreted(layout, cache, memory);
+        }
+        if cache.continuation.holds(self.ip) && self.exact == 0 {
+            // Its other frames are on the heap.
+            let found = Found::stub(cache.continuation.start, 0);
+            self.ip = 0;
+            return Ok(found);
+        }
+        let blob = Blob::find(layout, cache, self.ip, memory)?;
+        if blob.is_compiled() {
+            self.step_compiled(layout, &blob, memory)
+        } else {
+            self.step_stub(cache, &blob, memory)
+        }
+    }
+
+    #[inline(always)]
+    fn step_compiled(
+        &mut self,
+        layout: &Layout,
+        blob: &Blob,
+        memory: &mut (impl BlockMemory + UserMemory),
+    ) -> Result<Found, Failure> {
+        let mut member = |offset: u16| {
+            let word = memory.word(blob.address.wrapping_add(offset.into()));
+            word.ok_or(Failure::Memory)
+        };
+        let compile_id = member(layout.nmethod_compile_id)? as u32;
+        let mut pc = self.ip;
+        if self.exact == 0 && is_deoptimized(layout, blob, pc, &mut member)? {
+            let slot = member(layout.nmethod_orig_pc_offset)? as u32;
+            pc = read(memory, self.sp.wrapping_add(slot.into()))?;
+        }
+        let offset = pc.wrapping_sub(blob.code_begin);
+        if pc < blob.code_begin || pc > blob.code_end {
+            return Err(Failure::Frame);
+        }
+        let found = Found {
+            runtime: runtime::HOTSPOT_COMPILED,
+            function: blob.address,
+            detail: Detail::new(compile_id, offset as u32),
+        };
+        let is_native = blob.kind == kind::NATIVE_NMETHOD;
+        if is_native && self.exact == 0 && blob.frame_bytes <= ENTER_SPECIAL_BYTES {
+            self.ip = 0;
+            return Ok(found);
+        }
+        let form = if self.exact == 0 {
+            Leaf::Complete
+        } else {
+            leaf(pc, offset < blob.frame_complete, memory).ok_or(Failure::Memory)?
+        };
+        self.leave_frame(form, blob.frame_bytes, memory)?;
+        Ok(found)
+    }
+
+    #[inline(always)]
+    fn step_stub(
+        &mut self,
+        cache: &CodeCache,
+        blob: &Blob,
+        memory: &mut (impl BlockMemory + UserMemory),
+    ) -> Result<Found, Failure> {
+        let found = Found::stub(blob.address, self.ip.wrapping_sub(blob.code_begin));
+        if self.exact == 0 {
+            if blob.frame_bytes > 0 {
+                self.leave_frame(Leaf::Complete, blob.frame_bytes, memory)?;
+            } else {
+                self.leave_pair(memory)?;
+            }
+            return Ok(found);
+        }
+        let form = leaf(self.ip, true, memory).ok_or(Failure::Memory)?;
+        if form == Leaf::Pushed {
+            self.leave_frame(form, 0, memory)?;
+            return Ok(found);
+        }
+        let top = read(memory, self.sp)?;
+        if cache.holds(top) {
+            let sp = if blob.kind == kind::FRAMELESS && self.is_just_above(self.bcp) {
+                self.bcp
+            } else {
+                self.sp.wrapping_add(8)
+            };
+            self.enter_caller(top, sp, self.fp)?;
+        } else if blob.kind == kind::FRAMELESS {
+            // It is moved, to make room for arguments below it.
+            if !cache.holds(self.result) {
+                return Err(Failure::Frame);
+            }
+            let sp = if self.is_just_above(self.bcp) {
+                self.bcp
+            } else {
+                self.sp
+            };
+            self.enter_caller(self.result, sp, self.fp)?;
+        } else if blob.frame_bytes > 0 {
+            self.leave_frame(form, blob.frame_bytes, memory)?;
+        } else if form == Leaf::Frameless && !self.is_just_above(self.fp) {
+            self.leave_frame(form, 0, memory)?;
+        } else {
+            self.leave_pair(memory)?;
+        }
+        Ok(found)
+    }
+
+    #[inline(always)]
+    fn leave_frame(
+        &mut self,
+        form: Leaf,
+        bytes: u64,
+        memory: &mut impl UserMemory,
+    ) -> Result<(), Failure> {
+        if bytes > MAX_FRAME_BYTES {
+            return Err(Failure::Frame);
+        }
+        let cfa = match form {
+            Leaf::Frameless => self.sp.wrapping_add(8),
+            Leaf::Pushed => self.sp.wrapping_add(16),
+            Leaf::Unsaved | Leaf::Complete => self.sp.wrapping_add(bytes),
+        };
+        let ip = read(memory, cfa.wrapping_sub(8))?;
+        let fp = match form {
+            Leaf::Frameless | Leaf::Unsaved => self.fp,
+            Leaf::Pushed | Leaf::Complete => read(memory, cfa.wrapping_sub(16))?,
+        };
+        self.enter_caller(ip, cfa, fp)
+    }
+
+    /// By the pair of frame pointer and return address.
+    #[inline(always)]
+    fn leave_pair(&mut self, memory: &mut impl UserMemory) -> Result<(), Failure> {
+        let pair = self.fp;
+        if pair < self.sp || pair - self.sp > MAX_FRAME_BYTES || pair & 7 != 0 {
+            return Err(Failure::Frame);
+        }
+        let ip = read(memory, pair.wrapping_add(8))?;
+        let fp = read(memory, pair)?;
+        self.enter_caller(ip, pair.wrapping_add(16), fp)
+    }
+
+    #[inline(always)]
+    pub(super) fn enter_caller(&mut self, ip: u64, sp: u64, fp: u64) -> Result<(), Failure> {
+        if sp <= self.sp && self.exact == 0 || sp < self.sp {
+            return Err(Failure::NotAdvancing);
+        }
+        *self = Self {
+            ip,
+            sp,
+            fp,
+            ..Self::default()
+        };
+        Ok(())
+    }
+
+    /// Whether it may be an address in this frame or the next one.
+    #[inline(always)]
+    pub(super) fn is_just_above(&self, address: u64) -> bool {
+        address > self.sp && address - self.sp <= MAX_FRAME_BYTES && address & 7 == 0
+    }
+}
+
+/// Whether the frame will go on interpreted: the runtime replaced its return address.
+#[inline(always)]
+fn is_deoptimized(
+    layout: &Layout,
+    blob: &Blob,
+    pc: u64,
+    member: &mut impl FnMut(u16) -> Result<u64, Failure>,
+) -> Result<bool, Failure> {
+    let mut handler = |offset: u16| {
+        let word = member(offset)?;
+        if layout.code_address == super::code_address::OFFSET {
+            return Ok(blob.address.wrapping_add(word & 0xffff_ffff));
+        }
+        Ok(word)
+    };
+    if handler(layout.nmethod_deopt_handler)? == pc {
+        return Ok(true);
+    }
+    if layout.nmethod_deopt_mh_handler == 0 {
+        return Ok(false);
+    }
+    Ok(handler(layout.nmethod_deopt_mh_handler)? == pc)
+}

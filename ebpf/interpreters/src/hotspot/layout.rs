@@ -1,0 +1,181 @@
+//! Where a version of the runtime keeps what, by its own tables.
+
+use std::fmt;
+
+use profcol_ebpf_common::interpreter::{Detail, hotspot, runtime};
+
+use super::members::{CacheMembers, MethodMembers, NmethodMembers, common};
+use super::method::Method;
+use super::tables::Tables;
+use super::{FrameKind, HotSpot, HotSpotError, JavaFrame, code_cache, nmethod, scopes, stubs};
+use crate::Unsupported;
+use crate::memory::Memory;
+
+const OLDEST: u32 = 8;
+const NEWEST: u32 = 25;
+
+/// The layout of one file, for all processes that run it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub version: Version,
+    /// For the programs.
+    pub common: hotspot::Layout,
+    pub(super) cache: CacheMembers,
+    pub(super) method: MethodMembers,
+    pub(super) nmethod: NmethodMembers,
+    /// Names of stubs, and where the file keeps their addresses.
+    pub(super) stubs: Vec<(String, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub major: u32,
+    pub security: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.0.{}", self.major, self.security)
+    }
+}
+
+impl Version {
+    fn read(tables: &Tables, memory: &impl Memory) -> Result<Self, HotSpotError> {
+        // That of the virtual machine is another one in 8.
+        if let Some(current) = tables.address("JDK_Version", "_current") {
+            let [major, _, security, _] = (memory.word(current)? as u32).to_le_bytes();
+            return Ok(Self {
+                major: major.into(),
+                security: security.into(),
+            });
+        }
+        let number = |member| match tables.address("Abstract_VM_Version", member) {
+            Some(address) => Ok(memory.word(address)? as u32),
+            None => Err(HotSpotError::Invalid("the version")),
+        };
+        Ok(Self {
+            major: number("_vm_major_version")?,
+            security: number("_vm_security_version")?,
+        })
+    }
+}
+
+impl Layout {
+    /// By a process that runs the file; `bias` is what it adds to the file's addresses. None while the
+    /// process is still being loaded.
+    pub fn read(
+        hotspot: &HotSpot,
+        memory: &impl Memory,
+        bias: u64,
+    ) -> Result<Option<Self>, HotSpotError> {
+        let Some(tables) = Tables::read(&hotspot.symbols, bias, memory)? else {
+            return Ok(None);
+        };
+        let version = Version::read(&tables, memory)?;
+        if version.major == 0 {
+            return Ok(None);
+        }
+        Self::from_tables(version, &tables, bias).map(Some)
+    }
+
+    fn from_tables(version: Version, tables: &Tables, bias: u64) -> Result<Self, HotSpotError> {
+        let refuse = |why| {
+            let version = version.to_string();
+            HotSpotError::Unsupported(Unsupported {
+                runtime: "HotSpot",
+                version,
+                why,
+            })
+        };
+        if !(OLDEST..=NEWEST).contains(&version.major) {
+            return Err(refuse("only JDK 8 to 25 are known"));
+        }
+        let incomplete = || refuse("its tables lack members that are needed");
+        Ok(Self {
+            version,
+            common: common(version.major, tables).ok_or_else(incomplete)?,
+            cache: CacheMembers::read(tables, bias).ok_or_else(incomplete)?,
+            method: MethodMembers::read(tables).ok_or_else(incomplete)?,
+            nmethod: NmethodMembers::read(version.major, tables).ok_or_else(incomplete)?,
+            stubs: stubs::from_tables(tables, bias),
+        })
+    }
+
+    /// Where a process has its code; None while the runtime starts.
+    pub fn code_cache(
+        &self,
+        memory: &impl Memory,
+        bias: u64,
+    ) -> Result<Option<hotspot::CodeCache>, HotSpotError> {
+        code_cache::read(self, memory, bias)
+    }
+
+    /// What a frame of a sample is, innermost first: compiled code has the functions that were inlined in
+    /// front of the one that was compiled.
+    pub fn frames(
+        &self,
+        memory: &impl Memory,
+        bias: u64,
+        frame: hotspot::Found,
+    ) -> Result<Vec<JavaFrame>, HotSpotError> {
+        let hotspot::Found {
+            function, detail, ..
+        } = frame;
+        match frame.runtime {
+            runtime::HOTSPOT_INTERPRETED => self.interpreted(memory, function, detail),
+            runtime::HOTSPOT_COMPILED => self.compiled(memory, function, detail),
+            _ => {
+                let name = stubs::name(self, memory, bias, function, detail.position())?;
+                Ok(vec![JavaFrame {
+                    kind: FrameKind::Stub,
+                    name,
+                    file: String::new(),
+                    line: 0,
+                }])
+            }
+        }
+    }
+
+    fn interpreted(
+        &self,
+        memory: &impl Memory,
+        address: u64,
+        detail: Detail,
+    ) -> Result<Vec<JavaFrame>, HotSpotError> {
+        let method = Method::read(self, memory, address)?;
+        if method.generation != detail.generation() {
+            return Err(HotSpotError::Replaced);
+        }
+        Ok(vec![method.frame(FrameKind::Interpreted, detail.position())])
+    }
+
+    fn compiled(
+        &self,
+        memory: &impl Memory,
+        address: u64,
+        detail: Detail,
+    ) -> Result<Vec<JavaFrame>, HotSpotError> {
+        let nmethod = nmethod::Nmethod::read(self, memory, address)?;
+        if nmethod.compile_id != detail.generation() {
+            return Err(HotSpotError::Replaced);
+        }
+        let scopes = scopes::read(self, memory, &nmethod, detail.position())?;
+        let mut frames = Vec::with_capacity(scopes.len());
+        for (number, scope) in scopes.iter().enumerate() {
+            let is_last = number + 1 == scopes.len();
+            let kind = if is_last {
+                FrameKind::Compiled
+            } else {
+                FrameKind::Inlined
+            };
+            let method = Method::read(self, memory, scope.method)?;
+            frames.push(method.frame(kind, scope.bci));
+        }
+        // What was read may have been freed meanwhile.
+        let again = nmethod::compile_id(self, memory, address)?;
+        if again != detail.generation() {
+            return Err(HotSpotError::Replaced);
+        }
+        Ok(frames)
+    }
+}

@@ -1,0 +1,73 @@
+//! The compressed `LineNumberTable` of a method.
+
+use super::unsigned5::Unsigned5;
+
+/// The lines of a method, each with the first bytecode index that is of it; in any order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lines(Vec<(u32, u32)>);
+
+/// A byte that says that two integers follow; no byte has both deltas.
+const TWO_INTEGERS: u8 = 0xff;
+
+impl Lines {
+    pub fn parse(table: &[u8], excludes_zero: bool) -> Self {
+        let mut lines = Vec::new();
+        let mut reader = Unsigned5::new(table, excludes_zero);
+        let (mut bci, mut line) = (0u32, 0u32);
+        while let Some(byte) = reader.byte() {
+            match byte {
+                0 => break,
+                TWO_INTEGERS => {
+                    let (Some(bytes), Some(delta)) = (reader.signed(), reader.signed()) else {
+                        break;
+                    };
+                    bci = bci.wrapping_add_signed(bytes);
+                    line = line.wrapping_add_signed(delta);
+                }
+                byte => {
+                    bci = bci.wrapping_add(u32::from(byte >> 3));
+                    line = line.wrapping_add(u32::from(byte & 7));
+                }
+            }
+            lines.push((bci, line));
+        }
+        lines.shrink_to_fit();
+        Self(lines)
+    }
+
+    /// 0 where there is none.
+    pub fn find(&self, bci: u32) -> u32 {
+        let before = self.0.iter().filter(|(start, _)| *start <= bci);
+        let best = before.max_by_key(|(start, _)| *start);
+        best.map_or(0, |(_, line)| *line)
+    }
+
+    pub fn first(&self) -> u32 {
+        self.0.first().map_or(0, |(_, line)| *line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_nearest_start_before() {
+        // Index 0 on line 7, 2 on 8; then 12 on 3; back to 5 on 4.
+        let table = [7, 2 << 3 | 1, 0xff, 20, 9, 0xff, 13, 2, 0, 1];
+        let lines = Lines::parse(&table, false);
+        let found = [0, 1, 2, 4, 5, 11, 12, 99].map(|bci| lines.find(bci));
+        assert_eq!(found, [7, 7, 8, 8, 4, 4, 3, 3]);
+        assert_eq!(lines.first(), 7);
+    }
+
+    #[test]
+    fn a_cut_or_random_table_gives_some_lines() {
+        for length in 0..200usize {
+            let table: Vec<u8> = (0..length).map(|at| (at * 37 + 11) as u8).collect();
+            for excludes_zero in [false, true] {
+                Lines::parse(&table, excludes_zero).find(3);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! HotSpot, the JVM of OpenJDK: JDK 8 to 25.
+//!
+//! `libjvm.so` exports tables of its own types and members for tools. They are filled when it is loaded,
+//! so a process must be asked for them, once for all that run the same file ([`Layout::read`]). Where a
+//! process has its code is asked once it is up ([`Layout::code_cache`]); then functions have names
+//! ([`Layout::frames`]).
+
+mod code_cache;
+mod layout;
+mod lines;
+mod members;
+mod method;
+mod nmethod;
+mod scopes;
+mod stubs;
+mod tables;
+mod unsigned5;
+
+use profcol_ebpf_unwind::ElfCode;
+use profcol_elf::{Machine, Source};
+
+pub use self::layout::Layout;
+pub use self::method::Method;
+use crate::Unsupported;
+use crate::executable::Executable;
+use crate::memory::MemoryError;
+
+/// A runtime in a file, and where its tables will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HotSpot {
+    symbols: tables::Symbols,
+    /// Offset in the file = address - this.
+    code_delta: u64,
+}
+
+impl HotSpot {
+    /// The runtime in a file, if it has one.
+    pub fn detect(
+        code: &ElfCode,
+        source: &(impl Source + ?Sized),
+    ) -> Result<Option<Self>, Unsupported> {
+        let Some(executable) = Executable::read(code, source) else {
+            return Ok(None);
+        };
+        let Some(symbols) = tables::Symbols::find(&executable) else {
+            return Ok(None);
+        };
+        let refuse = |why| Unsupported {
+            runtime: "HotSpot",
+            version: "of an unknown version".into(),
+            why,
+        };
+        if executable.machine() == Machine::Aarch64 {
+            return Err(refuse("it is not supported on aarch64 yet"));
+        }
+        let Some(code) = code.segments.first() else {
+            return Err(refuse("it has no code in a loaded segment"));
+        };
+        Ok(Some(Self {
+            symbols,
+            code_delta: code.address.wrapping_sub(code.file_offset),
+        }))
+    }
+
+    /// What a process adds to addresses of the file, by a mapping of the file's code.
+    pub fn bias(&self, mapping_start: u64, mapping_offset: u64) -> u64 {
+        let address = mapping_offset.wrapping_add(self.code_delta);
+        mapping_start.wrapping_sub(address)
+    }
+}
+
+/// A frame of Java code, or of the machinery between.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JavaFrame {
+    pub kind: FrameKind,
+    /// As source code has it: `java.util.HashMap.put`; of a stub, what the runtime calls it.
+    pub name: String,
+    /// The name of the source file without its directory; empty where it is not known.
+    pub file: String,
+    /// 0 where it is not known.
+    pub line: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrameKind {
+    Interpreted,
+    Compiled,
+    /// Part of the frame of the next one, which the compiler put it into.
+    Inlined,
+    Stub,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HotSpotError {
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    #[error("{0} in memory is not valid")]
+    Invalid(&'static str),
+    #[error("another function is at its address by now")]
+    Replaced,
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+}

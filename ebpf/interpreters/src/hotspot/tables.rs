@@ -1,0 +1,197 @@
+//! The tables that the runtime exports: of its types, and of their members.
+
+use std::collections::{BTreeMap, HashMap};
+
+use profcol_elf::Source;
+
+use super::HotSpotError;
+use crate::executable::Executable;
+use crate::memory::Memory;
+
+/// The largest seen has 1,758.
+const MAX_ENTRIES: u64 = 1 << 14;
+const MAX_STRIDE: u64 = 256;
+const MAX_NAME: usize = 128;
+/// Sizes and offsets that are needed; the largest types have some hundred bytes.
+const MAX_OFFSET: u64 = 1 << 14;
+
+const NAMES: [&str; 10] = [
+    "gHotSpotVMStructs",
+    "gHotSpotVMStructEntryArrayStride",
+    "gHotSpotVMStructEntryTypeNameOffset",
+    "gHotSpotVMStructEntryFieldNameOffset",
+    "gHotSpotVMStructEntryIsStaticOffset",
+    "gHotSpotVMStructEntryOffsetOffset",
+    "gHotSpotVMStructEntryAddressOffset",
+    "gHotSpotVMTypes",
+    "gHotSpotVMTypeEntryArrayStride",
+    "gHotSpotVMTypeEntrySizeOffset",
+];
+
+/// Addresses in the file of the tables, and of what they are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbols([u64; NAMES.len()]);
+
+impl Symbols {
+    pub fn find<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Self> {
+        let mut addresses = [0; NAMES.len()];
+        for (address, symbol) in addresses.iter_mut().zip(executable.symbols(NAMES)) {
+            *address = symbol?.address;
+        }
+        Some(Self(addresses))
+    }
+}
+
+/// Types and members by name.
+#[derive(Debug, Default)]
+pub struct Tables {
+    sizes: HashMap<String, u64>,
+    members: HashMap<String, BTreeMap<String, Member>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    is_static: bool,
+    offset: u64,
+    address: u64,
+}
+
+/// Names by their addresses, each read once: members of a type share the name of the type.
+struct Names<'a, M> {
+    memory: &'a M,
+    known: HashMap<u64, String>,
+}
+
+impl<M: Memory> Names<'_, M> {
+    fn read(&mut self, address: u64) -> Result<String, HotSpotError> {
+        if let Some(known) = self.known.get(&address) {
+            return Ok(known.clone());
+        }
+        let name = string(self.memory, address)?;
+        self.known.insert(address, name.clone());
+        Ok(name)
+    }
+}
+
+impl Tables {
+    /// None while the runtime has not filled them.
+    pub fn read(
+        symbols: &Symbols,
+        bias: u64,
+        memory: &impl Memory,
+    ) -> Result<Option<Self>, HotSpotError> {
+        let mut values = [0; NAMES.len()];
+        for (value, address) in values.iter_mut().zip(symbols.0) {
+            *value = memory.word(address.wrapping_add(bias))?;
+        }
+        let [
+            structs,
+            stride,
+            type_name,
+            field_name,
+            is_static,
+            offset,
+            address,
+            types,
+            type_stride,
+            size,
+        ] = values;
+        if [structs, stride, types, type_stride].contains(&0) {
+            return Ok(None);
+        }
+        let mut names = Names {
+            memory,
+            known: HashMap::new(),
+        };
+        let mut tables = Self::default();
+        for entry in entries(memory, structs, stride, type_name)? {
+            let member = Member {
+                is_static: word(&entry, is_static)? as i32 != 0,
+                offset: word(&entry, offset)?,
+                address: word(&entry, address)?,
+            };
+            let of = names.read(word(&entry, type_name)?)?;
+            let name = names.read(word(&entry, field_name)?)?;
+            tables.members.entry(of).or_default().insert(name, member);
+        }
+        for entry in entries(memory, types, type_stride, 0)? {
+            let name = names.read(word(&entry, 0)?)?;
+            tables.sizes.insert(name, word(&entry, size)?);
+        }
+        Ok(Some(tables))
+    }
+
+    pub fn size(&self, of: &str) -> Option<u16> {
+        small(*self.sizes.get(of)?)
+    }
+
+    pub fn offset(&self, of: &str, member: &str) -> Option<u16> {
+        let member = self.members.get(of)?.get(member)?;
+        small(member.offset).filter(|_| !member.is_static)
+    }
+
+    /// Where a static member is in this process.
+    pub fn address(&self, of: &str, member: &str) -> Option<u64> {
+        let member = self.members.get(of)?.get(member)?;
+        (member.is_static && member.address != 0).then_some(member.address)
+    }
+
+    /// The static members of a type, with their addresses.
+    pub fn statics(&self, of: &str) -> impl Iterator<Item = (&str, u64)> {
+        let members = self.members.get(of).into_iter().flatten();
+        let members = members.filter(|(_, member)| member.is_static && member.address != 0);
+        members.map(|(name, member)| (name.as_str(), member.address))
+    }
+}
+
+fn small(number: u64) -> Option<u16> {
+    u16::try_from(number)
+        .ok()
+        .filter(|&number| u64::from(number) < MAX_OFFSET)
+}
+
+/// The entries of a table, up to the one that has no name.
+fn entries(
+    memory: &impl Memory,
+    table: u64,
+    stride: u64,
+    name: u64,
+) -> Result<Vec<Vec<u8>>, HotSpotError> {
+    if stride > MAX_STRIDE {
+        return Err(HotSpotError::Invalid("the stride of a table"));
+    }
+    let mut entries = Vec::new();
+    for number in 0..MAX_ENTRIES {
+        let entry = memory.bytes(table.wrapping_add(number * stride), stride as usize)?;
+        if word(&entry, name)? == 0 {
+            return Ok(entries);
+        }
+        entries.push(entry);
+    }
+    Err(HotSpotError::Invalid("the length of a table"))
+}
+
+/// A word of an entry, or what of it the entry has.
+fn word(entry: &[u8], at: u64) -> Result<u64, HotSpotError> {
+    let bytes = usize::try_from(at).ok().and_then(|at| entry.get(at..));
+    let word = bytes.and_then(<[u8]>::first_chunk);
+    word.map(|bytes| u64::from_le_bytes(*bytes))
+        .ok_or(HotSpotError::Invalid("an offset in a table"))
+}
+
+/// A name of the runtime's own.
+pub fn string(memory: &impl Memory, address: u64) -> Result<String, HotSpotError> {
+    const PIECE: u64 = 32;
+    let mut bytes = Vec::new();
+    while bytes.len() < MAX_NAME {
+        // It may stand at the end of what is mapped.
+        let at = address.wrapping_add(bytes.len() as u64);
+        let piece = memory.bytes(at, (PIECE - at % PIECE) as usize)?;
+        let text = piece.split(|&byte| byte == 0).next().unwrap_or_default();
+        bytes.extend(text);
+        if text.len() < piece.len() {
+            break;
+        }
+    }
+    String::from_utf8(bytes).map_err(|_| HotSpotError::Invalid("a name"))
+}

@@ -1,0 +1,77 @@
+//! What the program knows of its calls.
+
+use std::collections::HashSet;
+
+use profcol_ebpf_interpreters::hotspot::JavaFrame;
+
+/// Each stack that the program has had, without the line of its innermost frame.
+pub struct Expected {
+    stacks: HashSet<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Right,
+    Wrong,
+    /// None of the program's functions is in it.
+    Other,
+}
+
+impl Expected {
+    pub fn parse(lines: &[String]) -> Self {
+        let mut stacks = HashSet::new();
+        for line in lines {
+            let Some(frames) = line.strip_prefix("chain ") else {
+                continue;
+            };
+            let frames: Vec<String> = frames.split(' ').map(frame).collect();
+            for first in 0..frames.len() {
+                // It was there before the functions in front of it were called.
+                stacks.insert(without_first_line(&frames[first..]));
+            }
+        }
+        Self { stacks }
+    }
+
+    /// `is_part` if the rest of the stack is on the heap.
+    pub fn judge(&self, frames: &[JavaFrame], is_part: bool) -> Verdict {
+        let named: Vec<String> = frames
+            .iter()
+            .map(|frame| format!("{}:{}", frame.name, frame.line))
+            .collect();
+        let is_own =
+            |name: &&String| name.starts_with("Chains") && !name.starts_with("Chains.mark:");
+        let Some(first) = named.iter().position(|name| is_own(&name)) else {
+            return Verdict::Other;
+        };
+        let stack = without_first_line(&named[first..]);
+        let is_right = if is_part {
+            self.stacks.iter().any(|known| known.starts_with(&stack))
+        } else {
+            self.stacks.contains(&stack)
+        };
+        if is_right {
+            Verdict::Right
+        } else {
+            Verdict::Wrong
+        }
+    }
+}
+
+/// Without the address in the name of a hidden class.
+fn frame(text: &str) -> String {
+    let Some((class, rest)) = text.split_once('/') else {
+        return text.into();
+    };
+    let method = rest.split_once('.').map_or("", |(_, method)| method);
+    format!("{class}.{method}")
+}
+
+fn without_first_line(frames: &[String]) -> Vec<String> {
+    let mut frames = frames.to_vec();
+    if let Some(first) = frames.first_mut() {
+        let end = first.rfind(':').unwrap_or(first.len());
+        first.truncate(end);
+    }
+    frames
+}

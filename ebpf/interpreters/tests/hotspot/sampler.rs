@@ -1,0 +1,276 @@
+//! Stops threads now and then, and walks their Java frames.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::ptrace::{self, Options};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use profcol_ebpf_common::interpreter::hotspot::Walk;
+use profcol_ebpf_common::interpreter::{BLOCK_WORDS, BlockMemory};
+use profcol_ebpf_common::walk::UserMemory;
+use profcol_ebpf_interpreters::hotspot::{FrameKind, JavaFrame};
+use profcol_ebpf_interpreters::{Memory, ProcessMemory};
+
+use crate::expected::Verdict;
+use crate::jvm::Jvm;
+
+const MAX_FRAMES: usize = 200;
+/// Of wrong stacks.
+const SHOWN: usize = 3;
+
+#[derive(Debug, Default)]
+pub struct Outcome {
+    pub right: usize,
+    pub wrong: usize,
+    /// Of neither the program's functions nor its code.
+    pub other: usize,
+    pub is_native: usize,
+    pub reads: usize,
+    pub frames: usize,
+    pub kinds: BTreeMap<String, usize>,
+    pub examples: Vec<String>,
+}
+
+impl Outcome {
+    pub fn share(&self) -> f64 {
+        self.right as f64 / (self.right + self.wrong).max(1) as f64
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{:.2} % of {} stacks ({} other, {} native), {:.1} reads a frame",
+            self.share() * 100.0,
+            self.right + self.wrong,
+            self.other,
+            self.is_native,
+            self.reads as f64 / self.frames.max(1) as f64,
+        )?;
+        for (kind, count) in &self.kinds {
+            write!(formatter, "\n    {count} {kind}")?;
+        }
+        for example in &self.examples {
+            write!(formatter, "\n{example}")?;
+        }
+        Ok(())
+    }
+}
+
+pub fn sample(jvm: &Jvm, samples: usize) -> Outcome {
+    let threads: Vec<Pid> = jvm.threads().into_iter().map(Pid::from_raw).collect();
+    assert!(!threads.is_empty(), "no thread runs chains");
+    let mut outcome = Outcome::default();
+    for &thread in &threads {
+        ptrace::seize(thread, Options::empty()).unwrap();
+    }
+    let mut attempts = threads.iter().cycle().take(samples * 20);
+    while outcome.right + outcome.wrong < samples
+        && let Some(&thread) = attempts.next()
+    {
+        thread::sleep(Duration::from_micros(1500));
+        ptrace::interrupt(thread).unwrap();
+        let stopped = waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
+        look(jvm, thread, &mut outcome);
+        let signal = match stopped {
+            WaitStatus::Stopped(_, signal) => Some(signal),
+            _ => None,
+        };
+        ptrace::cont(thread, signal).unwrap();
+    }
+    outcome
+}
+
+fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
+    let registers = ptrace::getregs(thread).unwrap();
+    if !jvm.cache.holds(registers.rip) {
+        outcome.is_native += 1;
+        return;
+    }
+    let mut walk = Walk {
+        ip: registers.rip,
+        sp: registers.rsp,
+        fp: registers.rbp,
+        bcp: registers.r13,
+        method: registers.rbx,
+        result: registers.rax,
+        exact: 1,
+        unused: 0,
+    };
+    let mut target = Target::new(&jvm.memory);
+    let result = stack(jvm, &mut walk, &mut target);
+    outcome.reads += target.reads;
+    let (frames, failure) = match result {
+        Ok((frames, is_part)) => {
+            outcome.frames += frames.len();
+            let java: Vec<JavaFrame> = frames
+                .iter()
+                .filter(|frame| frame.kind != FrameKind::Stub && !is_bottom(frame))
+                .cloned()
+                .collect();
+            match jvm.expected.judge(&java, is_part) {
+                Verdict::Right => {
+                    outcome.right += 1;
+                    return;
+                }
+                Verdict::Other => {
+                    outcome.other += 1;
+                    return;
+                }
+                Verdict::Wrong => (frames, "not known".to_owned()),
+            }
+        }
+        Err((frames, failure)) => (frames, failure),
+    };
+    outcome.wrong += 1;
+    let top = frames.first();
+    let kind = top.map_or(String::new(), |frame| match frame.kind {
+        FrameKind::Stub => frame.name.clone(),
+        kind => format!("{kind:?}"),
+    });
+    *outcome.kinds.entry(format!("{failure} below {kind}")).or_default() += 1;
+    if outcome.examples.len() < SHOWN {
+        outcome.examples.push(example(&registers, &mut target, &frames));
+    }
+}
+
+/// The runtime's own code, from which a virtual thread begins.
+fn is_bottom(frame: &JavaFrame) -> bool {
+    frame.name == "jdk.internal.vm.Continuation.enterSpecial"
+}
+
+type Stack = Result<(Vec<JavaFrame>, bool), (Vec<JavaFrame>, String)>;
+
+/// The frames, and whether more of them are on the heap.
+fn stack(jvm: &Jvm, walk: &mut Walk, target: &mut Target<'_>) -> Stack {
+    let mut frames = Vec::new();
+    while frames.len() < MAX_FRAMES {
+        let is_part = jvm.cache.continuation.holds(walk.ip) && walk.exact == 0;
+        let before = *walk;
+        let found = match walk.step(&jvm.layout.common, &jvm.cache, target) {
+            Ok(found) => found,
+            Err(failure) => return Err((frames, format!("{failure:?}"))),
+        };
+        match jvm.layout.frames(&jvm.memory, jvm.bias, found) {
+            Ok(named) => frames.extend(named),
+            Err(error) => return Err((frames, error.to_string())),
+        }
+        if walk.ip == 0 {
+            return Ok((frames, is_part));
+        }
+        if !jvm.cache.holds(walk.ip) {
+            match leave_native(target, &before) {
+                Some(caller) => *walk = caller,
+                None => return Ok((frames, false)),
+            }
+        }
+    }
+    Err((frames, "too deep".into()))
+}
+
+/// The Java frame that called the native code that called Java: what calls Java keeps it on its stack.
+/// None if there is none, or the frame is no entry.
+fn leave_native(target: &mut Target<'_>, entry: &Walk) -> Option<Walk> {
+    const CALL_WRAPPER: u64 = 48;
+    const ANCHOR: u64 = 32;
+    let mut word = |address: u64| BlockMemory::word(target, address);
+    let anchor = word(entry.fp.wrapping_sub(CALL_WRAPPER))? + ANCHOR;
+    let sp = word(anchor)?;
+    if sp == 0 {
+        return None;
+    }
+    let ip = match word(anchor + 8)? {
+        0 => word(sp - 8)?,
+        ip => ip,
+    };
+    let fp = word(anchor + 16)?;
+    Some(Walk {
+        ip,
+        sp,
+        fp,
+        ..Walk::default()
+    })
+}
+
+fn example(
+    registers: &nix::libc::user_regs_struct,
+    target: &mut Target<'_>,
+    frames: &[JavaFrame],
+) -> String {
+    let mut code = [0; 48];
+    let _ = target.memory.read(registers.rip - 24, &mut code);
+    let mut text = format!(
+        "  ip {:x} sp {:x} fp {:x} r13 {:x} rbx {:x} rax {:x}\n  code {:02x?} | {:02x?}\n  stack",
+        registers.rip,
+        registers.rsp,
+        registers.rbp,
+        registers.r13,
+        registers.rbx,
+        registers.rax,
+        &code[..24],
+        &code[24..]
+    );
+    for slot in 0..12 {
+        let word = BlockMemory::word(target, registers.rsp + slot * 8).unwrap_or(0);
+        text += &format!(" {word:x}");
+    }
+    for frame in frames {
+        text += &format!("\n    {:?} {}:{}", frame.kind, frame.name, frame.line);
+    }
+    text
+}
+
+/// Memory as the programs read it, counted.
+struct Target<'a> {
+    memory: &'a ProcessMemory,
+    block: [u64; BLOCK_WORDS],
+    reads: usize,
+}
+
+impl<'a> Target<'a> {
+    fn new(memory: &'a ProcessMemory) -> Self {
+        Self {
+            memory,
+            block: [0; BLOCK_WORDS],
+            reads: 0,
+        }
+    }
+}
+
+impl BlockMemory for Target<'_> {
+    fn load_block(&mut self, address: u64, bytes: u32) -> bool {
+        self.reads += 1;
+        let Ok(bytes) = self.memory.bytes(address, bytes as usize) else {
+            return false;
+        };
+        let (words, _) = bytes.as_chunks();
+        for (word, bytes) in self.block.iter_mut().zip(words) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        true
+    }
+
+    fn block_word(&self, index: u32) -> u64 {
+        self.block[index as usize % BLOCK_WORDS]
+    }
+
+    fn word(&mut self, address: u64) -> Option<u64> {
+        self.reads += 1;
+        Memory::word(self.memory, address).ok()
+    }
+}
+
+impl UserMemory for Target<'_> {
+    fn user_word(&mut self, address: u64) -> Option<u64> {
+        Memory::word(self.memory, address).ok()
+    }
+
+    fn address_bits(&self) -> u64 {
+        (1 << 47) - 1
+    }
+}
+
