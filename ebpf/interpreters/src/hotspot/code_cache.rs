@@ -125,7 +125,9 @@ fn continuation(layout: &Layout, memory: &impl Memory, heap: &CodeHeap) -> Optio
         }
         let blob = block + header;
         if is_used & 1 != 0 {
-            let name = memory.word(blob + u64::from(layout.common.blob_name)).ok()?;
+            let name = memory
+                .word(blob + u64::from(layout.common.blob_name))
+                .ok()?;
             if string(memory, name).ok()?.starts_with(CONTINUATION) {
                 return stubs::code(layout, memory, blob).ok();
             }

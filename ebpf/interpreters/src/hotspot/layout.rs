@@ -146,7 +146,9 @@ impl Layout {
         if method.generation != detail.generation() {
             return Err(HotSpotError::Replaced);
         }
-        Ok(vec![method.frame(FrameKind::Interpreted, detail.position())])
+        Ok(vec![
+            method.frame(FrameKind::Interpreted, detail.position()),
+        ])
     }
 
     fn compiled(

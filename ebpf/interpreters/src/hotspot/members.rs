@@ -77,8 +77,14 @@ pub struct CacheMembers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heaps {
     /// 8.
-    Single { heap: u64 },
-    Array { array: u64, length: u16, data: u16 },
+    Single {
+        heap: u64,
+    },
+    Array {
+        array: u64,
+        length: u16,
+        data: u16,
+    },
 }
 
 impl CacheMembers {
@@ -150,8 +156,7 @@ impl MethodMembers {
         Some(Self {
             const_method_constants: const_method("_constants")?,
             const_method_size: const_method("_constMethod_size")?,
-            const_method_flags: const_method("_flags")
-                .or_else(|| const_method("_flags._flags"))?,
+            const_method_flags: const_method("_flags").or_else(|| const_method("_flags._flags"))?,
             const_method_name: const_method("_name_index")?,
             pool_bytes: tables.size("ConstantPool")?,
             pool_length: tables.offset("ConstantPool", "_length")?,

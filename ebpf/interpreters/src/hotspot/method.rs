@@ -25,11 +25,7 @@ pub struct Method {
 }
 
 impl Method {
-    pub fn read(
-        layout: &Layout,
-        memory: &impl Memory,
-        address: u64,
-    ) -> Result<Self, HotSpotError> {
+    pub fn read(layout: &Layout, memory: &impl Memory, address: u64) -> Result<Self, HotSpotError> {
         let members = &layout.method;
         let const_method = const_method(layout, memory, address)?;
         let at = |offset: u16| const_method.wrapping_add(offset.into());
@@ -80,11 +76,7 @@ fn generation(const_method: u64) -> u32 {
     (const_method >> 3) as u32
 }
 
-fn const_method(
-    layout: &Layout,
-    memory: &impl Memory,
-    method: u64,
-) -> Result<u64, HotSpotError> {
+fn const_method(layout: &Layout, memory: &impl Memory, method: u64) -> Result<u64, HotSpotError> {
     let place = method.wrapping_add(layout.common.method_const_method.into());
     match memory.word(place)? {
         address if address != 0 && address & 7 == 0 => Ok(address),
@@ -134,13 +126,11 @@ fn class_name(internal: &str) -> String {
     visible.replace('/', ".")
 }
 
-fn lines(
-    layout: &Layout,
-    memory: &impl Memory,
-    const_method: u64,
-) -> Result<Lines, HotSpotError> {
+fn lines(layout: &Layout, memory: &impl Memory, const_method: u64) -> Result<Lines, HotSpotError> {
     let members = &layout.method;
-    let half = |offset: u16| Ok::<_, HotSpotError>(memory.word(const_method.wrapping_add(offset.into()))? as u32);
+    let half = |offset: u16| {
+        Ok::<_, HotSpotError>(memory.word(const_method.wrapping_add(offset.into()))? as u32)
+    };
     let flags = half(members.const_method_flags)?;
     if u64::from(flags) & HAS_LINES == 0 {
         return Ok(Lines::default());

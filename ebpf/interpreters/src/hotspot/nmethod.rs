@@ -23,11 +23,7 @@ pub struct Nmethod {
 }
 
 impl Nmethod {
-    pub fn read(
-        layout: &Layout,
-        memory: &impl Memory,
-        address: u64,
-    ) -> Result<Self, HotSpotError> {
+    pub fn read(layout: &Layout, memory: &impl Memory, address: u64) -> Result<Self, HotSpotError> {
         let members = &layout.nmethod;
         let word = |offset: u16| memory.word(address.wrapping_add(offset.into()));
         let number = |offset: u16| Ok::<_, HotSpotError>(u64::from(word(offset)? as u32));

@@ -142,7 +142,8 @@ public class Chains {
 
     static final Comparator<Integer> ORDER = (left, right) -> {
         mark();
-        return Long.compare(work(left), work(right));
+        sink += work(left) - work(right);
+        return Integer.compare(left, right);
     };
 
     static long sorting(int size) {

@@ -39,9 +39,12 @@ impl Expected {
             .iter()
             .map(|frame| format!("{}:{}", frame.name, frame.line))
             .collect();
-        let is_own =
-            |name: &&String| name.starts_with("Chains") && !name.starts_with("Chains.mark:");
-        let Some(first) = named.iter().position(|name| is_own(&name)) else {
+        // What records stacks is called by each function, and in none of them.
+        let mark = named
+            .iter()
+            .rposition(|name| name.starts_with("Chains.mark:"));
+        let named = &named[mark.map_or(0, |mark| mark + 1)..];
+        let Some(first) = named.iter().position(|name| name.starts_with("Chains")) else {
             return Verdict::Other;
         };
         let stack = without_first_line(&named[first..]);

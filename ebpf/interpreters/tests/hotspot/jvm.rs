@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::interpreter::hotspot::CodeCache;
-use profcol_ebpf_interpreters::hotspot::{HotSpot, Layout};
 use profcol_ebpf_interpreters::ProcessMemory;
+use profcol_ebpf_interpreters::hotspot::{HotSpot, Layout};
 use profcol_ebpf_unwind::ElfCode;
 
 use crate::expected::Expected;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use jvm::Jvm;
 
-const SAMPLES: usize = 1000;
+const SAMPLES: usize = 300;
 const SHARE: f64 = 0.99;
 
 /// Flags that change what code there is, and where.
@@ -44,6 +44,7 @@ fn java_stacks_are_what_the_program_knows() {
         javas.push(("java".into(), &MODES[..2]));
     }
     let mut failed = Vec::new();
+    let started = std::time::Instant::now();
     for (java, modes) in javas {
         for flags in modes {
             let is_virtual = flags.contains(&"-Dvirtual=true");
@@ -53,7 +54,11 @@ fn java_stacks_are_what_the_program_knows() {
                 continue;
             };
             let result = sampler::sample(&jvm, SAMPLES);
-            tell(&format!("{} {flags:?}: {result}", jvm.version()));
+            tell(&format!(
+                "{:?} {} {flags:?}: {result}",
+                started.elapsed(),
+                jvm.version()
+            ));
             if result.share() < SHARE {
                 failed.push(format!("{} {flags:?}: {result}", jvm.version()));
             }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use profcol_ebpf_common::interpreter::hotspot::Walk;
@@ -73,16 +74,24 @@ pub fn sample(jvm: &Jvm, samples: usize) -> Outcome {
         && let Some(&thread) = attempts.next()
     {
         thread::sleep(Duration::from_micros(1500));
-        ptrace::interrupt(thread).unwrap();
-        let stopped = waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap();
+        let signal = stop(thread);
         look(jvm, thread, &mut outcome);
-        let signal = match stopped {
-            WaitStatus::Stopped(_, signal) => Some(signal),
-            _ => None,
-        };
         ptrace::cont(thread, signal).unwrap();
     }
+    for &thread in &threads {
+        let signal = stop(thread);
+        ptrace::detach(thread, signal).unwrap();
+    }
     outcome
+}
+
+/// Returns the signal that the thread was about to get.
+fn stop(thread: Pid) -> Option<Signal> {
+    ptrace::interrupt(thread).unwrap();
+    match waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap() {
+        WaitStatus::Stopped(_, signal) => Some(signal),
+        _ => None,
+    }
 }
 
 fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
@@ -132,9 +141,14 @@ fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
         FrameKind::Stub => frame.name.clone(),
         kind => format!("{kind:?}"),
     });
-    *outcome.kinds.entry(format!("{failure} below {kind}")).or_default() += 1;
+    *outcome
+        .kinds
+        .entry(format!("{failure} below {kind}"))
+        .or_default() += 1;
     if outcome.examples.len() < SHOWN {
-        outcome.examples.push(example(&registers, &mut target, &frames));
+        outcome
+            .examples
+            .push(example(&registers, &mut target, &frames));
     }
 }
 
@@ -273,4 +287,3 @@ impl UserMemory for Target<'_> {
         (1 << 47) - 1
     }
 }
-

@@ -29,7 +29,7 @@ impl Walk {
         cache: &CodeCache,
         memory: &mut (impl BlockMemory + UserMemory),
     ) -> Result<Found, Failure> {
-        if self.exact != 0 && self.fp.wrapping_sub(self.sp) <= FIXED_BYTES {
+        if self.exact != 0 && self.fp.wrapping_sub(self.sp) < FIXED_BYTES {
             return self.leave_entry(layout, memory);
         }
         let is_entering = self.exact != 0 && self.is_just_above(self.bcp);
