@@ -264,5 +264,7 @@ public class Chains {
         System.out.println("ready");
         System.out.flush();
         printed.countDown();
+        // Virtual threads do not keep the process.
+        Thread.currentThread().join();
     }
 }

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use profcol_ebpf_common::interpreter::hotspot::Walk;
@@ -69,29 +68,35 @@ pub fn sample(jvm: &Jvm, samples: usize) -> Outcome {
     for &thread in &threads {
         ptrace::seize(thread, Options::empty()).unwrap();
     }
-    let mut attempts = threads.iter().cycle().take(samples * 20);
+    let mut attempts = threads.iter().cycle().take(samples * 5);
     while outcome.right + outcome.wrong < samples
         && let Some(&thread) = attempts.next()
     {
         thread::sleep(Duration::from_micros(1500));
-        let signal = stop(thread);
+        stop(thread);
         look(jvm, thread, &mut outcome);
-        ptrace::cont(thread, signal).unwrap();
+        ptrace::cont(thread, None).unwrap();
     }
     for &thread in &threads {
-        let signal = stop(thread);
-        ptrace::detach(thread, signal).unwrap();
+        stop(thread);
+        ptrace::detach(thread, None).unwrap();
     }
     outcome
 }
 
-/// Returns the signal that the thread was about to get.
-fn stop(thread: Pid) -> Option<Signal> {
+/// A thread that is about to get a signal gets it first.
+fn stop(thread: Pid) {
+    let wait = |flags| waitpid(thread, Some(flags | WaitPidFlag::__WALL)).unwrap();
+    let pass = |stopped| match stopped {
+        WaitStatus::Stopped(_, signal) => {
+            ptrace::cont(thread, signal).unwrap();
+            true
+        }
+        _ => false,
+    };
+    while pass(wait(WaitPidFlag::WNOHANG)) {}
     ptrace::interrupt(thread).unwrap();
-    match waitpid(thread, Some(WaitPidFlag::__WALL)).unwrap() {
-        WaitStatus::Stopped(_, signal) => Some(signal),
-        _ => None,
-    }
+    while pass(wait(WaitPidFlag::empty())) {}
 }
 
 fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
