@@ -17,7 +17,7 @@ mod leaf;
 mod step;
 
 pub use self::blob::Blob;
-pub use self::step::{Found, Walk};
+pub use self::step::{EDGE, Found, Walk};
 
 /// Offsets of members, in bytes, as the version of the file has them.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]

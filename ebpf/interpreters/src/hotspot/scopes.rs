@@ -35,7 +35,7 @@ pub fn read(
         method: nmethod.method,
         bci: hotspot::NO_BCI,
     };
-    let Some(metadata) = nmethod.metadata else {
+    let Some(metadata) = nmethod.metadata.filter(|_| offset != hotspot::EDGE) else {
         return Ok(vec![outermost]);
     };
     let descriptors = memory.bytes(nmethod.pcs, nmethod.pcs_bytes as usize)?;

@@ -120,7 +120,12 @@ public class Chains {
 
     static long streams(int size) {
         mark();
-        return IntStream.range(0, 20).map(i -> (int) work(i)).filter(i -> i > size).sum();
+        return IntStream.range(0, 20).map(i -> (int) work(i)).filter(i -> above(i, size)).sum();
+    }
+
+    static boolean above(int i, int size) {
+        mark();
+        return i > size;
     }
 
     static long exceptions(int depth) {

@@ -44,7 +44,9 @@ impl Expected {
             .iter()
             .rposition(|name| name.starts_with("Chains.mark:"));
         let named = &named[mark.map_or(0, |mark| mark + 1)..];
-        let Some(first) = named.iter().position(|name| name.starts_with("Chains")) else {
+        // Nor is it known from where the classes of lambdas are entered.
+        let is_own = |name: &String| name.starts_with("Chains") && !name.contains("$$Lambda");
+        let Some(first) = named.iter().position(is_own) else {
             return Verdict::Other;
         };
         let stack = without_first_line(&named[first..]);

@@ -37,6 +37,8 @@ pub mod kind {
     pub const NATIVE_NMETHOD: u32 = 2;
     /// Code that leaves the return address where its caller put it.
     pub const FRAMELESS: u32 = 3;
+    /// Between interpreted and compiled code: it moves the return address and what is above.
+    pub const ADAPTER: u32 = 4;
 }
 
 impl Blob {
@@ -69,7 +71,8 @@ impl Blob {
         let kind = match memory.word(name) {
             Some(NMETHOD) => kind::NMETHOD,
             Some(NATIVE_NMETHOD) => kind::NATIVE_NMETHOD,
-            Some(VTABLE_STUB | ADAPTER | METHOD_HANDLES) => kind::FRAMELESS,
+            Some(VTABLE_STUB | METHOD_HANDLES) => kind::FRAMELESS,
+            Some(ADAPTER) => kind::ADAPTER,
             Some(_) => kind::STUB,
             None => return Err(Failure::Memory),
         };

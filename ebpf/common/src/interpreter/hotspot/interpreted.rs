@@ -10,7 +10,7 @@
 //! ```
 
 use super::step::{Found, MAX_FRAME_BYTES, Walk};
-use super::{CodeCache, Failure, Layout, NO_BCI};
+use super::{Blob, CodeCache, Failure, Layout, NO_BCI};
 use crate::interpreter::{BlockMemory, Detail, runtime};
 use crate::walk::UserMemory;
 
@@ -37,14 +37,14 @@ impl Walk {
             return Ok(found);
         }
         if !self.is_just_above(self.fp) {
-            return self.leave_return(cache, memory);
+            return self.leave_return(layout, cache, memory);
         }
         let fp = self.fp;
         let word = |memory: &mut _, at: u64| read(memory, at);
         let bcp = word(memory, fp.wrapping_sub(layout.frame_bcp.into()))?;
         let method = word(memory, fp.wrapping_sub(METHOD))?;
         let Some(function) = function(layout, method, memory) else {
-            return self.leave_return(cache, memory);
+            return self.leave_return(layout, cache, memory);
         };
         let mut bci = function.bci(bcp);
         if self.exact != 0 && function.bci(self.bcp) != NO_BCI {
@@ -111,8 +111,9 @@ impl Walk {
     #[inline(always)]
     fn leave_return(
         &mut self,
+        layout: &Layout,
         cache: &CodeCache,
-        memory: &mut impl UserMemory,
+        memory: &mut (impl BlockMemory + UserMemory),
     ) -> Result<Found, Failure> {
         if self.exact == 0 {
             return Err(Failure::Frame);
@@ -132,7 +133,8 @@ impl Walk {
         } else {
             sp
         };
-        let found = Found::stub(cache.interpreter.start, 0);
+        let blob = Blob::find(layout, cache, self.ip, memory)?;
+        let found = Found::stub(&blob, self.ip);
         self.enter_caller(ip, sp, self.fp)?;
         Ok(found)
     }

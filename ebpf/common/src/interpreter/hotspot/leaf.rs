@@ -11,6 +11,8 @@ pub enum Leaf {
     Pushed,
     /// All of it but the caller's frame pointer, which is still in the register.
     Unsaved,
+    /// All of it, to be given up next.
+    Leaving,
     Complete,
 }
 
@@ -29,22 +31,27 @@ pub fn leaf(pc: u64, is_prologue: bool, memory: &mut impl BlockMemory) -> Option
         return None;
     }
     let code = Code(memory);
-    if code.is_epilogue(BEFORE) {
+    let (last, next) = (code.eight(BEFORE - 8), code.eight(BEFORE));
+    if next & 0xff == PUSH_FP || code.is_epilogue(BEFORE) {
         return Some(Leaf::Frameless);
     }
-    let next = code.eight(BEFORE);
     if next & 0xff == POP_FP && code.is_epilogue(BEFORE + 1) {
         return Some(Leaf::Pushed);
     }
-    if !is_prologue {
-        return Some(Leaf::Complete);
-    }
-    let last = code.eight(BEFORE - 8);
-    // `push rbp`, or it and `mov rbp, rsp`.
-    if last >> 56 == PUSH_FP || matches!(last >> 32, 0xec8b_4855 | 0xe589_4855) {
+    if last >> 56 == PUSH_FP && (is_prologue || is_move_to_fp(next)) {
         return Some(Leaf::Pushed);
     }
-    if next & 0xff == PUSH_FP || !code.has_taken_frame() {
+    if !is_prologue {
+        return Some(if is_leaving(next) {
+            Leaf::Leaving
+        } else {
+            Leaf::Complete
+        });
+    }
+    if last >> 32 & 0xff == PUSH_FP && is_move_to_fp(last >> 40) {
+        return Some(Leaf::Pushed);
+    }
+    if !code.has_taken_frame() {
         return Some(Leaf::Frameless);
     }
     // `mov [rsp + ...], rbp`
@@ -52,6 +59,22 @@ pub fn leaf(pc: u64, is_prologue: bool, memory: &mut impl BlockMemory) -> Option
         return Some(Leaf::Unsaved);
     }
     Some(Leaf::Complete)
+}
+
+/// `mov rbp, rsp`
+#[inline(always)]
+fn is_move_to_fp(code: u64) -> bool {
+    matches!(code & 0xff_ffff, 0xec_8b48 | 0xe5_8948)
+}
+
+/// `add rsp, ...`, `pop rbp`
+#[inline(always)]
+fn is_leaving(code: u64) -> bool {
+    match code & 0xff_ffff {
+        0xc4_8348 => code >> 32 & 0xff == POP_FP,
+        0xc4_8148 => code >> 56 == POP_FP,
+        _ => false,
+    }
 }
 
 struct Code<'a, M>(&'a M);

@@ -43,16 +43,25 @@ pub struct Found {
 
 impl Found {
     #[inline(always)]
-    pub(super) fn stub(blob: u64, offset: u64) -> Self {
+    pub(super) fn stub(blob: &Blob, pc: u64) -> Self {
         Self {
             runtime: runtime::HOTSPOT_STUB,
-            function: blob,
-            detail: Detail::new(0, offset as u32),
+            function: blob.address,
+            detail: Detail::new(0, pc.wrapping_sub(blob.code_begin) as u32),
         }
     }
 }
 
-/// Where a virtual thread begins.
+/// The position of compiled code that makes its frame or gives it up: none of what it inlined runs.
+pub const EDGE: u32 = u32::MAX;
+
+/// A stub has no more than this below its frame pointer, and an interpreted frame has no less.
+const NEAR_BYTES: u64 = 80;
+
+/// 255 arguments and a return address.
+const MAX_ARGUMENT_BYTES: u64 = 2048;
+
+/// The frame from which a virtual thread begins, which says nothing of what else is in it.
 const ENTER_SPECIAL_BYTES: u64 = 16;
 
 impl Walk {
@@ -68,13 +77,13 @@ impl Walk {
         if cache.interpreter.holds(self.ip) {
             return self.step_interpreted(layout, cache, memory);
         }
+        let blob = Blob::find(layout, cache, self.ip, memory)?;
         if cache.continuation.holds(self.ip) && self.exact == 0 {
             // Its other frames are on the heap.
-            let found = Found::stub(cache.continuation.start, 0);
+            let found = Found::stub(&blob, self.ip);
             self.ip = 0;
             return Ok(found);
         }
-        let blob = Blob::find(layout, cache, self.ip, memory)?;
         if blob.is_compiled() {
             self.step_compiled(layout, &blob, memory)
         } else {
@@ -99,9 +108,17 @@ impl Walk {
             let slot = member(layout.nmethod_orig_pc_offset)? as u32;
             pc = read(memory, self.sp.wrapping_add(slot.into()))?;
         }
-        let offset = pc.wrapping_sub(blob.code_begin);
+        let mut offset = pc.wrapping_sub(blob.code_begin);
         if pc < blob.code_begin || pc > blob.code_end {
             return Err(Failure::Frame);
+        }
+        let mut form = Leaf::Complete;
+        if self.exact != 0 {
+            let is_prologue = offset < blob.frame_complete;
+            form = leaf(pc, is_prologue, memory).ok_or(Failure::Memory)?;
+            if is_prologue || form != Leaf::Complete {
+                offset = EDGE.into();
+            }
         }
         let found = Found {
             runtime: runtime::HOTSPOT_COMPILED,
@@ -113,11 +130,6 @@ impl Walk {
             self.ip = 0;
             return Ok(found);
         }
-        let form = if self.exact == 0 {
-            Leaf::Complete
-        } else {
-            leaf(pc, offset < blob.frame_complete, memory).ok_or(Failure::Memory)?
-        };
         self.leave_frame(form, blob.frame_bytes, memory)?;
         Ok(found)
     }
@@ -129,7 +141,7 @@ impl Walk {
         blob: &Blob,
         memory: &mut (impl BlockMemory + UserMemory),
     ) -> Result<Found, Failure> {
-        let found = Found::stub(blob.address, self.ip.wrapping_sub(blob.code_begin));
+        let found = Found::stub(blob, self.ip);
         if self.exact == 0 {
             if blob.frame_bytes > 0 {
                 self.leave_frame(Leaf::Complete, blob.frame_bytes, memory)?;
@@ -138,38 +150,64 @@ impl Walk {
             }
             return Ok(found);
         }
-        let form = leaf(self.ip, true, memory).ok_or(Failure::Memory)?;
-        if form == Leaf::Pushed {
+        if blob.kind == kind::ADAPTER {
+            self.leave_adapter(cache, memory)?;
+            return Ok(found);
+        }
+        let form = leaf(self.ip, false, memory).ok_or(Failure::Memory)?;
+        if form == Leaf::Pushed || form == Leaf::Frameless {
             self.leave_frame(form, 0, memory)?;
             return Ok(found);
         }
+        let has_pair = blob.frame_bytes == 0 && blob.kind != kind::FRAMELESS;
+        if has_pair && self.fp.wrapping_sub(self.sp) < NEAR_BYTES {
+            let above = read(memory, self.fp.wrapping_add(8))?;
+            if cache.holds(above) {
+                self.leave_pair(memory)?;
+                return Ok(found);
+            }
+        }
         let top = read(memory, self.sp)?;
         if cache.holds(top) {
-            let sp = if blob.kind == kind::FRAMELESS && self.is_just_above(self.bcp) {
-                self.bcp
-            } else {
-                self.sp.wrapping_add(8)
-            };
-            self.enter_caller(top, sp, self.fp)?;
+            self.leave_frame(Leaf::Frameless, 0, memory)?;
         } else if blob.kind == kind::FRAMELESS {
-            // It is moved, to make room for arguments below it.
-            if !cache.holds(self.result) {
-                return Err(Failure::Frame);
-            }
-            let sp = if self.is_just_above(self.bcp) {
-                self.bcp
-            } else {
-                self.sp
-            };
-            self.enter_caller(self.result, sp, self.fp)?;
+            self.leave_moved(cache, self.sp)?;
         } else if blob.frame_bytes > 0 {
             self.leave_frame(form, blob.frame_bytes, memory)?;
-        } else if form == Leaf::Frameless && !self.is_just_above(self.fp) {
-            self.leave_frame(form, 0, memory)?;
         } else {
             self.leave_pair(memory)?;
         }
         Ok(found)
+    }
+
+    /// r13 has the caller's stack pointer.
+    #[inline(always)]
+    fn leave_adapter(
+        &mut self,
+        cache: &CodeCache,
+        memory: &mut impl UserMemory,
+    ) -> Result<(), Failure> {
+        let top = read(memory, self.sp)?;
+        let has_moved = self.is_just_above(self.bcp) && self.bcp - self.sp <= MAX_ARGUMENT_BYTES;
+        let behind = if cache.holds(top) {
+            self.sp.wrapping_add(8)
+        } else {
+            self.sp
+        };
+        let sp = if has_moved { self.bcp } else { behind };
+        if cache.holds(top) {
+            return self.enter_caller(top, sp, self.fp);
+        }
+        self.leave_moved(cache, sp)
+    }
+
+    /// The return address is off the stack while room is made below it.
+    #[inline(always)]
+    fn leave_moved(&mut self, cache: &CodeCache, sp: u64) -> Result<(), Failure> {
+        if !cache.holds(self.result) {
+            return Err(Failure::Frame);
+        }
+        self.enter_caller(self.result, sp, self.fp)
     }
 
     #[inline(always)]
@@ -185,12 +223,12 @@ impl Walk {
         let cfa = match form {
             Leaf::Frameless => self.sp.wrapping_add(8),
             Leaf::Pushed => self.sp.wrapping_add(16),
-            Leaf::Unsaved | Leaf::Complete => self.sp.wrapping_add(bytes),
+            Leaf::Unsaved | Leaf::Leaving | Leaf::Complete => self.sp.wrapping_add(bytes),
         };
         let ip = read(memory, cfa.wrapping_sub(8))?;
         let fp = match form {
             Leaf::Frameless | Leaf::Unsaved => self.fp,
-            Leaf::Pushed | Leaf::Complete => read(memory, cfa.wrapping_sub(16))?,
+            Leaf::Pushed | Leaf::Leaving | Leaf::Complete => read(memory, cfa.wrapping_sub(16))?,
         };
         self.enter_caller(ip, cfa, fp)
     }
