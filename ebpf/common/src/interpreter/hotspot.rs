@@ -145,3 +145,6 @@ impl CodeCache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
