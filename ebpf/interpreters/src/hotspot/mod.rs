@@ -16,6 +16,9 @@ mod stubs;
 mod tables;
 mod unsigned5;
 
+#[cfg(test)]
+mod tests;
+
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 

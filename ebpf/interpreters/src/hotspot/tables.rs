@@ -40,6 +40,11 @@ impl Symbols {
         }
         Some(Self(addresses))
     }
+
+    #[cfg(test)]
+    pub fn at(addresses: [u64; NAMES.len()]) -> Self {
+        Self(addresses)
+    }
 }
 
 /// Types and members by name.
