@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use profcol_ebpf_interpreters::hotspot::JavaFrame;
+use profcol_ebpf_interpreters::hotspot::{FrameKind, JavaFrame};
 
 /// Each stack that the program has had, without the line of its innermost frame.
 pub struct Expected {
@@ -12,6 +12,9 @@ pub struct Expected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Right,
+    /// Its callers are right, not what was inlined into the innermost code: between the places where it
+    /// may stop, the compiler does not tell which function an instruction is of.
+    Vague,
     Wrong,
     /// None of the program's functions is in it.
     Other,
@@ -55,10 +58,17 @@ impl Expected {
         } else {
             self.stacks.contains(&stack)
         };
-        if is_right {
-            Verdict::Right
-        } else {
-            Verdict::Wrong
+        let inlined = frames
+            .iter()
+            .take_while(|frame| frame.kind == FrameKind::Inlined)
+            .count();
+        match is_right {
+            true => Verdict::Right,
+            false if inlined == 0 => Verdict::Wrong,
+            false => match self.judge(&frames[inlined + 1..], is_part) {
+                Verdict::Right => Verdict::Vague,
+                _ => Verdict::Wrong,
+            },
         }
     }
 }

@@ -24,6 +24,8 @@ const SHOWN: usize = 3;
 #[derive(Debug, Default)]
 pub struct Outcome {
     pub right: usize,
+    /// See [`Verdict::Vague`].
+    pub vague: usize,
     pub wrong: usize,
     /// Of neither the program's functions nor its code.
     pub other: usize,
@@ -35,8 +37,14 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    pub fn share(&self) -> f64 {
-        self.right as f64 / (self.right + self.wrong).max(1) as f64
+    pub fn stacks(&self) -> usize {
+        self.right + self.vague + self.wrong
+    }
+
+    /// Of stacks that are right, and of those whose callers are.
+    pub fn shares(&self) -> (f64, f64) {
+        let share = |count: usize| count as f64 / self.stacks().max(1) as f64;
+        (share(self.right), share(self.right + self.vague))
     }
 }
 
@@ -44,9 +52,11 @@ impl fmt::Display for Outcome {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             formatter,
-            "{:.2} % of {} stacks ({} other, {} native), {:.1} reads a frame",
-            self.share() * 100.0,
-            self.right + self.wrong,
+            "{:.2} % of {} stacks right, {:.2} % but for inlined functions ({} other, {} native), \
+             {:.1} reads a frame",
+            self.shares().0 * 100.0,
+            self.stacks(),
+            self.shares().1 * 100.0,
             self.other,
             self.is_native,
             self.reads as f64 / self.frames.max(1) as f64,
@@ -69,7 +79,7 @@ pub fn sample(jvm: &Jvm, samples: usize) -> Outcome {
         ptrace::seize(thread, Options::empty()).unwrap();
     }
     let mut attempts = threads.iter().cycle().take(samples * 5);
-    while outcome.right + outcome.wrong < samples
+    while outcome.stacks() < samples
         && let Some(&thread) = attempts.next()
     {
         thread::sleep(Duration::from_micros(1500));
@@ -129,6 +139,10 @@ fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
             match jvm.expected.judge(&java, is_part) {
                 Verdict::Right => {
                     outcome.right += 1;
+                    return;
+                }
+                Verdict::Vague => {
+                    outcome.vague += 1;
                     return;
                 }
                 Verdict::Other => {
