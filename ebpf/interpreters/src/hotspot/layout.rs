@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use profcol_ebpf_common::interpreter::{Detail, hotspot, runtime};
+use profcol_ebpf_common::interpreter::hotspot;
 
 use super::members::{CacheMembers, MethodMembers, NmethodMembers, common};
-use super::method::Method;
 use super::tables::Tables;
-use super::{FrameKind, HotSpot, HotSpotError, JavaFrame, code_cache, nmethod, scopes, stubs};
+use super::{HotSpot, HotSpotError, code_cache, stubs};
 use crate::Unsupported;
 use crate::memory::Memory;
 
@@ -108,76 +107,5 @@ impl Layout {
         bias: u64,
     ) -> Result<Option<hotspot::CodeCache>, HotSpotError> {
         code_cache::read(self, memory, bias)
-    }
-
-    /// What a frame of a sample is, innermost first: compiled code has the functions that were inlined in
-    /// front of the one that was compiled.
-    pub fn frames(
-        &self,
-        memory: &impl Memory,
-        bias: u64,
-        frame: hotspot::Found,
-    ) -> Result<Vec<JavaFrame>, HotSpotError> {
-        let hotspot::Found {
-            function, detail, ..
-        } = frame;
-        match frame.runtime {
-            runtime::HOTSPOT_INTERPRETED => self.interpreted(memory, function, detail),
-            runtime::HOTSPOT_COMPILED => self.compiled(memory, function, detail),
-            _ => {
-                let name = stubs::name(self, memory, bias, function, detail.position())?;
-                Ok(vec![JavaFrame {
-                    kind: FrameKind::Stub,
-                    name,
-                    file: String::new(),
-                    line: 0,
-                }])
-            }
-        }
-    }
-
-    fn interpreted(
-        &self,
-        memory: &impl Memory,
-        address: u64,
-        detail: Detail,
-    ) -> Result<Vec<JavaFrame>, HotSpotError> {
-        let method = Method::read(self, memory, address)?;
-        if method.generation != detail.generation() {
-            return Err(HotSpotError::Replaced);
-        }
-        Ok(vec![
-            method.frame(FrameKind::Interpreted, detail.position()),
-        ])
-    }
-
-    fn compiled(
-        &self,
-        memory: &impl Memory,
-        address: u64,
-        detail: Detail,
-    ) -> Result<Vec<JavaFrame>, HotSpotError> {
-        let nmethod = nmethod::Nmethod::read(self, memory, address)?;
-        if nmethod.compile_id != detail.generation() {
-            return Err(HotSpotError::Replaced);
-        }
-        let scopes = scopes::read(self, memory, &nmethod, detail.position())?;
-        let mut frames = Vec::with_capacity(scopes.len());
-        for (number, scope) in scopes.iter().enumerate() {
-            let is_last = number + 1 == scopes.len();
-            let kind = if is_last {
-                FrameKind::Compiled
-            } else {
-                FrameKind::Inlined
-            };
-            let method = Method::read(self, memory, scope.method)?;
-            frames.push(method.frame(kind, scope.bci));
-        }
-        // What was read may have been freed meanwhile.
-        let again = nmethod::compile_id(self, memory, address)?;
-        if again != detail.generation() {
-            return Err(HotSpotError::Replaced);
-        }
-        Ok(frames)
     }
 }

@@ -45,6 +45,10 @@ impl Lines {
     pub fn first(&self) -> u32 {
         self.0.first().map_or(0, |(_, line)| *line)
     }
+
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.0.as_slice())
+    }
 }
 
 #[cfg(test)]

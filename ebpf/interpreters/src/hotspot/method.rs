@@ -1,7 +1,5 @@
 //! A method: its name, file and lines.
 
-use profcol_ebpf_common::interpreter::hotspot;
-
 use super::layout::Layout;
 use super::lines::Lines;
 use super::members::SourceFile;
@@ -57,11 +55,11 @@ impl Method {
         })
     }
 
-    /// A frame that stands at a bytecode index.
-    pub fn frame(&self, kind: FrameKind, bci: u32) -> JavaFrame {
+    /// A frame that stands at a bytecode index, or at none.
+    pub fn frame(&self, kind: FrameKind, bci: Option<u32>) -> JavaFrame {
         let line = match bci {
-            hotspot::NO_BCI => self.lines.first(),
-            bci => self.lines.find(bci),
+            None => self.lines.first(),
+            Some(bci) => self.lines.find(bci),
         };
         JavaFrame {
             kind,
@@ -69,6 +67,10 @@ impl Method {
             file: self.file.clone(),
             line,
         }
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
     }
 }
 

@@ -3,8 +3,9 @@
 //! `libjvm.so` exports tables of its own types and members for tools. They are filled when it is loaded,
 //! so a process must be asked for them, once for all that run the same file ([`Layout::read`]). Where a
 //! process has its code is asked once it is up ([`Layout::code_cache`]); then functions have names
-//! ([`Layout::frames`]).
+//! ([`Code::read`]).
 
+mod code;
 mod code_cache;
 mod layout;
 mod lines;
@@ -22,8 +23,8 @@ mod tests;
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::{Machine, Source};
 
-pub use self::layout::Layout;
-pub use self::method::Method;
+pub use self::code::Code;
+pub use self::layout::{Layout, Version};
 use crate::Unsupported;
 use crate::executable::Executable;
 use crate::memory::MemoryError;

@@ -1,44 +1,138 @@
-//! Compiled code, as far as names need it.
+//! Compiled code: which functions it is of, where.
 
-use super::HotSpotError;
+use std::collections::HashMap;
+
 use super::layout::Layout;
 use super::members::{DebugMembers, Metadata, ScopesData};
-use super::stubs;
+use super::method::Method;
+use super::scopes::Scopes;
+use super::{FrameKind, HotSpotError, JavaFrame, stubs};
 use crate::memory::Memory;
 
-/// Of descriptors of pcs and scopes.
+/// Of descriptors of pcs, and of scopes.
 const MAX_DEBUG_BYTES: u64 = 4 << 20;
 
-/// An nmethod, and where it describes its code.
-#[derive(Clone, Copy, Debug)]
+/// An nmethod, and all methods that it is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nmethod {
-    pub compile_id: u32,
-    pub method: u64,
-    /// Of `PcDesc`s.
-    pub pcs: u64,
-    pub pcs_bytes: u64,
-    pub scopes_data: u64,
-    /// Of methods; None where it is not known.
-    pub metadata: Option<u64>,
+    compiled: Method,
+    /// By their numbers in scopes.
+    methods: HashMap<u32, Method>,
+    scopes: Scopes,
 }
 
 impl Nmethod {
-    pub fn read(layout: &Layout, memory: &impl Memory, address: u64) -> Result<Self, HotSpotError> {
-        let members = &layout.nmethod;
+    pub fn read(
+        layout: &Layout,
+        memory: &impl Memory,
+        address: u64,
+        compile_id: u32,
+    ) -> Result<Self, HotSpotError> {
+        if self::compile_id(layout, memory, address)? != compile_id {
+            return Err(HotSpotError::Replaced);
+        }
+        let method = memory.word(address.wrapping_add(layout.nmethod.method.into()))?;
+        let mut nmethod = Self {
+            compiled: Method::read(layout, memory, method)?,
+            methods: HashMap::new(),
+            scopes: Scopes::default(),
+        };
+        if let Some(metadata) = metadata(layout, memory, address)? {
+            let debug = Debug::read(layout, memory, address)?;
+            let descriptors = memory.bytes(debug.pcs, debug.pcs_bytes)?;
+            let data = memory.bytes(debug.data, debug.data_bytes)?;
+            let excludes_zero = layout.nmethod.excludes_zero;
+            nmethod.scopes = Scopes::parse(&descriptors, &data, excludes_zero)?;
+            for number in nmethod.scopes.methods() {
+                let slot = metadata.wrapping_add(u64::from(number - 1) * 8);
+                if let std::collections::hash_map::Entry::Vacant(place) =
+                    nmethod.methods.entry(number)
+                {
+                    place.insert(Method::read(layout, memory, memory.word(slot)?)?);
+                }
+            }
+        }
+        // What was read may have been freed meanwhile.
+        if self::compile_id(layout, memory, address)? != compile_id {
+            return Err(HotSpotError::Replaced);
+        }
+        Ok(nmethod)
+    }
+
+    /// The functions at an offset of the code, innermost first; at least one.
+    pub fn frames(&self, offset: u32) -> Vec<JavaFrame> {
+        let scopes = self.scopes.at(offset);
+        let mut frames: Vec<JavaFrame> = scopes
+            .filter_map(|scope| {
+                let method = self.methods.get(&scope.method)?;
+                Some(method.frame(FrameKind::Inlined, scope.bci))
+            })
+            .collect();
+        match frames.last_mut() {
+            Some(last) => last.kind = FrameKind::Compiled,
+            None => frames.push(self.compiled.frame(FrameKind::Compiled, None)),
+        }
+        frames
+    }
+
+    pub fn bytes(&self) -> usize {
+        let methods = self.methods.values().chain([&self.compiled]);
+        methods.map(Method::bytes).sum::<usize>() + self.scopes.bytes()
+    }
+}
+
+fn compile_id(layout: &Layout, memory: &impl Memory, address: u64) -> Result<u32, HotSpotError> {
+    let place = address.wrapping_add(layout.common.nmethod_compile_id.into());
+    Ok(memory.word(place)? as u32)
+}
+
+/// Where the methods are that scopes number; None where it is not known.
+fn metadata(
+    layout: &Layout,
+    memory: &impl Memory,
+    address: u64,
+) -> Result<Option<u64>, HotSpotError> {
+    let word = |offset: u16| memory.word(address.wrapping_add(offset.into()));
+    let number = |offset: u16| Ok::<_, HotSpotError>(u64::from(word(offset)? as u32));
+    Ok(match layout.nmethod.metadata {
+        Metadata::Own(offset) => Some(address.wrapping_add(number(offset)?)),
+        Metadata::BehindCode(offset) => {
+            let code = stubs::code(layout, memory, address)?;
+            Some(code.end.wrapping_add(word(offset)? & 0xffff))
+        }
+        Metadata::Mutable {
+            data,
+            relocation_size,
+        } => Some(word(data)?.wrapping_add(number(relocation_size)?)),
+        Metadata::Unknown => None,
+    })
+}
+
+/// Where the descriptors of pcs and of scopes are.
+struct Debug {
+    pcs: u64,
+    pcs_bytes: usize,
+    data: u64,
+    data_bytes: usize,
+}
+
+impl Debug {
+    fn read(layout: &Layout, memory: &impl Memory, address: u64) -> Result<Self, HotSpotError> {
         let word = |offset: u16| memory.word(address.wrapping_add(offset.into()));
         let number = |offset: u16| Ok::<_, HotSpotError>(u64::from(word(offset)? as u32));
         let own = |offset: u16| Ok::<_, HotSpotError>(address.wrapping_add(number(offset)?));
-        let (pcs, pcs_end, scopes_data) = match members.debug {
+        let (pcs, pcs_end, data, data_end) = match layout.nmethod.debug {
             DebugMembers::Own {
                 ref scopes_data,
                 pcs,
                 pcs_end,
             } => {
-                let scopes_data = match *scopes_data {
+                let pcs = own(pcs)?;
+                let data = match *scopes_data {
                     ScopesData::Offset(offset) => own(offset)?,
                     ScopesData::Pointer(offset) => word(offset)?,
                 };
-                (own(pcs)?, own(pcs_end)?, scopes_data)
+                (pcs, own(pcs_end)?, data, pcs)
             }
             DebugMembers::Immutable {
                 data,
@@ -46,46 +140,21 @@ impl Nmethod {
                 pcs,
                 scopes_data,
             } => {
-                let data = word(data)?;
-                if number(size)? > MAX_DEBUG_BYTES {
-                    return Err(HotSpotError::Invalid("the data of compiled code"));
-                }
-                let scopes_data = data.wrapping_add(number(scopes_data)?);
-                (data.wrapping_add(number(pcs)?), scopes_data, scopes_data)
+                let start = word(data)?;
+                let data = start.wrapping_add(number(scopes_data)?);
+                let end = start.wrapping_add(number(size)?);
+                (start.wrapping_add(number(pcs)?), data, data, end)
             }
         };
-        let pcs_bytes = pcs_end.wrapping_sub(pcs);
-        if pcs_bytes > MAX_DEBUG_BYTES {
-            return Err(HotSpotError::Invalid("the data of compiled code"));
-        }
-        let metadata = match members.metadata {
-            Metadata::Own(offset) => Some(own(offset)?),
-            Metadata::BehindCode(offset) => {
-                let code = stubs::code(layout, memory, address)?;
-                Some(code.end.wrapping_add(word(offset)? & 0xffff))
-            }
-            Metadata::Mutable {
-                data,
-                relocation_size,
-            } => Some(word(data)?.wrapping_add(number(relocation_size)?)),
-            Metadata::Unknown => None,
+        let bytes = |start: u64, end: u64| match end.wrapping_sub(start) {
+            bytes if bytes <= MAX_DEBUG_BYTES => Ok(bytes as usize),
+            _ => Err(HotSpotError::Invalid("the data of compiled code")),
         };
         Ok(Self {
-            compile_id: compile_id(layout, memory, address)?,
-            method: word(members.method)?,
             pcs,
-            pcs_bytes,
-            scopes_data,
-            metadata,
+            pcs_bytes: bytes(pcs, pcs_end)?,
+            data,
+            data_bytes: bytes(data, data_end)?,
         })
     }
-}
-
-pub fn compile_id(
-    layout: &Layout,
-    memory: &impl Memory,
-    address: u64,
-) -> Result<u32, HotSpotError> {
-    let place = address.wrapping_add(layout.common.nmethod_compile_id.into());
-    Ok(memory.word(place)? as u32)
 }

@@ -1,104 +1,152 @@
 //! The functions that compiled code is of at an instruction: the one that was compiled, and those that
 //! were inlined there.
 
-use profcol_ebpf_common::interpreter::hotspot;
+use std::collections::HashMap;
 
 use super::HotSpotError;
-use super::layout::Layout;
-use super::nmethod::Nmethod;
 use super::unsigned5::Unsigned5;
-use crate::memory::Memory;
 
 /// The compilers stop at 15 by default.
 const MAX_DEPTH: usize = 64;
 /// Methods that one nmethod names.
-const MAX_METADATA: u32 = 1 << 16;
+const MAX_METHODS: u32 = 1 << 16;
 
 const PC_DESC_BYTES: usize = 16;
-/// Three integers.
-const SCOPE_BYTES: usize = 15;
+
+/// What an nmethod says of all its code.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scopes {
+    /// Offsets of the code, sorted, each with the scope of what leads there.
+    places: Vec<(i32, u32)>,
+    /// By their offsets in the data of the nmethod.
+    scopes: HashMap<u32, Scope>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
-    pub method: u64,
-    pub bci: u32,
+    /// That it is inlined into; 0 if it is the function that was compiled.
+    sender: u32,
+    /// From 1 on, the number of its method among those of the nmethod.
+    pub method: u32,
+    /// None where the function is entered.
+    pub bci: Option<u32>,
 }
 
-/// The scopes at an offset of the code, innermost first; at least one.
-pub fn read(
-    layout: &Layout,
-    memory: &impl Memory,
-    nmethod: &Nmethod,
-    offset: u32,
-) -> Result<Vec<Scope>, HotSpotError> {
-    let outermost = Scope {
-        method: nmethod.method,
-        bci: hotspot::NO_BCI,
-    };
-    let Some(metadata) = nmethod.metadata.filter(|_| offset != hotspot::EDGE) else {
-        return Ok(vec![outermost]);
-    };
-    let descriptors = memory.bytes(nmethod.pcs, nmethod.pcs_bytes as usize)?;
-    let Some(mut at) = scope_at(&descriptors, offset) else {
-        return Ok(vec![outermost]);
-    };
-    let mut scopes = Vec::new();
-    // 0 is no scope.
-    while at != 0 && scopes.len() < MAX_DEPTH {
-        let place = nmethod.scopes_data.wrapping_add(at.into());
-        let bytes = memory.bytes(place, SCOPE_BYTES)?;
-        let mut reader = Unsigned5::new(&bytes, layout.nmethod.excludes_zero);
-        let (Some(sender), Some(method), Some(bci)) =
-            (reader.unsigned(), reader.unsigned(), reader.unsigned())
-        else {
-            return Err(HotSpotError::Invalid("a scope of compiled code"));
+impl Scopes {
+    /// From `PcDesc`s, and the data that they have offsets of.
+    pub fn parse(
+        descriptors: &[u8],
+        data: &[u8],
+        excludes_zero: bool,
+    ) -> Result<Self, HotSpotError> {
+        let mut scopes = Self::default();
+        let (descriptors, _) = descriptors.as_chunks::<PC_DESC_BYTES>();
+        let number = |bytes: &[u8; PC_DESC_BYTES], at: usize| {
+            let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| i32::from_le_bytes(*bytes))
         };
-        // A scope stands behind the one that it is inlined into.
-        if sender >= at || method == 0 || method > MAX_METADATA {
-            return Err(HotSpotError::Invalid("a scope of compiled code"));
+        for descriptor in descriptors {
+            let scope = u32::try_from(number(descriptor, 4)).unwrap_or(0);
+            scopes.add(scope, data, excludes_zero)?;
+            scopes.places.push((number(descriptor, 0), scope));
         }
-        let slot = metadata.wrapping_add(u64::from(method - 1) * 8);
-        scopes.push(Scope {
-            method: memory.word(slot)?,
-            // -1 is where the function is entered.
-            bci: bci.checked_sub(1).unwrap_or(hotspot::NO_BCI),
-        });
-        at = sender;
+        if scopes.places.is_sorted_by_key(|(offset, _)| *offset) {
+            Ok(scopes)
+        } else {
+            Err(HotSpotError::Invalid("the order of compiled code"))
+        }
     }
-    if scopes.is_empty() {
-        scopes.push(outermost);
-    }
-    Ok(scopes)
-}
 
-/// Where the scope is of the first descriptor that is not before an offset: descriptors stand where the
-/// code may stop, and describe what leads there.
-fn scope_at(descriptors: &[u8], offset: u32) -> Option<u32> {
-    let (descriptors, _) = descriptors.as_chunks::<PC_DESC_BYTES>();
-    let number = |bytes: &[u8; PC_DESC_BYTES], at: usize| {
-        let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
-        bytes.map_or(0, |bytes| i32::from_le_bytes(*bytes))
-    };
-    let offset = i32::try_from(offset).ok()?;
-    let first = descriptors.partition_point(|descriptor| number(descriptor, 0) < offset);
-    let descriptor = descriptors.get(first)?;
-    u32::try_from(number(descriptor, 4)).ok()
+    /// The scope, and those that it is inlined into.
+    fn add(&mut self, mut at: u32, data: &[u8], excludes_zero: bool) -> Result<(), HotSpotError> {
+        while at != 0 && !self.scopes.contains_key(&at) {
+            let bytes = data.get(at as usize..).unwrap_or_default();
+            let mut reader = Unsigned5::new(bytes, excludes_zero);
+            let mut next = || {
+                let integer = reader.unsigned();
+                integer.ok_or(HotSpotError::Invalid("a scope of compiled code"))
+            };
+            let (sender, method, bci) = (next()?, next()?, next()?);
+            // A scope stands behind the one that it is inlined into.
+            if sender >= at || method == 0 || method > MAX_METHODS {
+                return Err(HotSpotError::Invalid("a scope of compiled code"));
+            }
+            let scope = Scope {
+                sender,
+                method,
+                bci: bci.checked_sub(1),
+            };
+            self.scopes.insert(at, scope);
+            at = sender;
+        }
+        Ok(())
+    }
+
+    /// The numbers of all methods that are named.
+    pub fn methods(&self) -> impl Iterator<Item = u32> {
+        self.scopes.values().map(|scope| scope.method)
+    }
+
+    /// Those at an offset of the code, innermost first. Descriptors stand where the code may stop, so the
+    /// first one that is not before it counts.
+    pub fn at(&self, offset: u32) -> impl Iterator<Item = Scope> {
+        let offset = i32::try_from(offset).unwrap_or(i32::MAX);
+        let first = self.places.partition_point(|(place, _)| *place < offset);
+        let mut scope = self.places.get(first).map_or(0, |(_, scope)| *scope);
+        let chain = std::iter::from_fn(move || {
+            let found = *self.scopes.get(&scope)?;
+            scope = found.sender;
+            Some(found)
+        });
+        chain.take(MAX_DEPTH)
+    }
+
+    pub fn bytes(&self) -> usize {
+        size_of_val(self.places.as_slice()) + self.scopes.len() * size_of::<(u32, Scope)>()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn descriptors(places: &[(i32, i32)]) -> Vec<u8> {
+        let numbers = places.iter().flat_map(|(pc, scope)| [*pc, *scope, 0, 0]);
+        numbers.flat_map(i32::to_le_bytes).collect()
+    }
+
+    /// Method 1 at 1; method 2, that is inlined there, at 4.
+    const DATA: [u8; 7] = [0, 0, 1, 6, 1, 2, 0];
+
     #[test]
     fn takes_the_descriptor_at_or_behind() {
-        let table: Vec<u8> = [(-1, 0), (10, 7), (20, 8), (i32::MAX, 0)]
-            .iter()
-            .flat_map(|(pc, scope): &(i32, i32)| [*pc, *scope, 0, 0])
-            .flat_map(i32::to_le_bytes)
-            .collect();
-        let found = [0, 10, 11, 20, 21].map(|offset| scope_at(&table, offset));
-        assert_eq!(found, [7, 7, 8, 8, 0].map(Some));
-        assert_eq!(scope_at(&table[..33], 11), None);
-        assert_eq!(scope_at(&[], 0), None);
+        let table = descriptors(&[(-1, 0), (10, 1), (20, 4), (i32::MAX, 0)]);
+        let scopes = Scopes::parse(&table, &DATA, false).unwrap();
+        let methods = |offset| -> Vec<u32> { scopes.at(offset).map(|it| it.method).collect() };
+        assert_eq!(methods(0), [1]);
+        assert_eq!(methods(10), [1]);
+        assert_eq!(methods(11), [2, 1]);
+        assert_eq!(methods(20), [2, 1]);
+        assert_eq!(methods(21), []);
+        let bcis: Vec<_> = scopes.at(20).map(|scope| scope.bci).collect();
+        assert_eq!(bcis, [None, Some(5)]);
+    }
+
+    #[test]
+    fn refuses_what_cannot_be() {
+        let parse = |places: &[(i32, i32)], data: &[u8]| {
+            Scopes::parse(&descriptors(places), data, false).map(|_| ())
+        };
+        for (places, data) in [
+            // Not sorted; cut; behind its end; inlined into itself; without a method.
+            (&[(20, 1), (10, 1)], &DATA[..]),
+            (&[(10, 1), (20, 4)], &DATA[..5]),
+            (&[(10, 1), (20, 400)], &DATA),
+            (&[(10, 1), (20, 1)], &[0, 1, 1, 1]),
+            (&[(10, 1), (20, 1)], &[0, 0, 0, 1]),
+        ] {
+            assert!(parse(places, data).is_err(), "{places:?} {data:?}");
+        }
+        assert!(parse(&[], &[]).is_ok());
     }
 }

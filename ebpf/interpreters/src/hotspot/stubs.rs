@@ -9,6 +9,8 @@ use crate::memory::Memory;
 
 /// Stubs of which many share a blob have their addresses in static members.
 const TYPES: [&str; 2] = ["StubRoutines", "StubRoutines::x86"];
+/// How the names of blobs begin that have many.
+const SHARED: &str = "StubRoutines";
 /// It is inside of another stub.
 const NO_STUB: &str = "_call_stub_return_address";
 
@@ -44,30 +46,50 @@ pub fn code(
     })
 }
 
-/// The name of the stub that is at an offset of a blob's code.
-pub fn name(
-    layout: &Layout,
-    memory: &impl Memory,
-    bias: u64,
-    blob: u64,
-    offset: u32,
-) -> Result<String, HotSpotError> {
-    let name = memory.word(blob.wrapping_add(layout.common.blob_name.into()))?;
-    let name = string(memory, name)?;
-    if !name.starts_with("StubRoutines") {
-        return Ok(name);
-    }
-    let code = code(layout, memory, blob)?;
-    let pc = code.start.wrapping_add(offset.into());
-    let mut nearest = (code.start, None);
-    for (stub, place) in &layout.stubs {
-        let start = memory.word(place.wrapping_add(bias))?;
-        if start >= nearest.0 && start <= pc && code.holds(start) {
-            nearest = (start, Some(stub));
+/// The stubs of a blob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stubs {
+    blob: String,
+    /// Offsets of the code, sorted, each with the name of the stub that begins there.
+    starts: Vec<(u32, String)>,
+}
+
+impl Stubs {
+    pub fn read(
+        layout: &Layout,
+        memory: &impl Memory,
+        bias: u64,
+        blob: u64,
+    ) -> Result<Self, HotSpotError> {
+        let name = memory.word(blob.wrapping_add(layout.common.blob_name.into()))?;
+        let mut stubs = Self {
+            blob: string(memory, name)?,
+            starts: Vec::new(),
+        };
+        if !stubs.blob.starts_with(SHARED) {
+            return Ok(stubs);
         }
+        let code = code(layout, memory, blob)?;
+        for (stub, place) in &layout.stubs {
+            let start = memory.word(place.wrapping_add(bias))?;
+            if code.holds(start) {
+                let offset = start.wrapping_sub(code.start) as u32;
+                stubs.starts.push((offset, format!("StubRoutines::{stub}")));
+            }
+        }
+        stubs.starts.sort_unstable();
+        Ok(stubs)
     }
-    Ok(match nearest.1 {
-        Some(stub) => format!("StubRoutines::{stub}"),
-        None => name,
-    })
+
+    /// The name of the one at an offset of the code; that of the blob where none is known.
+    pub fn name(&self, offset: u32) -> &str {
+        let after = self.starts.partition_point(|(start, _)| *start <= offset);
+        let stub = after.checked_sub(1).and_then(|at| self.starts.get(at));
+        stub.map_or(&self.blob, |(_, name)| name)
+    }
+
+    pub fn bytes(&self) -> usize {
+        let names = self.starts.iter().map(|(_, name)| name.len());
+        self.blob.len() + size_of_val(self.starts.as_slice()) + names.sum::<usize>()
+    }
 }

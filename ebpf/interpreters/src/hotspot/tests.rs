@@ -2,13 +2,15 @@
 //! damage.
 
 mod image;
+mod releases;
 
 use profcol_ebpf_common::interpreter::hotspot::Found;
 use profcol_ebpf_common::interpreter::{Detail, runtime};
 use proptest::prelude::*;
 
-use self::image::{Image, RELEASES, Release};
-use super::{FrameKind, HotSpot, HotSpotError, Layout, tables};
+use self::image::Image;
+use self::releases::{RELEASES, Release};
+use super::{Code, FrameKind, HotSpot, HotSpotError, Layout, tables};
 use crate::memory::Memory;
 
 fn hotspot(image: &Image) -> HotSpot {
@@ -31,12 +33,20 @@ fn found(runtime: u32, function: u64, generation: u32, position: u32) -> Found {
     }
 }
 
+fn read(image: &Image, layout: &Layout, frame: Found) -> Result<Code, HotSpotError> {
+    let Found {
+        runtime,
+        function,
+        detail,
+    } = frame;
+    let generation = detail.generation();
+    Code::read(layout, image, image.bias, runtime, function, generation)
+}
+
 /// Name and line of each frame.
 fn named(image: &Image, layout: &Layout, frame: Found) -> Vec<(FrameKind, String, String, u32)> {
-    let frames = layout
-        .frames(image, image.bias, frame)
-        .expect("it is readable");
-    let frames = frames.into_iter();
+    let code = read(image, layout, frame).expect("it is readable");
+    let frames = code.frames(frame.detail.position()).into_iter();
     frames
         .map(|frame| (frame.kind, frame.name, frame.file, frame.line))
         .collect()
@@ -77,7 +87,7 @@ fn methods_are_named_in_each_release() {
             0,
         );
         assert!(matches!(
-            layout.frames(&image, image.bias, stale),
+            read(&image, &layout, stale),
             Err(HotSpotError::Replaced)
         ));
     }
@@ -111,7 +121,7 @@ fn compiled_code_has_what_was_inlined() {
         assert_eq!(named(&image, &layout, frame(edge)), [outermost(7)]);
         let stale = found(runtime::HOTSPOT_COMPILED, image.nmethod(), 1, 8);
         assert!(matches!(
-            layout.frames(&image, image.bias, stale),
+            read(&image, &layout, stale),
             Err(HotSpotError::Replaced)
         ));
     }
@@ -163,8 +173,8 @@ proptest! {
             found(runtime::HOTSPOT_COMPILED, nmethod, image::COMPILE_ID, position),
             found(runtime::HOTSPOT_STUB, nmethod, 0, position),
         ] {
-            if let Ok(frames) = layout.frames(&image, image.bias, frame) {
-                prop_assert!(frames.len() <= 64);
+            if let Ok(code) = read(&image, &layout, frame) {
+                prop_assert!((1..=64).contains(&code.frames(position).len()));
             }
         }
         prop_assert!(image.bytes(u64::MAX - 3, 8).is_err());

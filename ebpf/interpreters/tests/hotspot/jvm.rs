@@ -1,14 +1,16 @@
 //! A JVM that runs the program.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use profcol_ebpf_common::interpreter::hotspot::CodeCache;
+use profcol_ebpf_common::interpreter::hotspot::{CodeCache, Found};
 use profcol_ebpf_interpreters::ProcessMemory;
-use profcol_ebpf_interpreters::hotspot::{HotSpot, Layout};
+use profcol_ebpf_interpreters::hotspot::{Code, HotSpot, HotSpotError, JavaFrame, Layout};
 use profcol_ebpf_unwind::ElfCode;
 
 use crate::expected::Expected;
@@ -22,6 +24,7 @@ pub struct Jvm {
     pub bias: u64,
     pub layout: Layout,
     pub cache: CodeCache,
+    known: RefCell<HashMap<(u32, u64, u32), Code>>,
 }
 
 /// None without a compiler.
@@ -69,7 +72,34 @@ impl Jvm {
             bias,
             layout,
             cache,
+            known: RefCell::default(),
         })
+    }
+
+    /// What a frame is; code is read once.
+    pub fn names(&self, found: Found) -> Result<Vec<JavaFrame>, HotSpotError> {
+        let Found {
+            runtime,
+            function,
+            detail,
+        } = found;
+        let generation = detail.generation();
+        let key = (runtime, function, generation);
+        let mut known = self.known.borrow_mut();
+        if let Some(code) = known.get(&key) {
+            return Ok(code.frames(detail.position()));
+        }
+        let code = Code::read(
+            &self.layout,
+            &self.memory,
+            self.bias,
+            runtime,
+            function,
+            generation,
+        )?;
+        let frames = code.frames(detail.position());
+        known.insert(key, code);
+        Ok(frames)
     }
 
     pub fn version(&self) -> String {

@@ -11,6 +11,7 @@
 mod expected;
 mod jvm;
 mod sampler;
+mod target;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use profcol_ebpf_common::interpreter::BlockMemory;
 use profcol_ebpf_common::interpreter::hotspot::Walk;
-use profcol_ebpf_common::interpreter::{BLOCK_WORDS, BlockMemory};
-use profcol_ebpf_common::walk::UserMemory;
+use profcol_ebpf_interpreters::Memory;
 use profcol_ebpf_interpreters::hotspot::{FrameKind, JavaFrame};
-use profcol_ebpf_interpreters::{Memory, ProcessMemory};
 
 use crate::expected::Verdict;
 use crate::jvm::Jvm;
+use crate::target::Target;
 
 const MAX_FRAMES: usize = 200;
 /// Of wrong stacks.
@@ -188,7 +188,7 @@ fn stack(jvm: &Jvm, walk: &mut Walk, target: &mut Target<'_>) -> Stack {
             Ok(found) => found,
             Err(failure) => return Err((frames, format!("{failure:?}"))),
         };
-        match jvm.layout.frames(&jvm.memory, jvm.bias, found) {
+        match jvm.names(found) {
             Ok(named) => frames.extend(named),
             Err(error) => return Err((frames, error.to_string())),
         }
@@ -255,54 +255,4 @@ fn example(
         text += &format!("\n    {:?} {}:{}", frame.kind, frame.name, frame.line);
     }
     text
-}
-
-/// Memory as the programs read it, counted.
-struct Target<'a> {
-    memory: &'a ProcessMemory,
-    block: [u64; BLOCK_WORDS],
-    reads: usize,
-}
-
-impl<'a> Target<'a> {
-    fn new(memory: &'a ProcessMemory) -> Self {
-        Self {
-            memory,
-            block: [0; BLOCK_WORDS],
-            reads: 0,
-        }
-    }
-}
-
-impl BlockMemory for Target<'_> {
-    fn load_block(&mut self, address: u64, bytes: u32) -> bool {
-        self.reads += 1;
-        let Ok(bytes) = self.memory.bytes(address, bytes as usize) else {
-            return false;
-        };
-        let (words, _) = bytes.as_chunks();
-        for (word, bytes) in self.block.iter_mut().zip(words) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        true
-    }
-
-    fn block_word(&self, index: u32) -> u64 {
-        self.block[index as usize % BLOCK_WORDS]
-    }
-
-    fn word(&mut self, address: u64) -> Option<u64> {
-        self.reads += 1;
-        Memory::word(self.memory, address).ok()
-    }
-}
-
-impl UserMemory for Target<'_> {
-    fn user_word(&mut self, address: u64) -> Option<u64> {
-        Memory::word(self.memory, address).ok()
-    }
-
-    fn address_bits(&self) -> u64 {
-        (1 << 47) - 1
-    }
 }

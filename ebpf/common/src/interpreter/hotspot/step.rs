@@ -58,6 +58,9 @@ pub const EDGE: u32 = u32::MAX;
 /// A stub has no more than this below its frame pointer, and an interpreted frame has no less.
 const NEAR_BYTES: u64 = 80;
 
+/// A stub that has a frame makes it within these.
+const STUB_PROLOGUE_BYTES: u64 = 32;
+
 /// 255 arguments and a return address.
 const MAX_ARGUMENT_BYTES: u64 = 2048;
 
@@ -146,7 +149,7 @@ impl Walk {
             if blob.frame_bytes > 0 {
                 self.leave_frame(Leaf::Complete, blob.frame_bytes, memory)?;
             } else {
-                self.leave_pair(memory)?;
+                self.leave_pair(self.fp, memory)?;
             }
             return Ok(found);
         }
@@ -154,16 +157,23 @@ impl Walk {
             self.leave_adapter(cache, memory)?;
             return Ok(found);
         }
-        let form = leaf(self.ip, false, memory).ok_or(Failure::Memory)?;
-        if form == Leaf::Pushed || form == Leaf::Frameless {
-            self.leave_frame(form, 0, memory)?;
+        let is_prologue = self.ip.wrapping_sub(blob.code_begin) < STUB_PROLOGUE_BYTES;
+        let is_framed = blob.frame_bytes > 0;
+        let form = leaf(self.ip, is_framed && is_prologue, memory).ok_or(Failure::Memory)?;
+        if is_framed && is_prologue || form == Leaf::Pushed || form == Leaf::Frameless {
+            self.leave_frame(form, blob.frame_bytes, memory)?;
             return Ok(found);
         }
-        let has_pair = blob.frame_bytes == 0 && blob.kind != kind::FRAMELESS;
-        if has_pair && self.fp.wrapping_sub(self.sp) < NEAR_BYTES {
-            let above = read(memory, self.fp.wrapping_add(8))?;
+        let pair = if is_framed {
+            self.sp.wrapping_add(blob.frame_bytes - 16)
+        } else {
+            self.fp
+        };
+        let is_near = is_framed || self.fp.wrapping_sub(self.sp) < NEAR_BYTES;
+        if is_near && blob.kind != kind::FRAMELESS {
+            let above = read(memory, pair.wrapping_add(8))?;
             if cache.holds(above) {
-                self.leave_pair(memory)?;
+                self.leave_pair(pair, memory)?;
                 return Ok(found);
             }
         }
@@ -172,15 +182,14 @@ impl Walk {
             self.leave_frame(Leaf::Frameless, 0, memory)?;
         } else if blob.kind == kind::FRAMELESS {
             self.leave_moved(cache, self.sp)?;
-        } else if blob.frame_bytes > 0 {
-            self.leave_frame(form, blob.frame_bytes, memory)?;
         } else {
-            self.leave_pair(memory)?;
+            self.leave_pair(pair, memory)?;
         }
         Ok(found)
     }
 
-    /// r13 has the caller's stack pointer.
+    /// The adapter takes the return address into rax and the stack pointer into r13, makes room, and puts
+    /// the return address on top again.
     #[inline(always)]
     fn leave_adapter(
         &mut self,
@@ -188,16 +197,19 @@ impl Walk {
         memory: &mut impl UserMemory,
     ) -> Result<(), Failure> {
         let top = read(memory, self.sp)?;
+        let is_on_top = cache.holds(top);
+        let behind = self.sp.wrapping_add(8);
+        if is_on_top && top != self.result {
+            return self.enter_caller(top, behind, self.fp);
+        }
         let has_moved = self.is_just_above(self.bcp) && self.bcp - self.sp <= MAX_ARGUMENT_BYTES;
-        let behind = if cache.holds(top) {
-            self.sp.wrapping_add(8)
+        let sp = if has_moved {
+            self.bcp
+        } else if is_on_top {
+            behind
         } else {
             self.sp
         };
-        let sp = if has_moved { self.bcp } else { behind };
-        if cache.holds(top) {
-            return self.enter_caller(top, sp, self.fp);
-        }
         self.leave_moved(cache, sp)
     }
 
@@ -235,8 +247,7 @@ impl Walk {
 
     /// By the pair of frame pointer and return address.
     #[inline(always)]
-    fn leave_pair(&mut self, memory: &mut impl UserMemory) -> Result<(), Failure> {
-        let pair = self.fp;
+    fn leave_pair(&mut self, pair: u64, memory: &mut impl UserMemory) -> Result<(), Failure> {
         if pair < self.sp || pair - self.sp > MAX_FRAME_BYTES || pair & 7 != 0 {
             return Err(Failure::Frame);
         }

@@ -3,140 +3,13 @@
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind};
 
+use super::releases::{COMMON, Release};
 use crate::memory::{Memory, MemoryError};
 
 pub const COMPILE_ID: u32 = 77;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 0x4000;
 const BIAS: u64 = 0x5000;
-
-/// What differs between releases.
-#[derive(Clone)]
-pub struct Release {
-    pub major: u32,
-    pub has_metadata: bool,
-    /// Types and their sizes.
-    pub types: &'static [(&'static str, u64)],
-    /// Types, members and their offsets, beside those of all releases.
-    pub members: &'static [(&'static str, &'static str, u64)],
-}
-
-const COMMON: &[(&str, &str, u64)] = &[
-    ("Method", "_constMethod", 8),
-    ("ConstMethod", "_constants", 8),
-    ("ConstMethod", "_constMethod_size", 24),
-    ("ConstMethod", "_code_size", 34),
-    ("ConstMethod", "_name_index", 36),
-    ("ConstantPool", "_pool_holder", 24),
-    ("ConstantPool", "_length", 60),
-    ("Klass", "_name", 24),
-    ("Symbol", "_body", 6),
-    ("CodeHeap", "_memory", 0),
-    ("CodeHeap", "_segmap", 112),
-    ("CodeHeap", "_log2_segment_size", 248),
-    ("VirtualSpace", "_low_boundary", 0),
-    ("VirtualSpace", "_high_boundary", 8),
-    ("StubQueue", "_stub_buffer", 8),
-    ("StubQueue", "_buffer_limit", 20),
-    ("nmethod", "_compile_id", 212),
-    ("nmethod", "_orig_pc_offset", 208),
-    ("nmethod", "_scopes_pcs_offset", 196),
-];
-
-/// Those that tests cannot run, or that stand for others.
-pub const RELEASES: &[Release] = &[
-    Release {
-        major: 8,
-        has_metadata: false,
-        types: &[("HeapBlock", 16), ("nmethod", 288)],
-        members: &[
-            ("CodeBlob", "_name", 8),
-            ("CodeBlob", "_code_offset", 36),
-            ("CodeBlob", "_data_offset", 40),
-            ("CodeBlob", "_frame_size", 44),
-            ("CodeBlob", "_frame_complete_offset", 48),
-            ("nmethod", "_method", 80),
-            ("nmethod", "_deoptimize_offset", 176),
-            ("nmethod", "_deoptimize_mh_offset", 180),
-            ("nmethod", "_scopes_data_offset", 200),
-            ("nmethod", "_dependencies_offset", 204),
-            ("ConstMethod", "_flags", 28),
-            ("InstanceKlass", "_source_file_name_index", 298),
-            ("Symbol", "_length", 4),
-        ],
-    },
-    Release {
-        major: 13,
-        has_metadata: true,
-        types: &[("HeapBlock", 16), ("nmethod", 352)],
-        members: &[
-            ("GenericGrowableArray", "_len", 0),
-            ("GrowableArray<int>", "_data", 8),
-            ("CodeBlob", "_name", 8),
-            ("CodeBlob", "_code_begin", 32),
-            ("CodeBlob", "_code_end", 40),
-            ("CodeBlob", "_frame_size", 28),
-            ("CodeBlob", "_frame_complete_offset", 20),
-            ("CompiledMethod", "_method", 80),
-            ("CompiledMethod", "_deopt_handler_begin", 128),
-            ("CompiledMethod", "_deopt_mh_handler_begin", 136),
-            ("CompiledMethod", "_scopes_data_begin", 120),
-            ("nmethod", "_dependencies_offset", 204),
-            ("nmethod", "_metadata_offset", 220),
-            ("ConstMethod", "_flags", 28),
-            ("InstanceKlass", "_source_file_name_index", 298),
-            ("Symbol", "_length_and_refcount", 2),
-        ],
-    },
-    Release {
-        major: 23,
-        has_metadata: true,
-        types: &[("HeapBlock", 8), ("nmethod", 240)],
-        members: &[
-            ("GrowableArrayBase", "_len", 0),
-            ("GrowableArray<int>", "_data", 8),
-            ("CodeBlob", "_name", 8),
-            ("CodeBlob", "_code_offset", 36),
-            ("CodeBlob", "_data_offset", 40),
-            ("CodeBlob", "_frame_size", 44),
-            ("CodeBlob", "_frame_complete_offset", 54),
-            ("nmethod", "_method", 80),
-            ("nmethod", "_deopt_handler_offset", 176),
-            ("nmethod", "_deopt_mh_handler_offset", 180),
-            ("nmethod", "_immutable_data", 96),
-            ("nmethod", "_immutable_data_size", 160),
-            ("nmethod", "_scopes_data_offset", 200),
-            ("nmethod", "_metadata_offset", 220),
-            ("ConstMethod", "_flags._flags", 28),
-            ("ConstantPool", "_source_file_name_index", 54),
-            ("Symbol", "_length", 4),
-        ],
-    },
-    Release {
-        major: 25,
-        has_metadata: true,
-        types: &[("HeapBlock", 8), ("nmethod", 224)],
-        members: &[
-            ("GrowableArrayBase", "_len", 0),
-            ("GrowableArray<int>", "_data", 8),
-            ("CodeBlob", "_name", 8),
-            ("CodeBlob", "_code_offset", 36),
-            ("CodeBlob", "_data_offset", 40),
-            ("CodeBlob", "_frame_size", 44),
-            ("CodeBlob", "_frame_complete_offset", 54),
-            ("CodeBlob", "_mutable_data", 16),
-            ("CodeBlob", "_relocation_size", 28),
-            ("nmethod", "_method", 80),
-            ("nmethod", "_deopt_handler_offset", 176),
-            ("nmethod", "_immutable_data", 96),
-            ("nmethod", "_immutable_data_size", 160),
-            ("nmethod", "_scopes_data_offset", 200),
-            ("ConstMethod", "_flags._flags", 28),
-            ("ConstantPool", "_source_file_name_index", 54),
-            ("Symbol", "_length", 4),
-        ],
-    },
-];
 
 pub struct Image {
     bytes: Vec<u8>,
@@ -340,8 +213,16 @@ impl Image {
             .flat_map(|[pc, scope]| [*pc, *scope, 0, 0])
             .flat_map(i32::to_le_bytes)
             .collect();
-        let data = self.make_bytes(&[descriptors, scopes, vec![0; 32]].concat());
-        let (pcs, scopes) = (data, data + 64);
+        let (data, pcs, pcs_end);
+        if release.major < 23 {
+            data = self.make_bytes(&scopes);
+            pcs = self.make_bytes(&descriptors);
+            pcs_end = pcs + 64;
+        } else {
+            pcs = self.make_bytes(&[descriptors, scopes].concat());
+            data = pcs + 64;
+            pcs_end = data;
+        }
         let metadata = self.make(16);
         self.set_word(metadata, self.method("outer"));
         self.set_word(metadata + 8, self.method("inner"));
@@ -353,17 +234,17 @@ impl Image {
         match release.major {
             8 | 13 => {
                 self.set_number(nmethod + 196, offset(pcs));
-                self.set_number(nmethod + 204, offset(scopes));
+                self.set_number(nmethod + 204, offset(pcs_end));
                 self.set_number(nmethod + 220, offset(metadata));
                 if release.major == 8 {
-                    self.set_number(nmethod + 200, offset(scopes));
+                    self.set_number(nmethod + 200, offset(data));
                 } else {
-                    self.set_word(nmethod + 120, scopes);
+                    self.set_word(nmethod + 120, data);
                 }
             }
             major => {
-                self.set_word(nmethod + 96, data);
-                self.set_number(nmethod + 160, 128);
+                self.set_word(nmethod + 96, pcs);
+                self.set_number(nmethod + 160, 64 + 7);
                 self.set_number(nmethod + 200, 64);
                 self.set_number(nmethod + 40, offset(metadata) - 4);
                 if major == 23 {

@@ -186,7 +186,11 @@ fn stubs_are_left_by_what_they_keep() {
 fn adapters_move_what_is_above_the_return_address() {
     let (mut memory, walk) = stub("I2C/C2I adapters", 0, BODY);
     memory.set(STACK, &[RETURN]);
-    let mut called = walk;
+    // A compiled caller has anything in r13.
+    let mut called = Walk {
+        bcp: STACK + 0x58,
+        ..walk
+    };
     step(&mut called, &mut memory).expect("it is readable");
     assert_eq!(registers(&called), (RETURN, STACK + 8, CALLER_FP));
     memory.set(STACK, &[0]);
@@ -197,4 +201,21 @@ fn adapters_move_what_is_above_the_return_address() {
     };
     step(&mut moving, &mut memory).expect("it is readable");
     assert_eq!(registers(&moving), (RETURN, STACK + 0x40, CALLER_FP));
+    memory.set(STACK, &[RETURN]);
+    let mut moved = Walk {
+        bcp: STACK + 0x40,
+        result: RETURN,
+        ..walk
+    };
+    step(&mut moved, &mut memory).expect("it is readable");
+    assert_eq!(registers(&moved), (RETURN, STACK + 0x40, CALLER_FP));
+}
+
+#[test]
+fn a_stub_may_have_a_return_address_on_top_of_its_frame() {
+    let (mut memory, mut walk) = stub("_rethrow_Java", 4, BODY);
+    memory.set(STACK, &[RETURN, 0, CALLER_FP, RETURN]);
+    walk.fp = 3;
+    step(&mut walk, &mut memory).expect("it is readable");
+    assert_eq!(registers(&walk), (RETURN, STACK + 32, CALLER_FP));
 }
