@@ -17,7 +17,8 @@ mod leaf;
 mod step;
 
 pub use self::blob::Blob;
-pub use self::step::{EDGE, Found, Walk};
+pub use self::leaf::Leaf;
+pub use self::step::{EDGE, Found, Place, Walk};
 
 /// Offsets of members, in bytes, as the version of the file has them.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]

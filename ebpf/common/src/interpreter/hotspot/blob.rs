@@ -6,6 +6,9 @@ use crate::interpreter::{BLOCK_BYTES, BlockMemory};
 /// Each hop that is not the last crosses 254 segments, 32 KiB of code.
 const MAX_HOPS: u32 = 32;
 
+/// A stub that has a frame makes it within these.
+const STUB_PROLOGUE_BYTES: u64 = 32;
+
 /// In the segment map: nothing is here.
 const FREE: u64 = 0xff;
 
@@ -44,6 +47,18 @@ pub mod kind {
 impl Blob {
     pub fn is_compiled(&self) -> bool {
         self.kind == kind::NMETHOD || self.kind == kind::NATIVE_NMETHOD
+    }
+
+    /// Within these, from the beginning of the code, it makes its frame.
+    #[inline(always)]
+    pub(super) fn prologue_bytes(&self) -> u64 {
+        if self.is_compiled() {
+            self.frame_complete
+        } else if self.frame_bytes > 0 {
+            STUB_PROLOGUE_BYTES
+        } else {
+            0
+        }
     }
 
     #[inline(always)]

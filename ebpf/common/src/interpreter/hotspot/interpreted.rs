@@ -22,8 +22,9 @@ const METHOD: u64 = 24;
 const FIXED_BYTES: u64 = 72;
 
 impl Walk {
+    /// [`step`](Self::step) in the interpreter.
     #[inline(always)]
-    pub(super) fn step_interpreted(
+    pub fn step_interpreted(
         &mut self,
         layout: &Layout,
         cache: &CodeCache,

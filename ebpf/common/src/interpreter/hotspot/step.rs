@@ -52,14 +52,20 @@ impl Found {
     }
 }
 
+/// Where in which blob a frame stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub blob: Blob,
+    pub form: Leaf,
+    /// Whether the frame is being made.
+    pub is_prologue: bool,
+}
+
 /// The position of compiled code that makes its frame or gives it up: none of what it inlined runs.
 pub const EDGE: u32 = u32::MAX;
 
 /// A stub has no more than this below its frame pointer, and an interpreted frame has no less.
 const NEAR_BYTES: u64 = 80;
-
-/// A stub that has a frame makes it within these.
-const STUB_PROLOGUE_BYTES: u64 = 32;
 
 /// 255 arguments and a return address.
 const MAX_ARGUMENT_BYTES: u64 = 2048;
@@ -70,6 +76,8 @@ const ENTER_SPECIAL_BYTES: u64 = 16;
 impl Walk {
     /// The frame, whose code [`CodeCache::holds`]; the registers become those of its caller, and its `ip`
     /// 0 if it is the first of its thread.
+    ///
+    /// The parts are for programs whose functions the kernel verifies one by one.
     #[inline(always)]
     pub fn step(
         &mut self,
@@ -80,17 +88,50 @@ impl Walk {
         if cache.interpreter.holds(self.ip) {
             return self.step_interpreted(layout, cache, memory);
         }
+        let place = self.place(layout, cache, memory)?;
+        self.step_from(layout, cache, &place, memory)
+    }
+
+    /// First part, outside of the interpreter.
+    #[inline(always)]
+    pub fn place(
+        &self,
+        layout: &Layout,
+        cache: &CodeCache,
+        memory: &mut impl BlockMemory,
+    ) -> Result<Place, Failure> {
         let blob = Blob::find(layout, cache, self.ip, memory)?;
+        let mut place = Place {
+            blob,
+            form: Leaf::Complete,
+            is_prologue: false,
+        };
+        if self.exact != 0 {
+            place.is_prologue = self.ip.wrapping_sub(blob.code_begin) < blob.prologue_bytes();
+            place.form = leaf(self.ip, place.is_prologue, memory).ok_or(Failure::Memory)?;
+        }
+        Ok(place)
+    }
+
+    /// Second part.
+    #[inline(always)]
+    pub fn step_from(
+        &mut self,
+        layout: &Layout,
+        cache: &CodeCache,
+        place: &Place,
+        memory: &mut (impl BlockMemory + UserMemory),
+    ) -> Result<Found, Failure> {
         if cache.continuation.holds(self.ip) && self.exact == 0 {
             // Its other frames are on the heap.
-            let found = Found::stub(&blob, self.ip);
+            let found = Found::stub(&place.blob, self.ip);
             self.ip = 0;
             return Ok(found);
         }
-        if blob.is_compiled() {
-            self.step_compiled(layout, &blob, memory)
+        if place.blob.is_compiled() {
+            self.step_compiled(layout, place, memory)
         } else {
-            self.step_stub(cache, &blob, memory)
+            self.step_stub(cache, place, memory)
         }
     }
 
@@ -98,9 +139,10 @@ impl Walk {
     fn step_compiled(
         &mut self,
         layout: &Layout,
-        blob: &Blob,
+        place: &Place,
         memory: &mut (impl BlockMemory + UserMemory),
     ) -> Result<Found, Failure> {
+        let blob = &place.blob;
         let mut member = |offset: u16| {
             let word = memory.word(blob.address.wrapping_add(offset.into()));
             word.ok_or(Failure::Memory)
@@ -115,13 +157,8 @@ impl Walk {
         if pc < blob.code_begin || pc > blob.code_end {
             return Err(Failure::Frame);
         }
-        let mut form = Leaf::Complete;
-        if self.exact != 0 {
-            let is_prologue = offset < blob.frame_complete;
-            form = leaf(pc, is_prologue, memory).ok_or(Failure::Memory)?;
-            if is_prologue || form != Leaf::Complete {
-                offset = EDGE.into();
-            }
+        if place.is_prologue || place.form != Leaf::Complete {
+            offset = EDGE.into();
         }
         let found = Found {
             runtime: runtime::HOTSPOT_COMPILED,
@@ -133,7 +170,7 @@ impl Walk {
             self.ip = 0;
             return Ok(found);
         }
-        self.leave_frame(form, blob.frame_bytes, memory)?;
+        self.leave_frame(place.form, blob.frame_bytes, memory)?;
         Ok(found)
     }
 
@@ -141,9 +178,10 @@ impl Walk {
     fn step_stub(
         &mut self,
         cache: &CodeCache,
-        blob: &Blob,
-        memory: &mut (impl BlockMemory + UserMemory),
+        place: &Place,
+        memory: &mut impl UserMemory,
     ) -> Result<Found, Failure> {
+        let (blob, form) = (&place.blob, place.form);
         let found = Found::stub(blob, self.ip);
         if self.exact == 0 {
             if blob.frame_bytes > 0 {
@@ -157,10 +195,8 @@ impl Walk {
             self.leave_adapter(cache, memory)?;
             return Ok(found);
         }
-        let is_prologue = self.ip.wrapping_sub(blob.code_begin) < STUB_PROLOGUE_BYTES;
         let is_framed = blob.frame_bytes > 0;
-        let form = leaf(self.ip, is_framed && is_prologue, memory).ok_or(Failure::Memory)?;
-        if is_framed && is_prologue || form == Leaf::Pushed || form == Leaf::Frameless {
+        if place.is_prologue || form == Leaf::Pushed || form == Leaf::Frameless {
             self.leave_frame(form, blob.frame_bytes, memory)?;
             return Ok(found);
         }
