@@ -75,6 +75,10 @@ mod host {
     // SAFETY: as above.
     unsafe impl aya::Pod for interpreter::Interpreter {}
     // SAFETY: as above.
+    unsafe impl aya::Pod for interpreter::hotspot::Layout {}
+    // SAFETY: as above.
+    unsafe impl aya::Pod for interpreter::hotspot::CodeCache {}
+    // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}
     // SAFETY: as above.
     unsafe impl aya::Pod for record::ThreadKey {}

@@ -65,6 +65,8 @@ pub const MAX_HEAPS: usize = 4;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CodeCache {
+    /// All heaps, which are reserved as one.
+    pub range: AddressRange,
     pub heaps: [CodeHeap; MAX_HEAPS],
     /// The template interpreter.
     pub interpreter: AddressRange,
@@ -127,7 +129,7 @@ impl CodeCache {
     /// Whether the address is in code that [`Walk::step`] follows.
     #[inline(always)]
     pub fn holds(&self, address: u64) -> bool {
-        self.heap(address).is_some()
+        self.range.holds(address)
     }
 
     #[inline(always)]

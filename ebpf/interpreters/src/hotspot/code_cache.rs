@@ -46,6 +46,14 @@ pub fn read(
     for (heap, address) in cache.heaps.iter_mut().zip(addresses) {
         *heap = read_heap(layout, memory, address)?;
     }
+    let used = || cache.heaps.iter().filter(|heap| heap.range.end > 0);
+    cache.range = AddressRange {
+        start: used().map(|heap| heap.range.start).min().unwrap_or(0),
+        end: used().map(|heap| heap.range.end).max().unwrap_or(0),
+    };
+    if cache.range.end - cache.range.start > MAX_HEAP_BYTES {
+        return Err(HotSpotError::Invalid("the range of the code cache"));
+    }
     if !cache.holds(buffer) {
         return Ok(None);
     }
@@ -116,17 +124,17 @@ fn continuation(layout: &Layout, memory: &impl Memory, heap: &CodeHeap) -> Optio
         // The length and a flag are half of the header each.
         let word = memory.word(block).ok()?;
         let (segments, is_used) = if header > 8 {
-            (word, memory.word(block + 8).ok()?)
+            (word, memory.word(block.wrapping_add(8)).ok()?)
         } else {
             (word & 0xffff_ffff, word >> 32)
         };
         if segments == 0 || segments > MAX_HEAP_BYTES {
             return None;
         }
-        let blob = block + header;
+        let blob = block.wrapping_add(header);
         if is_used & 1 != 0 {
             let name = memory
-                .word(blob + u64::from(layout.common.blob_name))
+                .word(blob.wrapping_add(layout.common.blob_name.into()))
                 .ok()?;
             if string(memory, name).ok()?.starts_with(CONTINUATION) {
                 return stubs::code(layout, memory, blob).ok();

@@ -6,6 +6,9 @@ use super::unsigned5::Unsigned5;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lines(Vec<(u32, u32)>);
 
+/// Bytecodes of a method have 64 KiB at most.
+const MAX_LINES: usize = 1 << 16;
+
 /// A byte that says that two integers follow; no byte has both deltas.
 const TWO_INTEGERS: u8 = 0xff;
 
@@ -14,7 +17,9 @@ impl Lines {
         let mut lines = Vec::new();
         let mut reader = Unsigned5::new(table, excludes_zero);
         let (mut bci, mut line) = (0u32, 0u32);
-        while let Some(byte) = reader.byte() {
+        while lines.len() < MAX_LINES
+            && let Some(byte) = reader.byte()
+        {
             match byte {
                 0 => break,
                 TWO_INTEGERS => {

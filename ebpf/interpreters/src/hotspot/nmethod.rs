@@ -1,6 +1,7 @@
 //! Compiled code: which functions it is of, where.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::layout::Layout;
 use super::members::{DebugMembers, Metadata, ScopesData};
@@ -10,7 +11,9 @@ use super::{FrameKind, HotSpotError, JavaFrame, stubs};
 use crate::memory::Memory;
 
 /// Of descriptors of pcs, and of scopes.
-const MAX_DEBUG_BYTES: u64 = 4 << 20;
+const MAX_DEBUG_BYTES: u64 = 1 << 20;
+/// Of methods, with names and lines.
+const MAX_METHOD_BYTES: usize = 4 << 20;
 
 /// An nmethod, and all methods that it is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,20 +46,35 @@ impl Nmethod {
             let data = memory.bytes(debug.data, debug.data_bytes)?;
             let excludes_zero = layout.nmethod.excludes_zero;
             nmethod.scopes = Scopes::parse(&descriptors, &data, excludes_zero)?;
-            for number in nmethod.scopes.methods() {
-                let slot = metadata.wrapping_add(u64::from(number - 1) * 8);
-                if let std::collections::hash_map::Entry::Vacant(place) =
-                    nmethod.methods.entry(number)
-                {
-                    place.insert(Method::read(layout, memory, memory.word(slot)?)?);
-                }
-            }
+            nmethod.read_methods(layout, memory, metadata)?;
         }
         // What was read may have been freed meanwhile.
         if self::compile_id(layout, memory, address)? != compile_id {
             return Err(HotSpotError::Replaced);
         }
         Ok(nmethod)
+    }
+
+    fn read_methods(
+        &mut self,
+        layout: &Layout,
+        memory: &impl Memory,
+        metadata: u64,
+    ) -> Result<(), HotSpotError> {
+        let mut bytes = 0;
+        for number in self.scopes.methods() {
+            let Entry::Vacant(place) = self.methods.entry(number) else {
+                continue;
+            };
+            let slot = metadata.wrapping_add(u64::from(number - 1) * 8);
+            let method = Method::read(layout, memory, memory.word(slot)?)?;
+            bytes += method.bytes();
+            if bytes > MAX_METHOD_BYTES {
+                return Err(HotSpotError::Invalid("the methods of compiled code"));
+            }
+            place.insert(method);
+        }
+        Ok(())
     }
 
     /// The functions at an offset of the code, innermost first; at least one.

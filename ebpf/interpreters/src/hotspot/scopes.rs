@@ -9,7 +9,7 @@ use super::unsigned5::Unsigned5;
 /// The compilers stop at 15 by default.
 const MAX_DEPTH: usize = 64;
 /// Methods that one nmethod names.
-const MAX_METHODS: u32 = 1 << 16;
+const MAX_METHODS: u32 = 1 << 12;
 
 const PC_DESC_BYTES: usize = 16;
 

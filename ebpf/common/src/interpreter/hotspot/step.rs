@@ -89,7 +89,11 @@ impl Walk {
             return self.step_interpreted(layout, cache, memory);
         }
         let place = self.place(layout, cache, memory)?;
-        self.step_from(layout, cache, &place, memory)
+        if place.blob.is_compiled() {
+            self.step_compiled(layout, &place, memory)
+        } else {
+            self.step_stub(cache, &place, memory)
+        }
     }
 
     /// First part, outside of the interpreter.
@@ -113,30 +117,9 @@ impl Walk {
         Ok(place)
     }
 
-    /// Second part.
+    /// Second part, if the blob [is compiled](Blob::is_compiled).
     #[inline(always)]
-    pub fn step_from(
-        &mut self,
-        layout: &Layout,
-        cache: &CodeCache,
-        place: &Place,
-        memory: &mut (impl BlockMemory + UserMemory),
-    ) -> Result<Found, Failure> {
-        if cache.continuation.holds(self.ip) && self.exact == 0 {
-            // Its other frames are on the heap.
-            let found = Found::stub(&place.blob, self.ip);
-            self.ip = 0;
-            return Ok(found);
-        }
-        if place.blob.is_compiled() {
-            self.step_compiled(layout, place, memory)
-        } else {
-            self.step_stub(cache, place, memory)
-        }
-    }
-
-    #[inline(always)]
-    fn step_compiled(
+    pub fn step_compiled(
         &mut self,
         layout: &Layout,
         place: &Place,
@@ -174,8 +157,9 @@ impl Walk {
         Ok(found)
     }
 
+    /// Second part, if it is not.
     #[inline(always)]
-    fn step_stub(
+    pub fn step_stub(
         &mut self,
         cache: &CodeCache,
         place: &Place,
@@ -183,6 +167,11 @@ impl Walk {
     ) -> Result<Found, Failure> {
         let (blob, form) = (&place.blob, place.form);
         let found = Found::stub(blob, self.ip);
+        if self.exact == 0 && cache.continuation.holds(self.ip) {
+            // Its other frames are on the heap.
+            self.ip = 0;
+            return Ok(found);
+        }
         if self.exact == 0 {
             if blob.frame_bytes > 0 {
                 self.leave_frame(Leaf::Complete, blob.frame_bytes, memory)?;
@@ -201,7 +190,7 @@ impl Walk {
             return Ok(found);
         }
         let pair = if is_framed {
-            self.sp.wrapping_add(blob.frame_bytes - 16)
+            self.sp.wrapping_add(blob.frame_bytes).wrapping_sub(16)
         } else {
             self.fp
         };

@@ -129,11 +129,12 @@ fn cache() -> CodeCache {
         },
         ..CodeCache::default()
     };
+    cache.range = AddressRange {
+        start: HEAP,
+        end: HEAP + 0x10_0000,
+    };
     cache.heaps[1] = CodeHeap {
-        range: AddressRange {
-            start: HEAP,
-            end: HEAP + 0x10_0000,
-        },
+        range: cache.range,
         segment_map: MAP,
         segment_shift: 7,
         unused: 0,
