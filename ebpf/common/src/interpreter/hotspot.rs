@@ -15,6 +15,7 @@ mod blob;
 mod interpreted;
 mod leaf;
 mod step;
+mod stub;
 
 pub use self::blob::Blob;
 pub use self::leaf::Leaf;

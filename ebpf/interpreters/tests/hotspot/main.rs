@@ -3,6 +3,7 @@
 //! `java` and `javac` of the search path are used, with a few flags; `PROFCOL_TEST_JAVA` names the homes
 //! of more JVMs, separated by colons, and has all flags tried.
 
+#![cfg(target_arch = "x86_64")]
 #![allow(
     clippy::unwrap_used,
     reason = "a JVM that is not as expected fails the test"

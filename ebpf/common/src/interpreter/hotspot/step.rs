@@ -64,12 +64,6 @@ pub struct Place {
 /// The position of compiled code that makes its frame or gives it up: none of what it inlined runs.
 pub const EDGE: u32 = u32::MAX;
 
-/// A stub has no more than this below its frame pointer, and an interpreted frame has no less.
-const NEAR_BYTES: u64 = 80;
-
-/// 255 arguments and a return address.
-const MAX_ARGUMENT_BYTES: u64 = 2048;
-
 /// The frame from which a virtual thread begins, which says nothing of what else is in it.
 const ENTER_SPECIAL_BYTES: u64 = 16;
 
@@ -157,98 +151,8 @@ impl Walk {
         Ok(found)
     }
 
-    /// Second part, if it is not.
     #[inline(always)]
-    pub fn step_stub(
-        &mut self,
-        cache: &CodeCache,
-        place: &Place,
-        memory: &mut impl UserMemory,
-    ) -> Result<Found, Failure> {
-        let (blob, form) = (&place.blob, place.form);
-        let found = Found::stub(blob, self.ip);
-        if self.exact == 0 && cache.continuation.holds(self.ip) {
-            // Its other frames are on the heap.
-            self.ip = 0;
-            return Ok(found);
-        }
-        if self.exact == 0 {
-            if blob.frame_bytes > 0 {
-                self.leave_frame(Leaf::Complete, blob.frame_bytes, memory)?;
-            } else {
-                self.leave_pair(self.fp, memory)?;
-            }
-            return Ok(found);
-        }
-        if blob.kind == kind::ADAPTER {
-            self.leave_adapter(cache, memory)?;
-            return Ok(found);
-        }
-        let is_framed = blob.frame_bytes > 0;
-        if place.is_prologue || form == Leaf::Pushed || form == Leaf::Frameless {
-            self.leave_frame(form, blob.frame_bytes, memory)?;
-            return Ok(found);
-        }
-        let pair = if is_framed {
-            self.sp.wrapping_add(blob.frame_bytes).wrapping_sub(16)
-        } else {
-            self.fp
-        };
-        let is_near = is_framed || self.fp.wrapping_sub(self.sp) < NEAR_BYTES;
-        if is_near && blob.kind != kind::FRAMELESS {
-            let above = read(memory, pair.wrapping_add(8))?;
-            if cache.holds(above) {
-                self.leave_pair(pair, memory)?;
-                return Ok(found);
-            }
-        }
-        let top = read(memory, self.sp)?;
-        if cache.holds(top) {
-            self.leave_frame(Leaf::Frameless, 0, memory)?;
-        } else if blob.kind == kind::FRAMELESS {
-            self.leave_moved(cache, self.sp)?;
-        } else {
-            self.leave_pair(pair, memory)?;
-        }
-        Ok(found)
-    }
-
-    /// The adapter takes the return address into rax and the stack pointer into r13, makes room, and puts
-    /// the return address on top again.
-    #[inline(always)]
-    fn leave_adapter(
-        &mut self,
-        cache: &CodeCache,
-        memory: &mut impl UserMemory,
-    ) -> Result<(), Failure> {
-        let top = read(memory, self.sp)?;
-        let is_on_top = cache.holds(top);
-        let behind = self.sp.wrapping_add(8);
-        if is_on_top && top != self.result {
-            return self.enter_caller(top, behind, self.fp);
-        }
-        let has_moved = self.is_just_above(self.bcp) && self.bcp - self.sp <= MAX_ARGUMENT_BYTES;
-        let sp = if has_moved {
-            self.bcp
-        } else if is_on_top {
-            behind
-        } else {
-            self.sp
-        };
-        self.leave_moved(cache, sp)
-    }
-
-    /// The return address is off the stack while room is made below it.
-    #[inline(always)]
-    fn leave_moved(&mut self, cache: &CodeCache, sp: u64) -> Result<(), Failure> {
-        if !cache.holds(self.result) {
-            return Err(Failure::Frame);
-        }
-        self.enter_caller(self.result, sp, self.fp)
-    }
-
-    #[inline(always)]
-    fn leave_frame(
+    pub(super) fn leave_frame(
         &mut self,
         form: Leaf,
         bytes: u64,
@@ -272,7 +176,11 @@ impl Walk {
 
     /// By the pair of frame pointer and return address.
     #[inline(always)]
-    fn leave_pair(&mut self, pair: u64, memory: &mut impl UserMemory) -> Result<(), Failure> {
+    pub(super) fn leave_pair(
+        &mut self,
+        pair: u64,
+        memory: &mut impl UserMemory,
+    ) -> Result<(), Failure> {
         if pair < self.sp || pair - self.sp > MAX_FRAME_BYTES || pair & 7 != 0 {
             return Err(Failure::Frame);
         }
