@@ -196,6 +196,10 @@ fn stack(jvm: &Jvm, walk: &mut Walk, target: &mut Target<'_>) -> Stack {
             return Ok((frames, is_part));
         }
         if !jvm.cache.holds(walk.ip) {
+            if before.exact == 1 {
+                // A stub that native code calls.
+                return Ok((frames, false));
+            }
             match leave_native(target, &before) {
                 Some(caller) => *walk = caller,
                 None => return Ok((frames, false)),

@@ -32,7 +32,7 @@ pub fn leaf(pc: u64, is_prologue: bool, memory: &mut impl BlockMemory) -> Option
     }
     let code = Code(memory);
     let (last, next) = (code.eight(BEFORE - 8), code.eight(BEFORE));
-    if next & 0xff == PUSH_FP || code.is_epilogue(BEFORE) {
+    if next & 0xff == PUSH_FP || code.is_epilogue(BEFORE) || is_safe_fetch(next) {
         return Some(Leaf::Frameless);
     }
     if next & 0xff == POP_FP && code.is_epilogue(BEFORE + 1) {
@@ -59,6 +59,16 @@ pub fn leaf(pc: u64, is_prologue: bool, memory: &mut impl BlockMemory) -> Option
         return Some(Leaf::Unsaved);
     }
     Some(Leaf::Complete)
+}
+
+/// A stub that the runtime calls to read what may not be mapped: `mov esi, [rdi]` or `mov rsi, [rdi]`,
+/// `mov rax, rsi`, `ret`.
+#[inline(always)]
+fn is_safe_fetch(code: u64) -> bool {
+    const REST: u64 = 0xc3c6_8b48;
+    code & 0xffff_ffff == REST
+        || code & 0xffff_ffff_ffff == REST << 16 | 0x378b
+        || code & 0xff_ffff_ffff_ffff == REST << 24 | 0x37_8b48
 }
 
 /// `mov rbp, rsp`

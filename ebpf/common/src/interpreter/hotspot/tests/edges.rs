@@ -183,6 +183,21 @@ fn stubs_are_left_by_what_they_keep() {
 }
 
 #[test]
+fn stubs_that_the_runtime_calls_return_to_it() {
+    for code in [
+        &[0x8b, 0x37, 0x48, 0x8b, 0xc6, 0xc3][..],
+        &[0x48, 0x8b, 0x37, 0x48, 0x8b, 0xc6, 0xc3],
+        &[0x48, 0x8b, 0xc6, 0xc3],
+    ] {
+        let (mut memory, mut walk) = stub("StubRoutines (1)", 0, code);
+        let native = 0x7f00_0000_1234;
+        memory.set(STACK, &[native]);
+        step(&mut walk, &mut memory).expect("it is readable");
+        assert_eq!(registers(&walk), (native, STACK + 8, CALLER_FP));
+    }
+}
+
+#[test]
 fn adapters_move_what_is_above_the_return_address() {
     let (mut memory, walk) = stub("I2C/C2I adapters", 0, BODY);
     memory.set(STACK, &[RETURN]);
