@@ -85,6 +85,17 @@ pub struct JavaFrame {
     pub line: u32,
 }
 
+/// The method whose wrapper enters virtual threads.
+const ENTER_SPECIAL: &str = "jdk.internal.vm.Continuation.enterSpecial";
+
+impl JavaFrame {
+    /// Whether it is the first frame of a virtual thread: those behind it are of the thread that carries it,
+    /// where the walk goes on at all.
+    pub fn begins_virtual_thread(&self) -> bool {
+        self.kind == FrameKind::Compiled && self.name == ENTER_SPECIAL
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameKind {
     Interpreted,

@@ -133,7 +133,7 @@ fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
             outcome.frames += frames.len();
             let java: Vec<JavaFrame> = frames
                 .iter()
-                .filter(|frame| frame.kind != FrameKind::Stub && !is_bottom(frame))
+                .filter(|frame| frame.kind != FrameKind::Stub && !frame.begins_virtual_thread())
                 .cloned()
                 .collect();
             match jvm.expected.judge(&java, is_part) {
@@ -171,11 +171,6 @@ fn look(jvm: &Jvm, thread: Pid, outcome: &mut Outcome) {
     }
 }
 
-/// The runtime's own code, from which a virtual thread begins.
-fn is_bottom(frame: &JavaFrame) -> bool {
-    frame.name == "jdk.internal.vm.Continuation.enterSpecial"
-}
-
 type Stack = Result<(Vec<JavaFrame>, bool), (Vec<JavaFrame>, String)>;
 
 /// The frames, and whether more of them are on the heap.
@@ -192,7 +187,7 @@ fn stack(jvm: &Jvm, walk: &mut Walk, target: &mut Target<'_>) -> Stack {
             Ok(named) => frames.extend(named),
             Err(error) => return Err((frames, error.to_string())),
         }
-        if walk.ip == 0 {
+        if walk.ip == 0 || frames.last().is_some_and(JavaFrame::begins_virtual_thread) {
             return Ok((frames, is_part));
         }
         if !jvm.cache.holds(walk.ip) {

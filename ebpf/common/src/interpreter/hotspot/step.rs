@@ -64,7 +64,7 @@ pub struct Place {
 /// The position of compiled code that makes its frame or gives it up: none of what it inlined runs.
 pub const EDGE: u32 = u32::MAX;
 
-/// The frame from which a virtual thread begins, which says nothing of what else is in it.
+/// The frame from which a virtual thread begins, in versions that do not count what else is in it.
 const ENTER_SPECIAL_BYTES: u64 = 16;
 
 impl Walk {
