@@ -29,7 +29,7 @@ use profcol_component::{
     RunError, Stability, StartError, Stop,
 };
 use profcol_ebpf_interpreters::names::{FunctionKey, InterpretedNames};
-use profcol_ebpf_interpreters::{DetectedInterpreter, SampledFunction};
+use profcol_ebpf_interpreters::{DetectedInterpreter, Runtime, SampledFunction};
 use profcol_ebpf_loader::{
     InterpretedFrame, Loaded, Process, ProcessKey, Profiler, Record, SampledFiles, StackFrame,
     count_buffer, file_number, next_bpf_program, since_boot, trim_heap,
@@ -341,6 +341,7 @@ impl Running {
                     match frame {
                         StackFrame::Native(frame) if frame.file() == file_number::ANONYMOUS => {
                             jit.meet(sample.process, sample.process.pid);
+                            interpreted.meet_generated_code(sample.process, sample.process.pid);
                         }
                         StackFrame::Native(_) => {}
                         StackFrame::Interpreted(frame)
@@ -349,9 +350,11 @@ impl Running {
                             let known = interpreters.entry(frame.file).or_insert_with(|| {
                                 executables.get(frame.file)?.interpreter.clone()
                             });
-                            if let Some(interpreter) = known {
+                            let is_java =
+                                Runtime::from_number(frame.runtime) == Some(Runtime::Java);
+                            if known.is_some() || is_java {
                                 let key = function_key(sample.process, &frame);
-                                interpreted.meet(key, sample.process.pid, interpreter);
+                                interpreted.meet(key, sample.process.pid, known.as_ref());
                             }
                         }
                     }
@@ -388,6 +391,9 @@ impl Running {
         });
         for process in drop_feedback {
             profiler.exclude(&process);
+        }
+        for (process, java) in interpreted.take_java_processes() {
+            profiler.set_java_process(&process, &java);
         }
     }
 
@@ -437,6 +443,7 @@ fn function_key(process: ProcessKey, frame: &InterpretedFrame) -> FunctionKey<Pr
         function: SampledFunction {
             address: frame.function,
             generation: frame.detail.generation(),
+            runtime: frame.runtime,
             code_address: frame.code_address,
         },
     }

@@ -343,8 +343,8 @@ impl<'a> Rendering<'a> {
     }
 
     fn source_line(&mut self, frame: SourceFrame<'_>) -> Line {
-        let name = self.rows.string(frame.name);
-        let filename = self.rows.string(frame.file);
+        let name = self.rows.string(&frame.name);
+        let filename = self.rows.string(&frame.file);
         let function = self.rows.function(Function {
             name,
             system_name: name,

@@ -24,6 +24,9 @@ pub trait Architecture {
     const PT_REGS_WORDS: usize;
     /// Offsets in `pt_regs`, in words.
     const PT_REGS: RegisterOffsets<usize>;
+    /// Places of the registers in which HotSpot keeps its state, see
+    /// [`hotspot::Walk`](crate::interpreter::hotspot::Walk).
+    const PT_REGS_HOTSPOT: [usize; 3];
     /// The word of `pt_regs` that [`mode`](Self::mode) reads.
     const PT_REGS_MODE: usize;
     /// The word of `pt_regs` whose lower half is the system call number, -1 outside of system calls.
@@ -92,6 +95,7 @@ impl Architecture for X86_64 {
         fp: 4,
         link: 14,
     };
+    const PT_REGS_HOTSPOT: [usize; 3] = [2, 5, 10];
     const PT_REGS_MODE: usize = 17;
     const PT_REGS_SYSCALL: usize = 15;
     const PT_REGS_BELOW_STACK_END: &[u64] = &[168, 168 + 16, 168 + 8];
@@ -178,6 +182,7 @@ impl Architecture for Aarch64 {
         fp: 29,
         link: 30,
     };
+    const PT_REGS_HOTSPOT: [usize; 3] = [22, 12, 0];
     const PT_REGS_MODE: usize = 33;
     const PT_REGS_SYSCALL: usize = 35;
     const PT_REGS_BELOW_STACK_END: &[u64] = &[336, 320, 304, 352];

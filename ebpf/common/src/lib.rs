@@ -75,9 +75,7 @@ mod host {
     // SAFETY: as above.
     unsafe impl aya::Pod for interpreter::Interpreter {}
     // SAFETY: as above.
-    unsafe impl aya::Pod for interpreter::hotspot::Layout {}
-    // SAFETY: as above.
-    unsafe impl aya::Pod for interpreter::hotspot::CodeCache {}
+    unsafe impl aya::Pod for interpreter::hotspot::JavaProcess {}
     // SAFETY: as above.
     unsafe impl aya::Pod for record::ProcessKey {}
     // SAFETY: as above.

@@ -16,6 +16,7 @@ pub mod names;
 mod python;
 mod v8;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use profcol_ebpf_common::interpreter::{Interpreter, runtime};
@@ -54,11 +55,19 @@ enum RuntimeLayout {
 /// A function that a sample met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SampledFunction {
+    /// One of [`runtime`].
+    pub runtime: u32,
     pub address: u64,
     /// What tells it apart from others that had this address before.
     pub generation: u32,
     /// An address in the code that was generated for it; 0 without.
     pub code_address: u64,
+}
+
+impl SampledFunction {
+    fn is_of_java(&self) -> bool {
+        Runtime::from_number(self.runtime) == Some(Runtime::Java)
+    }
 }
 
 /// What was read of a process for all of its names.
@@ -68,11 +77,11 @@ pub struct ProcessCache {
 }
 
 /// A frame of a function, in its source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFrame<'a> {
-    pub name: &'a str,
+    pub name: Cow<'a, str>,
     /// Empty where it has none.
-    pub file: &'a str,
+    pub file: Cow<'a, str>,
     /// 0 where it is not known, as is the other.
     pub first_line: u32,
     pub line: u32,
@@ -126,6 +135,7 @@ impl DetectedInterpreter {
 pub enum Runtime {
     Python,
     V8,
+    Java,
 }
 
 /// An interpreter that cannot be followed: its code is native frames.
@@ -143,6 +153,7 @@ impl Runtime {
         match self {
             Self::Python => "cpython",
             Self::V8 => "v8js",
+            Self::Java => "jvm",
         }
     }
 
@@ -151,6 +162,7 @@ impl Runtime {
         match self {
             Self::Python => "python",
             Self::V8 => "v8",
+            Self::Java => "java",
         }
     }
 
@@ -159,6 +171,9 @@ impl Runtime {
         match number {
             runtime::PYTHON => Some(Self::Python),
             runtime::V8 | runtime::V8_GENERATED => Some(Self::V8),
+            runtime::HOTSPOT_INTERPRETED | runtime::HOTSPOT_COMPILED | runtime::HOTSPOT_STUB => {
+                Some(Self::Java)
+            }
             _ => None,
         }
     }

@@ -11,6 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
+
+use crate::hotspot::{self, Attached, JavaFiles, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::{DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, python, v8};
 
@@ -20,6 +23,8 @@ const MAX_WAITING: usize = 4096;
 const MAX_OPEN: usize = 64;
 /// Functions that are known at once: of a hundred processes of a large framework.
 const MAX_FUNCTIONS: usize = 1 << 18;
+/// Processes with generated code that are known.
+const MAX_LOOKED_AT: usize = 8192;
 
 /// When a function whose name could not be read is read again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
@@ -41,6 +46,7 @@ pub struct InterpretedFunction(pub(crate) Function);
 pub(crate) enum Function {
     Python(python::Code),
     V8(v8::Frames),
+    Java(hotspot::Code),
 }
 
 impl InterpretedFunction {
@@ -49,12 +55,22 @@ impl InterpretedFunction {
     pub fn frames(&self, position: u32) -> Vec<SourceFrame<'_>> {
         match &self.0 {
             Function::Python(code) => vec![SourceFrame {
-                name: &code.name,
-                file: &code.file,
+                name: (&*code.name).into(),
+                file: (&*code.file).into(),
                 first_line: code.first_line,
                 line: code.line(position),
             }],
             Function::V8(frames) => frames.at(position),
+            Function::Java(code) => {
+                let frames = code.frames(position).into_iter();
+                let frames = frames.map(|frame| SourceFrame {
+                    name: frame.name.into(),
+                    file: frame.file.into(),
+                    first_line: 0,
+                    line: frame.line,
+                });
+                frames.collect()
+            }
         }
     }
 
@@ -62,6 +78,7 @@ impl InterpretedFunction {
         match &self.0 {
             Function::Python(code) => code.bytes(),
             Function::V8(frames) => frames.bytes(),
+            Function::Java(code) => code.bytes(),
         }
     }
 }
@@ -86,10 +103,17 @@ pub struct InterpretedNames<K> {
     requests: SyncSender<Request<K>>,
 }
 
-struct Request<K> {
-    key: FunctionKey<K>,
-    pid: u32,
-    interpreter: Arc<DetectedInterpreter>,
+enum Request<K> {
+    Function {
+        key: FunctionKey<K>,
+        pid: u32,
+        /// None of Java's, whose runtime is looked for in the process.
+        interpreter: Option<Arc<DetectedInterpreter>>,
+    },
+    JavaRuntime {
+        process: K,
+        pid: u32,
+    },
 }
 
 struct Shared<K> {
@@ -102,10 +126,21 @@ struct State<K> {
     functions: HashMap<FunctionKey<K>, Entry>,
     /// A process that was forked has the functions of its parent, and may be gone when it is read.
     inherited: HashMap<(u32, SampledFunction), Arc<InterpretedFunction>>,
+    /// Processes that were looked at for Java's runtime.
+    looked_at: HashMap<K, LookedAt>,
+    /// Those that have it, and were not told yet.
+    java_processes: Vec<(K, JavaProcess)>,
     waiting: usize,
     round: u64,
     max_bytes: usize,
     counts: NameCounts,
+}
+
+enum LookedAt {
+    Waiting,
+    /// The runtime was starting.
+    NotYet(Instant),
+    Done,
 }
 
 struct Entry {
@@ -129,6 +164,8 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
             state: Mutex::new(State {
                 functions: HashMap::new(),
                 inherited: HashMap::new(),
+                looked_at: HashMap::new(),
+                java_processes: Vec::new(),
                 waiting: 0,
                 round: 0,
                 max_bytes,
@@ -139,6 +176,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         let reader = Reader {
             shared: Arc::clone(&shared),
             open: HashMap::new(),
+            java_files: JavaFiles::default(),
         };
         thread::Builder::new()
             .name("profcol-names".into())
@@ -147,7 +185,12 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
     }
 
     /// A sample met a function.
-    pub fn meet(&self, key: FunctionKey<K>, pid: u32, interpreter: &Arc<DetectedInterpreter>) {
+    pub fn meet(
+        &self,
+        key: FunctionKey<K>,
+        pid: u32,
+        interpreter: Option<&Arc<DetectedInterpreter>>,
+    ) {
         let mut state = self.shared.lock();
         let round = state.round;
         if let Some(known) = state.functions.get_mut(&key) {
@@ -157,10 +200,10 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
                 _ => return,
             }
         }
-        let request = Request {
+        let request = Request::Function {
             key,
             pid,
-            interpreter: Arc::clone(interpreter),
+            interpreter: interpreter.cloned(),
         };
         match self.requests.try_send(request) {
             Ok(()) => {
@@ -175,6 +218,28 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
                 state.counts.not_queued += 1;
             }
         }
+    }
+
+    /// A sample met generated code of a process, which may be Java's.
+    pub fn meet_generated_code(&self, process: K, pid: u32) {
+        let mut state = self.shared.lock();
+        match state.looked_at.get(&process) {
+            Some(LookedAt::NotYet(at)) if at.elapsed() >= RETRY_DELAY => {}
+            Some(_) => return,
+            None => {}
+        }
+        if state.looked_at.len() >= MAX_LOOKED_AT {
+            state.looked_at.clear();
+        }
+        let request = Request::JavaRuntime { process, pid };
+        if self.requests.try_send(request).is_ok() {
+            state.looked_at.insert(process, LookedAt::Waiting);
+        }
+    }
+
+    /// Processes that turned out to run Java, each once.
+    pub fn take_java_processes(&self) -> Vec<(K, JavaProcess)> {
+        std::mem::take(&mut self.shared.lock().java_processes)
     }
 
     /// Waits until all that were met are read, or the time is over.
@@ -241,6 +306,8 @@ impl<K: Copy + Eq + Hash> State<K> {
                     }
                 })
             }
+            // Java's addresses say nothing of those of another process.
+            None if key.function.is_of_java() => None,
             None => self.inherited.get(&shared).cloned(),
         };
         if function.is_none() {
@@ -273,45 +340,102 @@ impl<K: Copy + Eq + Hash> State<K> {
 struct Reader<K> {
     shared: Arc<Shared<K>>,
     open: HashMap<K, Option<OpenProcess>>,
+    java_files: JavaFiles,
 }
 
 struct OpenProcess {
     memory: ProcessMemory,
     cache: ProcessCache,
+    java: Option<Box<JavaRuntime>>,
 }
 
 impl<K: Copy + Eq + Hash> Reader<K> {
     fn run(mut self, requests: &Receiver<Request<K>>) {
         while let Ok(request) = requests.recv() {
-            let read = self.read(&request);
-            let mut state = self.shared.lock();
-            state.settle(request.key, read);
-            if state.waiting == 0 {
-                self.shared.idle.notify_all();
+            match request {
+                Request::Function {
+                    key,
+                    pid,
+                    interpreter,
+                } => {
+                    let read = self.read(&key, pid, interpreter.as_deref());
+                    let mut state = self.shared.lock();
+                    state.settle(key, read);
+                    if state.waiting == 0 {
+                        self.shared.idle.notify_all();
+                    }
+                }
+                Request::JavaRuntime { process, pid } => {
+                    let found = self.attach(process, pid);
+                    let mut state = self.shared.lock();
+                    let looked_at = match found {
+                        Attached::None => LookedAt::Done,
+                        Attached::NotYet => LookedAt::NotYet(Instant::now()),
+                        Attached::Java(java) => {
+                            state.java_processes.push((process, java.process));
+                            LookedAt::Done
+                        }
+                    };
+                    state.looked_at.insert(process, looked_at);
+                }
             }
         }
     }
 
-    fn read(&mut self, request: &Request<K>) -> Option<InterpretedFunction> {
-        let Request {
-            key,
-            pid,
-            interpreter,
-        } = request;
-        if self.open.len() >= MAX_OPEN && !self.open.contains_key(&key.process) {
+    fn process(&mut self, process: K, pid: u32) -> Option<&mut OpenProcess> {
+        if self.open.len() >= MAX_OPEN && !self.open.contains_key(&process) {
             self.open.clear();
         }
-        let process = self.open.entry(key.process).or_insert_with(|| {
-            let opened = ProcessMemory::open(*pid);
+        let opened = self.open.entry(process).or_insert_with(|| {
+            let opened = ProcessMemory::open(pid);
             if let Err(error) = &opened {
                 tracing::debug!(pid, %error, "failed to open the memory of a process");
             }
-            let memory = opened.ok()?;
-            let cache = ProcessCache::default();
-            Some(OpenProcess { memory, cache })
+            Some(OpenProcess {
+                memory: opened.ok()?,
+                cache: ProcessCache::default(),
+                java: None,
+            })
         });
-        let OpenProcess { memory, cache } = process.as_mut()?;
-        let read = interpreter.function(memory, cache, &key.function);
+        opened.as_mut()
+    }
+
+    /// Looks for Java's runtime in a process.
+    fn attach(&mut self, process: K, pid: u32) -> Attached {
+        let mut files = std::mem::take(&mut self.java_files);
+        let found = match self.process(process, pid) {
+            None => Attached::None,
+            Some(open) => {
+                let found = files.attach(pid, &open.memory);
+                if let Attached::Java(java) = &found {
+                    open.java = Some(java.clone());
+                }
+                found
+            }
+        };
+        self.java_files = files;
+        found
+    }
+
+    fn read(
+        &mut self,
+        key: &FunctionKey<K>,
+        pid: u32,
+        interpreter: Option<&DetectedInterpreter>,
+    ) -> Option<InterpretedFunction> {
+        let is_attached = self.process(key.process, pid)?.java.is_some();
+        if interpreter.is_none() && !is_attached {
+            self.attach(key.process, pid);
+        }
+        let OpenProcess {
+            memory,
+            cache,
+            java,
+        } = self.process(key.process, pid)?;
+        let read = match interpreter {
+            Some(interpreter) => interpreter.function(memory, cache, &key.function),
+            None => java.as_ref()?.function(memory, &key.function),
+        };
         match read {
             Ok(function) => Some(function),
             Err(error) => {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
 use profcol_ebpf_common::counter::{self, COUNTERS};
+use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::reason::{EndReason, REASONS};
 use profcol_ebpf_common::record::{ProcessKey, process_state};
 use profcol_ebpf_common::sample_counts::{SampleKey, count_buffer};
@@ -94,6 +95,7 @@ struct Parts {
     records: RingBuf<MapData>,
     counters: PerCpuArray<MapData, [u64; COUNTERS]>,
     processes: HashMap<MapData, ProcessKey, u32>,
+    java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
     sample_counts: SampleCounts,
     tables: Tables,
     sampled_files: SampledFiles,
@@ -222,6 +224,7 @@ impl Loaded {
             records: programs.records,
             counters: programs.counters,
             processes: programs.processes,
+            java_processes: programs.java_processes,
             sample_counts: programs.sample_counts,
             tables,
             sampled_files,
@@ -283,6 +286,13 @@ impl Profiler {
     pub fn forget(&mut self, process: &ProcessKey) {
         if let Err(error) = self.parts.processes.remove(process) {
             tracing::trace!(pid = process.pid, %error, "process not in the map");
+        }
+    }
+
+    /// The process runs Java: its stacks are walked by this from now on.
+    pub fn set_java_process(&mut self, process: &ProcessKey, java: &JavaProcess) {
+        if let Err(error) = self.parts.java_processes.insert(process, java, 0) {
+            tracing::warn!(pid = process.pid, %error, "failed to tell the kernel of a Java process");
         }
     }
 

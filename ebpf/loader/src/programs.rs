@@ -9,6 +9,7 @@ use aya::{Ebpf, EbpfError, EbpfLoader};
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId, file_number};
 use profcol_ebpf_common::interpreter::Interpreter;
+use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::published::{Area, ImageAreas, MAX_AREAS_SHIFT, ProcessImage};
 use profcol_ebpf_common::record::ProcessKey;
@@ -112,6 +113,7 @@ pub struct Programs {
     pub free_numbers: Queue<MapData, u32>,
     pub processes: HashMap<MapData, ProcessKey, u32>,
     pub interpreters: HashMap<MapData, u32, Interpreter>,
+    pub java_processes: HashMap<MapData, ProcessKey, JavaProcess>,
     pub image_areas: HashMap<MapData, ProcessImage, ImageAreas>,
     pub areas: AreaMemory,
     pub sample_counts: SampleCounts,
@@ -159,6 +161,7 @@ const SECOND_COUNTS: &str = "second_counts";
 const IMAGE_AREAS: &str = "image_areas";
 const AREAS: &str = "areas";
 const INTERPRETERS: &str = "interpreters";
+const JAVA_PROCESSES: &str = "java_processes";
 const SAMPLE: &str = "sample";
 const IDENTIFY: &str = "identify";
 
@@ -203,6 +206,7 @@ impl Programs {
             .map_max_entries(INTERPRETERS, MAX_INTERPRETERS)
             .map_max_entries("python_threads", THREADS)
             .map_max_entries("v8_files", sizes.processes)
+            .map_max_entries(JAVA_PROCESSES, sizes.processes)
             .map_max_entries("frame_cache", frame_cache)
             .map_max_entries(IMAGE_AREAS, images)
             .map_max_entries(AREAS, areas)
@@ -273,6 +277,7 @@ impl Programs {
         let files = take(&mut object, "files")?;
         let processes = take(&mut object, "processes")?;
         let interpreters = take(&mut object, INTERPRETERS)?;
+        let java_processes = take(&mut object, JAVA_PROCESSES)?;
         let image_areas = take(&mut object, IMAGE_AREAS)?;
         let first_counts = hash_map(&mut object, FIRST_COUNTS)?;
         let second_counts = hash_map(&mut object, SECOND_COUNTS)?;
@@ -289,6 +294,7 @@ impl Programs {
             free_numbers: numbers,
             processes,
             interpreters,
+            java_processes,
             image_areas,
             areas: AreaMemory::new(&areas).map_err(LoadError::Memory)?,
             sample_counts: SampleCounts::new(settings, settings_value, first_counts, second_counts),

@@ -27,6 +27,8 @@ pub mod stage {
     pub const FRAMES: u32 = 3;
     /// The function of a frame of JavaScript.
     pub const V8: u32 = 4;
+    /// A frame of Java code.
+    pub const HOTSPOT: u32 = 5;
 }
 
 /// Per call; the rest is left to the next one.

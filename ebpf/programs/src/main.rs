@@ -16,6 +16,7 @@
 mod arena;
 mod files;
 mod frame_cache;
+mod hotspot;
 mod identify;
 mod interpreter;
 mod kernel;

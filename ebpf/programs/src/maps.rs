@@ -5,6 +5,7 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
 use profcol_ebpf_common::interpreter::Interpreter;
+use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::published::{Area, ImageAreas, ProcessImage};
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::Settings;
@@ -51,6 +52,10 @@ pub static PYTHON_THREADS: LruHashMap<ThreadKey, u64> = LruHashMap::with_max_ent
 /// The file with V8 of a process that runs code of it.
 #[map(name = "v8_files")]
 pub static V8_FILES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(1, 0);
+
+/// Processes that run HotSpot.
+#[map(name = "java_processes")]
+pub static JAVA_PROCESSES: LruHashMap<ProcessKey, JavaProcess> = LruHashMap::with_max_entries(1, 0);
 
 /// The areas of each process image, if they are published.
 #[map(name = "image_areas")]

@@ -36,6 +36,7 @@ pub fn user_registers(
     settings: &Settings,
     task: u64,
     space: &mut [u64; MAX_WINDOW],
+    hotspot: &mut [u64; 3],
 ) -> Result<UserRegisters, EndReason> {
     // SAFETY: the verifier checks accesses to the context, which may be read by words.
     let (mode, interrupted) = unsafe {
@@ -52,6 +53,10 @@ pub fn user_registers(
     };
     let mode = Target::mode(mode);
     if mode != Mode::Kernel {
+        for (register, place) in hotspot.iter_mut().zip(Target::PT_REGS_HOTSPOT) {
+            // SAFETY: as above.
+            *register = unsafe { context.add(place).read_volatile() };
+        }
         return for_mode(mode, interrupted, true);
     }
     // The user registers are at the top of the kernel stack.
@@ -72,6 +77,9 @@ pub fn user_registers(
         unsafe { bpf_probe_read_user((&raw mut *word).cast(), 4, before as *const _) };
         *word as u32
     });
+    for (register, place) in hotspot.iter_mut().zip(Target::PT_REGS_HOTSPOT) {
+        *register = saved[place];
+    }
     let registers = Registers {
         ip: saved[PT_REGS.ip],
         sp: saved[PT_REGS.sp],

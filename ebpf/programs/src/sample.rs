@@ -70,6 +70,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.v8_file = 0;
     scratch.v8_looked_up = 0;
     scratch.v8_skipped = 0;
+    scratch.java_looked_up = 0;
     scratch.interpreter_stage = stage::NATIVE;
     sample_counts::begin_hash(scratch.handle());
     let end = barrier_var(u64::from(walk(&context, scratch, settings, task))) as u32;
@@ -153,6 +154,7 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         settings,
         task,
         &mut scratch.window,
+        &mut scratch.java_registers,
     ) {
         Ok(user) => user,
         Err(reason) => return reason as u32,

@@ -1,6 +1,7 @@
 //! Working memory of the programs in a per-CPU map: the BPF stack has only 512 bytes.
 
 use profcol_ebpf_common::frame::Frame;
+use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
 use profcol_ebpf_common::interpreter::{BLOCK_WORDS, NativeFrame, python};
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
@@ -68,6 +69,12 @@ pub struct Scratch {
     pub v8_skipped: u32,
     /// The frame pointer of the frame whose function is looked for.
     pub v8_frame: u64,
+    /// Where the process has Java code, once it was looked for; empty where it has none.
+    pub java_code: AddressRange,
+    pub java_looked_up: u32,
+    /// What HotSpot keeps in registers, of the innermost frame.
+    pub java_registers: [u64; 3],
+    pub java_place: hotspot::Place,
     /// Where the stack begins.
     pub first: Walk,
     pub first_stack: StackHash,

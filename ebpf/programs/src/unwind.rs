@@ -15,6 +15,7 @@ use crate::Target;
 use crate::arena::Arena;
 use crate::files::{self, MappedFile};
 use crate::frame_cache::{self, Key};
+use crate::hotspot;
 use crate::interpreter;
 use crate::kernel::{self, Kernel};
 use crate::maps;
@@ -58,7 +59,20 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
             return EndReason::Truncated as u32;
         }
         if scratch.interpreter_stage != interpreter::stage::NATIVE {
-            if scratch.interpreter_stage == interpreter::stage::V8 {
+            if scratch.interpreter_stage == interpreter::stage::HOTSPOT {
+                let mut next = barrier_var(u64::from(hotspot::find(scratch.handle()))) as u32;
+                if next == hotspot::INTERPRETED {
+                    next =
+                        barrier_var(u64::from(hotspot::leave_interpreted(scratch.handle()))) as u32;
+                } else if next == hotspot::COMPILED {
+                    next = barrier_var(u64::from(hotspot::leave_compiled(scratch.handle()))) as u32;
+                } else if next == hotspot::STUB {
+                    next = barrier_var(u64::from(hotspot::leave_stub(scratch.handle()))) as u32;
+                }
+                if next != CONTINUE {
+                    return next;
+                }
+            } else if scratch.interpreter_stage == interpreter::stage::V8 {
                 v8::add_function(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
                 interpreter::find_thread(scratch.handle());
@@ -114,6 +128,10 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     if found != CONTINUE {
         return found;
     }
+    if scratch.frame.file() == file_number::ANONYMOUS && hotspot::meet(scratch) {
+        return CONTINUE;
+    }
+    scratch.java_registers = [0; 3];
     let mut walk = scratch.walk;
     let was_exact = walk.exact;
     let (address, sp, fp) = (walk.address(), walk.registers.sp, walk.registers.fp);

@@ -73,9 +73,15 @@ pub struct CodeCache {
     pub interpreter: AddressRange,
     /// The stubs to which the bottom frame of a virtual thread returns.
     pub continuation: AddressRange,
-    /// Number of the file that has the [`Layout`].
-    pub file: u32,
-    pub unused: u32,
+}
+
+/// What the programs know of a process that runs HotSpot.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct JavaProcess {
+    pub layout: Layout,
+    pub cache: CodeCache,
 }
 
 /// A heap of the code cache.

@@ -12,6 +12,7 @@ mod lines;
 mod members;
 mod method;
 mod nmethod;
+mod process;
 mod scopes;
 mod stubs;
 mod tables;
@@ -25,6 +26,7 @@ use profcol_elf::{Machine, Source};
 
 pub use self::code::Code;
 pub use self::layout::{Layout, Version};
+pub use self::process::{Attached, JavaFiles, JavaRuntime};
 use crate::Unsupported;
 use crate::executable::Executable;
 use crate::memory::MemoryError;

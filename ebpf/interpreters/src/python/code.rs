@@ -2,6 +2,8 @@
 
 use profcol_ebpf_common::interpreter::python::generation;
 
+use crate::hotspot::HotSpotError;
+
 use super::layout::{CodeLayout, Identity};
 use super::lines::Lines;
 use super::text;
@@ -24,6 +26,8 @@ pub enum FunctionError {
     Invalid(&'static str),
     #[error("another function is at its address by now")]
     Replaced,
+    #[error(transparent)]
+    HotSpot(#[from] HotSpotError),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -96,8 +96,8 @@ impl Function {
 
     pub fn frame(&self, line: u32) -> SourceFrame<'_> {
         SourceFrame {
-            name: &self.name,
-            file: &self.file,
+            name: (&*self.name).into(),
+            file: (&*self.file).into(),
             first_line: self.first_line,
             line,
         }

@@ -1,0 +1,211 @@
+//! Finds HotSpot in processes.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
+use profcol_ebpf_unwind::ElfCode;
+
+use super::{Code, HotSpot, HotSpotError, Layout};
+use crate::memory::{Memory, ProcessMemory};
+use crate::{FunctionError, InterpretedFunction, SampledFunction, names};
+
+/// The file that has the runtime, in each build of it.
+const LIBRARY: &str = "/libjvm.so";
+
+/// Of a list of mappings, which a process can make as long as it wants.
+const MAX_MAPS_BYTES: u64 = 64 << 20;
+/// Files that are known at once; a host has a few.
+const MAX_FILES: usize = 64;
+
+/// The runtime of a process.
+#[derive(Clone, Debug)]
+pub struct JavaRuntime {
+    pub layout: Arc<Layout>,
+    pub bias: u64,
+    pub process: JavaProcess,
+}
+
+/// What was found in a process.
+#[derive(Clone, Debug)]
+pub enum Attached {
+    /// No HotSpot, or one that is not supported.
+    None,
+    /// It starts.
+    NotYet,
+    Java(Box<JavaRuntime>),
+}
+
+/// Files with a runtime that were met.
+#[derive(Debug, Default)]
+pub struct JavaFiles {
+    known: HashMap<FileKey, Known>,
+}
+
+/// Device and inode, as the list of mappings has them.
+type FileKey = (String, String);
+
+#[derive(Clone, Debug)]
+enum Known {
+    NotSupported,
+    Detected(HotSpot),
+    Read(HotSpot, Arc<Layout>),
+}
+
+/// A mapping of the runtime's code.
+struct Mapping {
+    file: FileKey,
+    start: u64,
+    offset: u64,
+    paths: [PathBuf; 2],
+}
+
+impl JavaFiles {
+    /// Looks for the runtime in a process.
+    pub fn attach(&mut self, pid: u32, memory: &ProcessMemory) -> Attached {
+        let Some(mapping) = mapping(pid) else {
+            return Attached::None;
+        };
+        match self.attach_mapping(&mapping, memory) {
+            Ok(found) => found,
+            Err(HotSpotError::Memory(error)) => {
+                tracing::debug!(pid, %error, "failed to read the state of HotSpot");
+                Attached::NotYet
+            }
+            Err(error) => {
+                let path = mapping.paths[1].display();
+                tracing::warn!(%path, reason = %error, "Interpreter not supported; its frames are native ones.");
+                self.keep(&mapping.file, Known::NotSupported);
+                Attached::None
+            }
+        }
+    }
+
+    fn attach_mapping(
+        &mut self,
+        mapping: &Mapping,
+        memory: &ProcessMemory,
+    ) -> Result<Attached, HotSpotError> {
+        let known = match self.known.get(&mapping.file) {
+            Some(known) => known.clone(),
+            None => {
+                let found = detect(mapping)?;
+                self.keep(&mapping.file, found.clone());
+                found
+            }
+        };
+        let (hotspot, layout) = match known {
+            Known::NotSupported => return Ok(Attached::None),
+            Known::Detected(hotspot) => (hotspot, None),
+            Known::Read(hotspot, layout) => (hotspot, Some(layout)),
+        };
+        let bias = hotspot.bias(mapping.start, mapping.offset);
+        let layout = match layout {
+            Some(layout) => layout,
+            None => match Layout::read(&hotspot, memory, bias)? {
+                Some(layout) => {
+                    let layout = Arc::new(layout);
+                    let path = mapping.paths[1].display();
+                    tracing::info!(%path, runtime = "java", version = %layout.version, "Found an interpreter.");
+                    self.keep(&mapping.file, Known::Read(hotspot, Arc::clone(&layout)));
+                    layout
+                }
+                None => return Ok(Attached::NotYet),
+            },
+        };
+        Ok(match layout.code_cache(memory, bias)? {
+            None => Attached::NotYet,
+            Some(cache) => Attached::Java(Box::new(JavaRuntime {
+                bias,
+                process: JavaProcess {
+                    layout: layout.common,
+                    cache,
+                },
+                layout,
+            })),
+        })
+    }
+
+    fn keep(&mut self, file: &FileKey, known: Known) {
+        if self.known.len() >= MAX_FILES && !self.known.contains_key(file) {
+            self.known.clear();
+        }
+        self.known.insert(file.clone(), known);
+    }
+}
+
+fn detect(mapping: &Mapping) -> Result<Known, HotSpotError> {
+    let file = mapping.paths.iter().find_map(|path| File::open(path).ok());
+    let found = match file {
+        // The process may be gone.
+        None => return Ok(Known::NotSupported),
+        Some(file) => match ElfCode::read(&file) {
+            Ok(code) => HotSpot::detect(&code, &file)?,
+            Err(_) => None,
+        },
+    };
+    Ok(found.map_or(Known::NotSupported, Known::Detected))
+}
+
+/// The first mapping of the runtime's code.
+fn mapping(pid: u32) -> Option<Mapping> {
+    let maps = File::open(format!("/proc/{pid}/maps")).ok()?;
+    let mut lines = BufReader::new(maps.take(MAX_MAPS_BYTES));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if lines.read_until(b'\n', &mut line).ok()? == 0 {
+            return None;
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end().trim_end_matches(" (deleted)");
+        if !text.ends_with(LIBRARY) {
+            continue;
+        }
+        let mut words = text.splitn(6, ' ');
+        let range = words.next()?;
+        let (mode, offset, device, inode) =
+            (words.next()?, words.next()?, words.next()?, words.next()?);
+        if !mode.contains('x') {
+            continue;
+        }
+        let path = words.next()?.trim_start();
+        return Some(Mapping {
+            file: (device.to_owned(), inode.to_owned()),
+            start: u64::from_str_radix(range.split('-').next()?, 16).ok()?,
+            offset: u64::from_str_radix(offset, 16).ok()?,
+            paths: [
+                format!("/proc/{pid}/map_files/{range}").into(),
+                format!("/proc/{pid}/root{path}").into(),
+            ],
+        });
+    }
+}
+
+impl JavaRuntime {
+    /// Reads the code that a sample met.
+    pub fn function(
+        &self,
+        memory: &impl Memory,
+        sampled: &SampledFunction,
+    ) -> Result<InterpretedFunction, FunctionError> {
+        let SampledFunction {
+            runtime,
+            address,
+            generation,
+            ..
+        } = *sampled;
+        let code = Code::read(
+            &self.layout,
+            memory,
+            self.bias,
+            runtime,
+            address,
+            generation,
+        )?;
+        Ok(InterpretedFunction(names::Function::Java(code)))
+    }
+}
