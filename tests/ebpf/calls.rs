@@ -21,6 +21,8 @@ pub struct Calls {
     pub chain: Box<dyn Fn(&str) -> Vec<String>>,
     /// Whether a frame of the language is one of the functions of the chains.
     pub is_of_program: fn(&Frame) -> bool,
+    /// The name of a function in the chains, by the one that is shown.
+    pub name: fn(&str) -> &str,
 }
 
 #[derive(Default)]
@@ -88,16 +90,18 @@ impl Calls {
         let frames = sample.frames.iter();
         let frames = frames.filter(|frame| frame.kind == self.kind && (self.is_of_program)(frame));
         let frames: Vec<&Frame> = frames.collect();
-        let way = frames
+        let names = frames
             .iter()
-            .find(|frame| name(frame).starts_with("by_") && !name(frame).contains('.'));
+            .map(|frame| (self.name)(name(frame)).to_owned());
+        let names: Vec<String> = names.collect();
+        let way = names
+            .iter()
+            .find(|name| name.starts_with("by_") && !name.contains('.'));
         let Some(way) = way else {
             // Every thread ends up in the program's own code, but for its start and end.
             verdict.outside += sample.count;
             return;
         };
-        let way = name(way);
-        let names: Vec<String> = frames.iter().map(|frame| name(frame).to_owned()).collect();
         let wrong_line = frames.iter().skip(1).find(|frame| {
             let (file, line) = &frame.source;
             let text = usize::try_from(*line - 1)
@@ -109,7 +113,7 @@ impl Calls {
         });
         if (self.chain)(way).ends_with(&names) && wrong_line.is_none() {
             verdict.exact += sample.count;
-            *verdict.by_way.entry(way.to_owned()).or_default() += sample.count;
+            *verdict.by_way.entry(way.clone()).or_default() += sample.count;
             return;
         }
         let lines: Vec<String> = frames

@@ -67,6 +67,7 @@ fn calls() -> Calls {
         is_of_program: |frame| {
             frame.source.0.ends_with(PROGRAM) && frame.function.as_deref() != Some("(anonymous)")
         },
+        name: |name| name,
     }
 }
 

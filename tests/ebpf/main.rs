@@ -24,6 +24,7 @@ mod doctor;
 mod examples;
 mod host;
 mod identity;
+mod java;
 mod javascript;
 mod jit;
 mod judge;

@@ -41,6 +41,10 @@ pub struct Frame {
 }
 
 impl Profile {
+    pub fn of(samples: Vec<Sample>) -> Self {
+        Self { samples, read: 0 }
+    }
+
     /// Takes in the lines that the exporter has written since.
     pub fn read_on(&mut self, path: &Path) {
         let text = fs::read(path).unwrap_or_default();

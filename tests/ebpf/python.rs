@@ -100,6 +100,7 @@ fn calls(minor: u32) -> Calls {
         ways: CHAINS.len() + 1,
         chain: Box::new(move |way| expected(way, minor)),
         is_of_program: |_| true,
+        name: |name| name,
     }
 }
 

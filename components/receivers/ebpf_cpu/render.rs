@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use profcol_ebpf_interpreters::names::InterpretedNames;
+use profcol_ebpf_interpreters::names::{InterpretedNames, Role};
 use profcol_ebpf_interpreters::{Runtime, SourceFrame};
 use profcol_ebpf_loader::{
     Clock, EndReason, Frame, InterpretedFrame, ProcessKey, SampledFile, SampledFiles, StackFrame,
@@ -121,7 +121,7 @@ struct Rendering<'a> {
     frames: HashMap<u64, LocationIdx>,
     kernel_frames: HashMap<u64, LocationIdx>,
     /// Of the process whose samples are rendered.
-    interpreted: HashMap<InterpretedFrame, LocationIdx>,
+    interpreted: HashMap<InterpretedFrame, (LocationIdx, Role)>,
     /// By number and reason of end, which is a frame too.
     stacks: HashMap<(u32, u32), StackIdx>,
     /// Of the process whose samples are rendered.
@@ -274,6 +274,7 @@ impl<'a> Rendering<'a> {
         let hides = self.names.interpreter_frames == InterpreterFrames::Hide
             && (stack.user.stack()).any(|frame| matches!(frame, StackFrame::Interpreted(_)));
         let mut is_behind_native = false;
+        let before = locations.len();
         for frame in stack.user.stack() {
             match frame {
                 StackFrame::Native(frame) if hides && self.carries_calls(frame) => {
@@ -284,15 +285,21 @@ impl<'a> Rendering<'a> {
                     is_behind_native = true;
                 }
                 StackFrame::Interpreted(frame) => {
-                    let Some(row) = self.interpreted_frame(&frame) else {
+                    let Some((row, role)) = self.interpreted_frame(&frame) else {
                         continue;
                     };
                     if is_behind_native && hides {
                         // The interpreter's loop; what it runs takes its place.
                         locations.pop();
                     }
-                    locations.push(row);
                     is_behind_native = false;
+                    if hides && role == Role::Machinery && locations.len() > before {
+                        continue;
+                    }
+                    locations.push(row);
+                    if role == Role::FirstOfThread {
+                        return;
+                    }
                 }
             }
         }
@@ -304,13 +311,15 @@ impl<'a> Rendering<'a> {
         interpreter.is_some_and(|it| it.carries_calls(frame.offset()))
     }
 
-    fn interpreted_frame(&mut self, frame: &InterpretedFrame) -> Option<LocationIdx> {
+    fn interpreted_frame(&mut self, frame: &InterpretedFrame) -> Option<(LocationIdx, Role)> {
         if let Some(&known) = self.interpreted.get(frame) {
             return Some(known);
         }
         let key = function_key(self.process, frame);
+        let mut role = Role::Function;
         let lines = match self.names.interpreted.get(&key) {
             Some(function) => {
+                role = function.role(frame.detail.position());
                 let frames = function.frames(frame.detail.position());
                 let lines = frames.into_iter().map(|frame| self.source_line(frame));
                 let lines: Vec<Line> = lines.collect();
@@ -338,8 +347,8 @@ impl<'a> Rendering<'a> {
             lines: &lines,
             attributes: &[kind],
         });
-        self.interpreted.insert(*frame, row);
-        Some(row)
+        self.interpreted.insert(*frame, (row, role));
+        Some((row, role))
     }
 
     fn source_line(&mut self, frame: SourceFrame<'_>) -> Line {

@@ -13,7 +13,7 @@ use std::{io, thread};
 
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 
-use crate::hotspot::{self, Attached, JavaFiles, JavaRuntime};
+use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
 use crate::{DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, python, v8};
 
@@ -41,6 +41,16 @@ pub struct FunctionKey<K> {
 /// What was read of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterpretedFunction(pub(crate) Function);
+
+/// What a frame is to those who read a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Function,
+    /// Code of the runtime between functions.
+    Machinery,
+    /// What is behind it belongs to the thread that carries this one.
+    FirstOfThread,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
@@ -71,6 +81,22 @@ impl InterpretedFunction {
                 });
                 frames.collect()
             }
+        }
+    }
+
+    pub fn role(&self, position: u32) -> Role {
+        match &self.0 {
+            Function::Java(hotspot::Code::Stubs(_)) => Role::Machinery,
+            Function::Java(code) => {
+                let frames = code.frames(position);
+                let begins = frames.iter().any(JavaFrame::begins_virtual_thread);
+                if begins {
+                    Role::FirstOfThread
+                } else {
+                    Role::Function
+                }
+            }
+            Function::Python(_) | Function::V8(_) => Role::Function,
         }
     }
 

@@ -1,0 +1,177 @@
+//! Java's methods are shown, in exactly the chains in which they called each other.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::calls::{Calls, name};
+use crate::host::{Profiler, Running, can_profile};
+use crate::profile::{Profile, Sample};
+use crate::support::skip;
+use crate::toolchain::Workshop;
+
+/// Enough for each way to be met often.
+const MIN_SAMPLES: usize = 700;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const KIND: &str = "jvm";
+const PROGRAM: &str = "Calls.java";
+
+/// The chains of `Calls.java`, innermost first; numbers of lambdas are left out.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "lambda$by_lambda$", "by_lambda"],
+    &["burn", "lambda$by_sort$", "by_sort"],
+    &["burn", "inner", "by_reflection"],
+    &["burn", "area", "outline", "by_interface"],
+    &["burn", "<init>", "by_constructor"],
+    &["burn", "lambda$by_stream$", "by_stream"],
+    &["burn", "by_exception"],
+    &["burn", "counted", "generic", "by_generics"],
+    &["burn", "by_synchronized"],
+    &["burn", "by_größe"],
+];
+const RECURSION: usize = 31;
+
+fn expected(way: &str) -> Vec<String> {
+    let names: Vec<&str> = match way {
+        "by_recursion" => ["burn"]
+            .into_iter()
+            .chain(std::iter::repeat_n("recurse", RECURSION))
+            .chain(["by_recursion", "main"])
+            .collect(),
+        _ => {
+            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
+            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
+            chain.iter().copied().chain(["main"]).collect()
+        }
+    };
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn calls() -> Calls {
+    Calls {
+        kind: KIND,
+        program: PROGRAM,
+        ways: CHAINS.len() + 1,
+        chain: Box::new(expected),
+        is_of_program: |frame| {
+            let name = name(frame);
+            frame.source.0 == PROGRAM && !name.contains("$$Lambda")
+        },
+        name: |name| {
+            let method = name.rsplit('.').next().unwrap_or(name);
+            if method.starts_with("lambda$") {
+                method.trim_end_matches(|c: char| c.is_ascii_digit())
+            } else {
+                method
+            }
+        },
+    }
+}
+
+/// That of the host, and those that are installed beside it.
+fn javas() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let installed = fs::read_dir("/usr/lib/jvm");
+    for folder in installed.into_iter().flatten().flatten() {
+        let path = folder.path().join("bin/java");
+        if path.exists() && !folder.path().is_symlink() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Compiles the program for all of them; None where there is no compiler.
+fn classes(workshop: &Workshop) -> Option<PathBuf> {
+    let folder = workshop.path("classes");
+    let done = Command::new("javac")
+        .args(["--release", "11", "-encoding", "UTF-8", "-d"])
+        .arg(&folder)
+        .arg(calls().path())
+        .status();
+    if !done.is_ok_and(|status| status.success()) {
+        skip("no javac: install default-jdk-headless");
+        return None;
+    }
+    Some(folder)
+}
+
+fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {
+    let samples = profile.samples.iter();
+    let samples = samples.filter(|sample| is_it(sample));
+    samples.map(|sample| sample.count).sum()
+}
+
+fn names(sample: &Sample) -> Vec<&str> {
+    let frames = sample.frames.iter();
+    frames
+        .filter(|frame| frame.kind == KIND)
+        .map(name)
+        .collect()
+}
+
+fn check(java: &Path, options: &[&str], classes: &Path) {
+    let calls = calls();
+    let class_path = ["-cp", classes.to_str().unwrap(), "Calls", "60"];
+    let arguments = [options, &class_path].concat();
+    let running = Running::start(java, &arguments);
+    let pid = running.pid();
+    let profile = Profiler::start(199).until(TIMEOUT, |profile| {
+        count(profile, |sample| {
+            sample.pid == pid && names(sample).contains(&"Calls.main")
+        }) >= MIN_SAMPLES
+    });
+    drop(running);
+    let of_main = profile.samples.into_iter().filter(|sample| {
+        // While the runtime starts nothing is known of it, and other threads are its own.
+        sample.pid == pid && !names(sample).is_empty() && sample.thread_name == "java"
+    });
+    let profile = Profile::of(of_main.collect());
+    let what = format!("{} {}", java.display(), options.join(" "));
+    calls.check(&profile, pid, &what);
+}
+
+#[test]
+fn every_version_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(classes) = classes(&workshop) else {
+        return;
+    };
+    let javas = javas();
+    assert!(!javas.is_empty(), "javac without java");
+    for java in javas {
+        check(&java, &[], &classes);
+    }
+}
+
+/// Ways to run code, and to move it.
+#[test]
+fn every_kind_of_code_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(classes) = classes(&workshop) else {
+        return;
+    };
+    let javas = javas();
+    let java = javas.first().expect("javac without java");
+    for options in [
+        &["-Xint"][..],
+        &["-XX:TieredStopAtLevel=1"],
+        &["-XX:-TieredCompilation"],
+        &["-XX:+UseZGC"],
+        &["-XX:-SegmentedCodeCache"],
+    ] {
+        check(java, options, &classes);
+    }
+}
