@@ -21,6 +21,8 @@ mod files;
 #[path = "../../ebpf/programs/src/frame_cache.rs"]
 mod frame_cache;
 mod helpers;
+#[path = "../../ebpf/programs/src/hotspot.rs"]
+mod hotspot;
 #[path = "../../ebpf/programs/src/interpreter.rs"]
 mod interpreter;
 #[path = "../../ebpf/programs/src/kernel.rs"]
@@ -114,6 +116,8 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.v8_file = 0;
     scratch.v8_looked_up = 0;
     scratch.v8_skipped = 0;
+    scratch.java_looked_up = 0;
+    scratch.java_registers = thread.java_registers;
     scratch.interpreter_stage = interpreter::stage::NATIVE;
     scratch.sample.stack = StackHash::default();
     scratch.walk = Walk {

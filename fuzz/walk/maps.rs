@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use profcol_ebpf_common::interpreter::Interpreter;
+use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings};
 
@@ -87,6 +88,20 @@ impl V8Files {
 
     pub fn insert(&self, _: &ProcessKey, _: &u32, _: u64) -> Result<(), i64> {
         Ok(())
+    }
+}
+
+/// The process may run Java.
+pub struct JavaProcesses;
+
+pub static JAVA_PROCESSES: JavaProcesses = JavaProcesses;
+
+impl JavaProcesses {
+    /// # Safety
+    ///
+    /// None: as the programs call it.
+    pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static JavaProcess> {
+        stage::with(|process| process.java)
     }
 }
 

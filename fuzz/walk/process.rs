@@ -1,7 +1,7 @@
 //! A process, as the input describes it: files with tables, mappings, a stack, threads.
 
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
-use profcol_ebpf_common::interpreter::{Interpreter, python, runtime, v8};
+use profcol_ebpf_common::interpreter::{Interpreter, hotspot, python, runtime, v8};
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
 use profcol_ebpf_common::rule::{Cfa, EncodedRule, PUSHED, ReturnAddress, Rule, SavedFp};
@@ -29,6 +29,8 @@ pub struct Process {
     /// Nothing is damaged.
     pub is_sound: bool,
     pub interpreter: Option<&'static Interpreter>,
+    /// It runs Java.
+    pub java: Option<&'static hotspot::JavaProcess>,
     /// The file with V8 is known.
     pub v8_file: Option<&'static u32>,
     pub known_thread: Option<&'static u64>,
@@ -63,6 +65,7 @@ pub struct File {
 pub struct Thread {
     pub registers: Registers,
     pub is_exact: bool,
+    pub java_registers: [u64; 3],
     pub max_frames: u32,
     pub kernel_frames: u32,
 }
@@ -86,6 +89,8 @@ impl Process {
         if !process.is_sound {
             process.has_thread = !bytes.rarely(4);
             process.interpreter = Some(any_interpreter(bytes));
+            let is_java = bytes.rarely(2);
+            process.java = is_java.then(|| any_java(bytes));
             let is_known = bytes.rarely(2);
             process.v8_file = is_known.then_some(&file_number::FIRST_FILE);
         }
@@ -388,6 +393,7 @@ impl Thread {
                 link: Word::any(bytes, process).at(middle),
             },
             is_exact: !bytes.rarely(4),
+            java_registers: [(); 3].map(|()| Word::any(bytes, process).at(middle)),
             max_frames: match bytes.below(4) {
                 0 => 128,
                 1 => 1 + bytes.below(MAX_USER_FRAMES) as u32,
@@ -513,6 +519,54 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         v8,
         python: layout,
     }))
+}
+
+/// Leaked as above. Its code is anywhere below the stack, or on it.
+fn any_java(bytes: &mut Bytes) -> &'static hotspot::JavaProcess {
+    let mut range = |within: hotspot::AddressRange| {
+        let size = (within.end - within.start).max(1);
+        let start = within.start + bytes.word() % size;
+        hotspot::AddressRange {
+            start,
+            end: start + bytes.word() % size,
+        }
+    };
+    let all = hotspot::AddressRange {
+        start: FIRST_MAPPING,
+        end: STACK + STACK_PAGES * PAGE,
+    };
+    let heaps = [(); hotspot::MAX_HEAPS].map(|()| hotspot::CodeHeap {
+        range: range(all),
+        segment_map: range(all).start,
+        segment_shift: 4 + range(all).start as u32 % 13,
+        unused: 0,
+    });
+    let cache = hotspot::CodeCache {
+        range: all,
+        heaps,
+        interpreter: range(all),
+        continuation: range(all),
+    };
+    let mut offset = || u16::from(bytes.byte());
+    let layout = hotspot::Layout {
+        heap_block_bytes: offset(),
+        blob_name: offset() % 120,
+        blob_code_begin: offset() % 120,
+        blob_code_end: offset() % 120,
+        blob_frame_size: offset() % 120,
+        blob_frame_complete: offset() % 120,
+        frame_complete_shift: offset() % 32,
+        code_address: offset() % 2,
+        nmethod_compile_id: offset(),
+        nmethod_orig_pc_offset: offset(),
+        nmethod_deopt_handler: offset(),
+        nmethod_deopt_mh_handler: offset() % 2 * 8,
+        method_const_method: offset(),
+        const_method_code_size: offset(),
+        const_method_bytes: offset(),
+        frame_bcp: offset(),
+    };
+    Box::leak(Box::new(hotspot::JavaProcess { layout, cache }))
 }
 
 fn any_rule(bytes: &mut Bytes) -> Rule {

@@ -9,6 +9,9 @@ use std::path::PathBuf;
 use crate::profile::{Frame, Profile, Sample};
 use crate::support::root;
 
+/// The functions of a chain, innermost first, by the name of the way.
+pub type ChainOf = Box<dyn Fn(&str) -> Vec<String>>;
+
 /// A program whose functions `by_...` each end up in `burn` by a way of calling of their own, for equal
 /// times. The lines from which functions of the chains are called have the comment `calls`.
 pub struct Calls {
@@ -18,7 +21,7 @@ pub struct Calls {
     pub program: &'static str,
     pub ways: usize,
     /// The functions from `burn` to the outermost one of a way.
-    pub chain: Box<dyn Fn(&str) -> Vec<String>>,
+    pub chain: ChainOf,
     /// Whether a frame of the language is one of the functions of the chains.
     pub is_of_program: fn(&Frame) -> bool,
     /// The name of a function in the chains, by the one that is shown.

@@ -1,7 +1,5 @@
 //! Java's methods are shown, in exactly the chains in which they called each other.
 
-#![expect(clippy::print_stdout, reason = "the figures are of interest")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

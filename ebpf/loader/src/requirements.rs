@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use profcol_ebpf_interpreters::hotspot::HotSpot;
 use profcol_ebpf_unwind::ElfCode;
 
 use crate::clock::{Clock, Event};
@@ -141,10 +142,13 @@ pub fn unwinding(file: &fs::File) -> Option<Unwinding> {
 /// The version of the interpreter in a file, whose stacks are followed, or why they are not; none where there is none.
 pub fn interpreter(file: &fs::File) -> Option<Result<String, String>> {
     let code = ElfCode::read(file).ok()?;
-    match profcol_ebpf_interpreters::detect(&code, file) {
-        Ok(found) => found.map(|found| Ok(found.version)),
-        Err(unsupported) => Some(Err(unsupported.to_string())),
-    }
+    let found = match profcol_ebpf_interpreters::detect(&code, file) {
+        Ok(None) => HotSpot::detect(&code, file).map(|found| found.map(|_| "HotSpot".to_owned())),
+        found => found.map(|found| found.map(|found| found.version)),
+    };
+    found
+        .map_err(|unsupported| unsupported.to_string())
+        .transpose()
 }
 
 /// Whether the CPUs count cycles, asked of the first.
