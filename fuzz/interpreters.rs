@@ -51,6 +51,7 @@ fn read(interpreter: &DetectedInterpreter, data: &[u8]) {
     let mut cache = ProcessCache::default();
     for code_address in [0, address.rotate_left(8)] {
         let sampled = SampledFunction {
+            runtime: interpreter.interpreter.runtime,
             address,
             generation,
             code_address,

@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 use std::io;
 
+use profcol_ebpf_common::interpreter::runtime;
+
 use super::heap::Heap;
 use super::layout::{self, BytecodeSizes, HeapLayout, Version};
 use super::positions::{PositionFormat, Positions};
@@ -175,6 +177,7 @@ fn a_function_has_the_name_behind_its_locals_and_its_line() {
     let generation = super::generation(&layout, &memory, address).unwrap();
     let mut cache = ProcessCache::default();
     let sampled = SampledFunction {
+        runtime: runtime::V8,
         address,
         generation,
         code_address: 0,
@@ -185,7 +188,7 @@ fn a_function_has_the_name_behind_its_locals_and_its_line() {
     let [frame] = found.as_slice() else {
         panic!("{found:?}");
     };
-    assert_eq!((frame.name, frame.file), ("work", "/app.js"));
+    assert_eq!((&*frame.name, &*frame.file), ("work", "/app.js"));
     assert_eq!((frame.first_line, frame.line), (2, 0));
     // Code that is not there takes nothing but the lines away.
     let generated = SampledFunction {
