@@ -20,7 +20,7 @@ use crate::{DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, pyt
 /// Functions that wait to be read; one that finds no room is asked for again by a later sample.
 const MAX_WAITING: usize = 4096;
 /// Processes whose memory is held open.
-const MAX_OPEN: usize = 64;
+const MAX_OPEN: usize = 256;
 /// Functions that are known at once: of a hundred processes of a large framework.
 const MAX_FUNCTIONS: usize = 1 << 18;
 /// Processes with generated code that are known.
@@ -202,6 +202,7 @@ impl<K: Copy + Eq + Hash + Send + 'static> InterpretedNames<K> {
         let reader = Reader {
             shared: Arc::clone(&shared),
             open: HashMap::new(),
+            uses: 0,
             java_files: JavaFiles::default(),
         };
         thread::Builder::new()
@@ -365,8 +366,16 @@ impl<K: Copy + Eq + Hash> State<K> {
 
 struct Reader<K> {
     shared: Arc<Shared<K>>,
-    open: HashMap<K, Option<OpenProcess>>,
+    open: HashMap<K, Opened>,
+    uses: u64,
     java_files: JavaFiles,
+}
+
+struct Opened {
+    /// None where that failed.
+    process: Option<OpenProcess>,
+    /// When it was used last, counted in uses.
+    used: u64,
 }
 
 struct OpenProcess {
@@ -410,20 +419,26 @@ impl<K: Copy + Eq + Hash> Reader<K> {
 
     fn process(&mut self, process: K, pid: u32) -> Option<&mut OpenProcess> {
         if self.open.len() >= MAX_OPEN && !self.open.contains_key(&process) {
-            self.open.clear();
+            let oldest = self.open.iter().min_by_key(|(_, opened)| opened.used);
+            if let Some(oldest) = oldest.map(|(process, _)| *process) {
+                self.open.remove(&oldest);
+            }
         }
+        self.uses += 1;
         let opened = self.open.entry(process).or_insert_with(|| {
             let opened = ProcessMemory::open(pid);
             if let Err(error) = &opened {
                 tracing::debug!(pid, %error, "failed to open the memory of a process");
             }
-            Some(OpenProcess {
-                memory: opened.ok()?,
+            let process = opened.ok().map(|memory| OpenProcess {
+                memory,
                 cache: ProcessCache::default(),
                 java: None,
-            })
+            });
+            Opened { process, used: 0 }
         });
-        opened.as_mut()
+        opened.used = self.uses;
+        opened.process.as_mut()
     }
 
     /// Looks for Java's runtime in a process.

@@ -92,7 +92,10 @@ impl JavaFiles {
         let known = match self.known.get(&mapping.file) {
             Some(known) => known.clone(),
             None => {
-                let found = detect(mapping)?;
+                // The process may be gone.
+                let Some(found) = detect(mapping)? else {
+                    return Ok(Attached::None);
+                };
                 self.keep(&mapping.file, found.clone());
                 found
             }
@@ -137,17 +140,17 @@ impl JavaFiles {
     }
 }
 
-fn detect(mapping: &Mapping) -> Result<Known, HotSpotError> {
+/// None if the file cannot be opened.
+fn detect(mapping: &Mapping) -> Result<Option<Known>, HotSpotError> {
     let file = mapping.paths.iter().find_map(|path| File::open(path).ok());
-    let found = match file {
-        // The process may be gone.
-        None => return Ok(Known::NotSupported),
-        Some(file) => match ElfCode::read(&file) {
-            Ok(code) => HotSpot::detect(&code, &file)?,
-            Err(_) => None,
-        },
+    let Some(file) = file else {
+        return Ok(None);
     };
-    Ok(found.map_or(Known::NotSupported, Known::Detected))
+    let found = match ElfCode::read(&file) {
+        Ok(code) => HotSpot::detect(&code, &file)?,
+        Err(_) => None,
+    };
+    Ok(Some(found.map_or(Known::NotSupported, Known::Detected)))
 }
 
 /// The first mapping of the runtime's code.

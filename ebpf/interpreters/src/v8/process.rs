@@ -13,9 +13,9 @@ use crate::memory::Memory;
 use crate::{FunctionError, SampledFunction, SourceFrame};
 
 /// Of one process, before it is all forgotten.
-const MAX_LINES: usize = 1 << 18;
-const MAX_CODES: usize = 4096;
-const MAX_FUNCTIONS: usize = 4096;
+const MAX_LINES: usize = 1 << 16;
+const MAX_CODES: usize = 1024;
+const MAX_FUNCTIONS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub struct ProcessCache {
