@@ -11,7 +11,7 @@ use profcol_ebpf_unwind::{ElfCode, Refused, Table};
 use profcol_elf::{Machine, Segment};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -47,7 +47,11 @@ impl Figures {
 }
 
 fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
-    let file = File::open(path).expect("the file opens");
+    let file = match File::open(path) {
+        // A build elsewhere on the machine took it away since the folders were listed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file.expect("the file opens"),
+    };
     let begin = Instant::now();
     let elf = ElfCode::read(&file)?;
     let table = Table::build(&elf, &file)?;
@@ -71,6 +75,9 @@ fn check(path: &Path, figures: &mut Figures) -> Result<(), Refused> {
         Machine::Aarch64 => ("x29", "sp"),
     };
     let said = readelf::read(path, fp, sp);
+    if !path.exists() {
+        return Ok(());
+    }
     for entry in said.entries() {
         let Some(segment) = elf
             .segments
@@ -308,7 +315,7 @@ fn skip(why: &str) -> bool {
     let mut told = TOLD.lock().expect("no test panics with it");
     if told.insert(why.to_owned()) {
         // Not by the macros, whose output is shown of failed tests alone.
-        let _ = writeln!(std::io::stderr(), "skipped: {why}");
+        let _ = writeln!(io::stderr(), "skipped: {why}");
     }
     false
 }
