@@ -241,6 +241,10 @@ fn elves(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else {
         return;
     };
+    // What a build makes comes and goes, and what a fuzzer makes is no program.
+    if folder.join("CACHEDIR.TAG").exists() {
+        return;
+    }
     for entry in entries.flatten() {
         let path = entry.path();
         match entry.file_type() {
