@@ -92,7 +92,7 @@ pub extern "C" fn leave_compiled(handle: ScratchHandle) -> u32 {
     };
     let mut walk = walk(scratch);
     let place = scratch.java_place;
-    let found = walk.step_compiled(&process.layout, &place, scratch);
+    let found = walk.step_compiled(&process.layout, &process.cache, &place, scratch);
     enter_caller(scratch, &walk, found)
 }
 

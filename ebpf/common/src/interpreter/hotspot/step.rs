@@ -61,6 +61,9 @@ pub struct Place {
     pub is_prologue: bool,
 }
 
+/// Registers that an intrinsic pushes.
+const MAX_PUSHED_WORDS: u32 = 6;
+
 /// The position of compiled code that makes its frame or gives it up: none of what it inlined runs.
 pub const EDGE: u32 = u32::MAX;
 
@@ -84,7 +87,7 @@ impl Walk {
         }
         let place = self.place(layout, cache, memory)?;
         if place.blob.is_compiled() {
-            self.step_compiled(layout, &place, memory)
+            self.step_compiled(layout, cache, &place, memory)
         } else {
             self.step_stub(cache, &place, memory)
         }
@@ -116,6 +119,7 @@ impl Walk {
     pub fn step_compiled(
         &mut self,
         layout: &Layout,
+        cache: &CodeCache,
         place: &Place,
         memory: &mut (impl BlockMemory + UserMemory),
     ) -> Result<Found, Failure> {
@@ -147,8 +151,35 @@ impl Walk {
             self.ip = 0;
             return Ok(found);
         }
-        self.leave_frame(place.form, blob.frame_bytes, memory)?;
+        if self.exact != 0 && place.form == Leaf::Complete {
+            self.leave_body(cache, blob.frame_bytes, memory)?;
+        } else {
+            self.leave_frame(place.form, blob.frame_bytes, memory)?;
+        }
         Ok(found)
+    }
+
+    /// Some intrinsics push registers while they run. Compiled code is called by code of the cache alone.
+    #[inline(always)]
+    fn leave_body(
+        &mut self,
+        cache: &CodeCache,
+        bytes: u64,
+        memory: &mut impl UserMemory,
+    ) -> Result<(), Failure> {
+        if bytes > MAX_FRAME_BYTES {
+            return Err(Failure::Frame);
+        }
+        let mut cfa = self.sp.wrapping_add(bytes);
+        for _ in 0..=MAX_PUSHED_WORDS {
+            let ip = read(memory, cfa.wrapping_sub(8))?;
+            if cache.holds(ip) {
+                let fp = read(memory, cfa.wrapping_sub(16))?;
+                return self.enter_caller(ip, cfa, fp);
+            }
+            cfa = cfa.wrapping_add(8);
+        }
+        Err(Failure::Frame)
     }
 
     #[inline(always)]

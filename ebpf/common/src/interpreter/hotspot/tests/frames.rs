@@ -81,6 +81,33 @@ fn compiled_frames_have_a_size() {
 }
 
 #[test]
+fn what_an_intrinsic_pushed_is_passed_over() {
+    for pushed in 0..8 {
+        let mut memory = Memory::default();
+        let code = memory.nmethod(0x2_0000);
+        // Behind the frame's own words stand what was pushed, the caller's frame pointer and the return address.
+        let mut words = std::vec![0x5555; (FRAME_BYTES / 8) as usize - 2 + pushed];
+        words.extend([0x1234, HEAP + 0x9_9999]);
+        words.extend([0x5555; 8]);
+        memory.set(STACK, &words);
+        // No instruction that has to do with the frame.
+        memory.set_bytes(code + 0x20, &[0x90; 64]);
+        let mut walk = top(code + 0x40);
+        let found = step(&mut walk, &mut memory);
+        if pushed > 6 {
+            assert_eq!(found, Err(Failure::Frame));
+            continue;
+        }
+        assert_eq!(
+            found.map(|found| found.runtime),
+            Ok(runtime::HOTSPOT_COMPILED)
+        );
+        let sp = STACK + FRAME_BYTES + pushed as u64 * 8;
+        assert_eq!(registers(&walk), (HEAP + 0x9_9999, sp, 0x1234));
+    }
+}
+
+#[test]
 fn a_deoptimized_frame_keeps_where_it_was() {
     for handler in [DEOPT_HANDLER, DEOPT_HANDLER + 8] {
         let mut memory = Memory::default();
