@@ -230,8 +230,7 @@ fn processes_that_live_for_50_ms_have_names() {
         is_short(sample) && !names(sample).is_empty()
     });
     println!("{nameless} of {all} have functions without a name");
-    // Alone hardly any; beside other tests the reader may come when a process is gone.
-    assert!(all > 300 && nameless * 10 <= all, "{nameless} of {all}");
+    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
 }
 
 #[test]
