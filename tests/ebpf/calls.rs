@@ -41,6 +41,22 @@ pub fn name(frame: &Frame) -> &str {
     frame.function.as_deref().unwrap_or("")
 }
 
+/// How many samples are such.
+pub fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {
+    let samples = profile.samples.iter();
+    let samples = samples.filter(|sample| is_it(sample));
+    samples.map(|sample| sample.count).sum()
+}
+
+/// Names of the functions of a language, innermost first.
+pub fn names_of<'a>(kind: &str, sample: &'a Sample) -> Vec<&'a str> {
+    let frames = sample.frames.iter();
+    frames
+        .filter(|frame| frame.kind == kind)
+        .map(name)
+        .collect()
+}
+
 impl Calls {
     pub fn path(&self) -> PathBuf {
         root().join("tests/ebpf/programs").join(self.program)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::calls::{Calls, name};
+use crate::calls::{Calls, count, name, names_of};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample};
 use crate::support::skip;
@@ -100,18 +100,8 @@ fn classes(workshop: &Workshop) -> Option<PathBuf> {
     Some(folder)
 }
 
-fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {
-    let samples = profile.samples.iter();
-    let samples = samples.filter(|sample| is_it(sample));
-    samples.map(|sample| sample.count).sum()
-}
-
 fn names(sample: &Sample) -> Vec<&str> {
-    let frames = sample.frames.iter();
-    frames
-        .filter(|frame| frame.kind == KIND)
-        .map(name)
-        .collect()
+    names_of(KIND, sample)
 }
 
 fn check(java: &Path, options: &[&str], classes: &Path) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::calls::{Calls, name};
+use crate::calls::{Calls, count, names_of};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample};
 use crate::support::{root, skip};
@@ -107,18 +107,8 @@ fn of_process(profile: &Profile, pid: u32) -> usize {
     })
 }
 
-fn count(profile: &Profile, is_it: impl Fn(&Sample) -> bool) -> usize {
-    let samples = profile.samples.iter();
-    let samples = samples.filter(|sample| is_it(sample));
-    samples.map(|sample| sample.count).sum()
-}
-
 fn names(sample: &Sample) -> Vec<&str> {
-    let frames = sample.frames.iter();
-    frames
-        .filter(|frame| frame.kind == KIND)
-        .map(name)
-        .collect()
+    names_of(KIND, sample)
 }
 
 fn check(node: &Path, options: &[&str], what: &str) {

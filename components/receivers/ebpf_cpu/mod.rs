@@ -337,11 +337,11 @@ impl Running {
                     metrics.excluded.inc();
                     return;
                 }
+                let mut has_generated_code = false;
                 for frame in user.stack() {
                     match frame {
                         StackFrame::Native(frame) if frame.file() == file_number::ANONYMOUS => {
-                            jit.meet(sample.process, sample.process.pid);
-                            interpreted.meet_generated_code(sample.process, sample.process.pid);
+                            has_generated_code = true;
                         }
                         StackFrame::Native(_) => {}
                         StackFrame::Interpreted(frame)
@@ -358,6 +358,10 @@ impl Running {
                             }
                         }
                     }
+                }
+                if has_generated_code {
+                    jit.meet(sample.process, sample.process.pid);
+                    interpreted.meet_generated_code(sample.process, sample.process.pid);
                 }
                 let sample_key =
                     (sample.count_buffer != count_buffer::NONE).then(|| sample.sample_key());

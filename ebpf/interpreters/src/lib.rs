@@ -8,6 +8,7 @@
 //! list. Files and processes are anybody's: what is read has a limit, and what does not fit together
 //! is refused.
 
+mod error;
 mod executable;
 pub mod hotspot;
 mod jumps;
@@ -23,11 +24,11 @@ use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_ebpf_unwind::ElfCode;
 use profcol_elf::Source;
 
+pub use crate::error::FunctionError;
 use crate::executable::Executable;
 pub use crate::memory::{Memory, MemoryError, ProcessMemory};
 pub use crate::names::InterpretedFunction;
 use crate::python::Code;
-pub use crate::python::FunctionError;
 
 /// An interpreter in a file.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::{self, is_default};
 
-/// A message of which no field is read or written.
+/// A message without fields that are read or written.
 #[derive(Clone, PartialEq, Eq, Message, Deserialize, Serialize)]
 pub struct Empty {}
 

@@ -112,7 +112,7 @@ impl History {
         extent
     }
 
-    /// The types of which there may be samples in this time.
+    /// The sample types that this time range may have.
     pub fn types(&self, from: u64, until: u64) -> Vec<SampleType> {
         let mut types: Vec<SampleType> = Vec::new();
         for chunk in &self.chunks {

@@ -118,7 +118,7 @@ impl Question {
         )
     }
 
-    /// Intervals of `step` seconds, of which the first ends where the range starts.
+    /// Intervals of `step` seconds; the first ends where the range starts.
     pub fn steps(&self, step: f64) -> Result<Steps, Failure> {
         let wrong = |why: &str| Failure::invalid(format!("`step` ({step} s) {why}"));
         let milliseconds = (step * 1000.0).round();

@@ -6,7 +6,8 @@ use super::layout::Layout;
 use super::method::Method;
 use super::nmethod::Nmethod;
 use super::stubs::Stubs;
-use super::{FrameKind, HotSpotError, JavaFrame};
+use super::{FrameKind, JavaFrame};
+use crate::FunctionError;
 use crate::memory::Memory;
 
 /// The code at an address, read once: its frames are named without the process.
@@ -27,12 +28,12 @@ impl Code {
         runtime: u32,
         function: u64,
         generation: u32,
-    ) -> Result<Self, HotSpotError> {
+    ) -> Result<Self, FunctionError> {
         match runtime {
             runtime::HOTSPOT_INTERPRETED => {
                 let method = Method::read(layout, memory, function)?;
                 if method.generation != generation {
-                    return Err(HotSpotError::Replaced);
+                    return Err(FunctionError::Replaced);
                 }
                 Ok(Self::Interpreted(method))
             }

@@ -4,8 +4,9 @@ use profcol_ebpf_common::interpreter::hotspot::{AddressRange, CodeCache, CodeHea
 
 use super::layout::Layout;
 use super::members::Heaps;
+use super::stubs;
 use super::tables::string;
-use super::{HotSpotError, stubs};
+use crate::FunctionError;
 use crate::memory::Memory;
 
 /// Of the code cache; it has 2 GiB at most.
@@ -23,7 +24,7 @@ pub fn read(
     layout: &Layout,
     memory: &impl Memory,
     bias: u64,
-) -> Result<Option<CodeCache>, HotSpotError> {
+) -> Result<Option<CodeCache>, FunctionError> {
     let members = &layout.cache;
     let global = |address: u64| memory.word(address.wrapping_add(bias));
     let queue = global(members.interpreter)?;
@@ -52,7 +53,7 @@ pub fn read(
         end: used().map(|heap| heap.range.end).max().unwrap_or(0),
     };
     if cache.range.end - cache.range.start > MAX_HEAP_BYTES {
-        return Err(HotSpotError::Invalid("the range of the code cache"));
+        return Err(FunctionError::Invalid("the range of the code cache"));
     }
     if !cache.holds(buffer) {
         return Ok(None);
@@ -65,7 +66,7 @@ pub fn read(
     Ok(Some(cache))
 }
 
-fn heaps(layout: &Layout, memory: &impl Memory, bias: u64) -> Result<Vec<u64>, HotSpotError> {
+fn heaps(layout: &Layout, memory: &impl Memory, bias: u64) -> Result<Vec<u64>, FunctionError> {
     let (array, length, data) = match layout.cache.heaps {
         Heaps::Single { heap } => {
             let heap = memory.word(heap.wrapping_add(bias))?;
@@ -83,7 +84,7 @@ fn heaps(layout: &Layout, memory: &impl Memory, bias: u64) -> Result<Vec<u64>, H
     }
     let length = memory.word(array.wrapping_add(length.into()))? as u32;
     if length as usize > MAX_HEAPS {
-        return Err(HotSpotError::Invalid("the number of heaps"));
+        return Err(FunctionError::Invalid("the number of heaps"));
     }
     let data = memory.word(array.wrapping_add(data.into()))?;
     let places = (0..u64::from(length)).map(|number| data.wrapping_add(number * 8));
@@ -94,7 +95,7 @@ fn read_heap(
     layout: &Layout,
     memory: &impl Memory,
     address: u64,
-) -> Result<CodeHeap, HotSpotError> {
+) -> Result<CodeHeap, FunctionError> {
     let members = &layout.cache;
     let space = address.wrapping_add(members.heap_memory.into());
     let map = address.wrapping_add(members.heap_segment_map.into());
@@ -103,7 +104,7 @@ fn read_heap(
     let shift = memory.word(address.wrapping_add(members.heap_segment_shift.into()))? as u32;
     let is_plausible = start < end && end - start <= MAX_HEAP_BYTES;
     if !is_plausible || !SEGMENT_SHIFTS.contains(&shift) {
-        return Err(HotSpotError::Invalid("a heap of the code cache"));
+        return Err(FunctionError::Invalid("a heap of the code cache"));
     }
     Ok(CodeHeap {
         range: AddressRange { start, end },

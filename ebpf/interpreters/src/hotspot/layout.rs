@@ -6,7 +6,8 @@ use profcol_ebpf_common::interpreter::hotspot;
 
 use super::members::{CacheMembers, MethodMembers, NmethodMembers, common};
 use super::tables::Tables;
-use super::{HotSpot, HotSpotError, code_cache, stubs};
+use super::{HotSpot, code_cache, stubs};
+use crate::FunctionError;
 use crate::Unsupported;
 use crate::memory::Memory;
 
@@ -39,7 +40,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    fn read(tables: &Tables, memory: &impl Memory) -> Result<Self, HotSpotError> {
+    fn read(tables: &Tables, memory: &impl Memory) -> Result<Self, FunctionError> {
         // That of the virtual machine is another one in 8.
         if let Some(current) = tables.address("JDK_Version", "_current") {
             let [major, _, security, _] = (memory.word(current)? as u32).to_le_bytes();
@@ -50,7 +51,7 @@ impl Version {
         }
         let number = |member| match tables.address("Abstract_VM_Version", member) {
             Some(address) => Ok(memory.word(address)? as u32),
-            None => Err(HotSpotError::Invalid("the version")),
+            None => Err(FunctionError::Invalid("the version")),
         };
         Ok(Self {
             major: number("_vm_major_version")?,
@@ -66,7 +67,7 @@ impl Layout {
         hotspot: &HotSpot,
         memory: &impl Memory,
         bias: u64,
-    ) -> Result<Option<Self>, HotSpotError> {
+    ) -> Result<Option<Self>, FunctionError> {
         let Some(tables) = Tables::read(&hotspot.symbols, bias, memory)? else {
             return Ok(None);
         };
@@ -77,10 +78,10 @@ impl Layout {
         Self::from_tables(version, &tables, bias).map(Some)
     }
 
-    fn from_tables(version: Version, tables: &Tables, bias: u64) -> Result<Self, HotSpotError> {
+    fn from_tables(version: Version, tables: &Tables, bias: u64) -> Result<Self, FunctionError> {
         let refuse = |why| {
             let version = version.to_string();
-            HotSpotError::Unsupported(Unsupported {
+            FunctionError::Unsupported(Unsupported {
                 runtime: "HotSpot",
                 version,
                 why,
@@ -105,7 +106,7 @@ impl Layout {
         &self,
         memory: &impl Memory,
         bias: u64,
-    ) -> Result<Option<hotspot::CodeCache>, HotSpotError> {
+    ) -> Result<Option<hotspot::CodeCache>, FunctionError> {
         code_cache::read(self, memory, bias)
     }
 }

@@ -3,7 +3,8 @@
 use super::layout::Layout;
 use super::lines::Lines;
 use super::members::SourceFile;
-use super::{FrameKind, HotSpotError, JavaFrame};
+use super::{FrameKind, JavaFrame};
+use crate::FunctionError;
 use crate::memory::Memory;
 
 /// Bytes of a name; longer ones are cut.
@@ -23,7 +24,11 @@ pub struct Method {
 }
 
 impl Method {
-    pub fn read(layout: &Layout, memory: &impl Memory, address: u64) -> Result<Self, HotSpotError> {
+    pub fn read(
+        layout: &Layout,
+        memory: &impl Memory,
+        address: u64,
+    ) -> Result<Self, FunctionError> {
         let members = &layout.method;
         let const_method = const_method(layout, memory, address)?;
         let at = |offset: u16| const_method.wrapping_add(offset.into());
@@ -45,7 +50,7 @@ impl Method {
         let lines = lines(layout, memory, const_method).unwrap_or_default();
         // What it pointed to may have been freed before it was read.
         if self::const_method(layout, memory, address)? != const_method {
-            return Err(HotSpotError::Replaced);
+            return Err(FunctionError::Replaced);
         }
         Ok(Self {
             name: format!("{}.{name}", class_name(&class)),
@@ -78,11 +83,11 @@ fn generation(const_method: u64) -> u32 {
     (const_method >> 3) as u32
 }
 
-fn const_method(layout: &Layout, memory: &impl Memory, method: u64) -> Result<u64, HotSpotError> {
+fn const_method(layout: &Layout, memory: &impl Memory, method: u64) -> Result<u64, FunctionError> {
     let place = method.wrapping_add(layout.common.method_const_method.into());
     match memory.word(place)? {
         address if address != 0 && address & 7 == 0 => Ok(address),
-        _ => Err(HotSpotError::Invalid("a method")),
+        _ => Err(FunctionError::Invalid("a method")),
     }
 }
 
@@ -92,24 +97,24 @@ fn constant(
     memory: &impl Memory,
     constants: u64,
     index: u64,
-) -> Result<String, HotSpotError> {
+) -> Result<String, FunctionError> {
     let members = &layout.method;
     let length = memory.word(constants.wrapping_add(members.pool_length.into()))? as u32;
     if index == 0 || index >= u64::from(length) {
-        return Err(HotSpotError::Invalid("an index of a constant"));
+        return Err(FunctionError::Invalid("an index of a constant"));
     }
     let slot = constants.wrapping_add(u64::from(members.pool_bytes) + index * 8);
     // The lowest bit says whether a constant is resolved.
     symbol(layout, memory, memory.word(slot)? & !1)
 }
 
-fn symbol(layout: &Layout, memory: &impl Memory, address: u64) -> Result<String, HotSpotError> {
+fn symbol(layout: &Layout, memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     let members = &layout.method;
     let length = memory.word(address.wrapping_add(members.symbol_length.into()))? & 0xffff;
     let length = (length as usize).min(MAX_NAME);
     let bytes = memory.bytes(address.wrapping_add(members.symbol_body.into()), length)?;
     if bytes.is_empty() {
-        return Err(HotSpotError::Invalid("a name"));
+        return Err(FunctionError::Invalid("a name"));
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -128,10 +133,10 @@ fn class_name(internal: &str) -> String {
     visible.replace('/', ".")
 }
 
-fn lines(layout: &Layout, memory: &impl Memory, const_method: u64) -> Result<Lines, HotSpotError> {
+fn lines(layout: &Layout, memory: &impl Memory, const_method: u64) -> Result<Lines, FunctionError> {
     let members = &layout.method;
     let half = |offset: u16| {
-        Ok::<_, HotSpotError>(memory.word(const_method.wrapping_add(offset.into()))? as u32)
+        Ok::<_, FunctionError>(memory.word(const_method.wrapping_add(offset.into()))? as u32)
     };
     let flags = half(members.const_method_flags)?;
     if u64::from(flags) & HAS_LINES == 0 {
@@ -141,7 +146,7 @@ fn lines(layout: &Layout, memory: &impl Memory, const_method: u64) -> Result<Lin
     let size = u64::from(half(members.const_method_size)?) * 8;
     let start = u64::from(layout.common.const_method_bytes) + code_size;
     if size > MAX_CONST_METHOD || start >= size {
-        return Err(HotSpotError::Invalid("a line table"));
+        return Err(FunctionError::Invalid("a line table"));
     }
     let table = memory.bytes(const_method.wrapping_add(start), (size - start) as usize)?;
     Ok(Lines::parse(&table, layout.nmethod.excludes_zero))

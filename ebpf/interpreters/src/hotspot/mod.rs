@@ -29,7 +29,6 @@ pub use self::layout::{Layout, Version};
 pub use self::process::{Attached, JavaFiles, JavaRuntime};
 use crate::Unsupported;
 use crate::executable::Executable;
-use crate::memory::MemoryError;
 
 /// A runtime in a file, and where its tables will be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,16 +104,4 @@ pub enum FrameKind {
     /// Part of the frame of the next one, which the compiler put it into.
     Inlined,
     Stub,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum HotSpotError {
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    #[error("{0} in memory is not valid")]
-    Invalid(&'static str),
-    #[error("another function is at its address by now")]
-    Replaced,
-    #[error(transparent)]
-    Unsupported(#[from] Unsupported),
 }

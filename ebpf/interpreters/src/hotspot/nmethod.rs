@@ -7,7 +7,8 @@ use super::layout::Layout;
 use super::members::{DebugMembers, Metadata, ScopesData};
 use super::method::Method;
 use super::scopes::Scopes;
-use super::{FrameKind, HotSpotError, JavaFrame, stubs};
+use super::{FrameKind, JavaFrame, stubs};
+use crate::FunctionError;
 use crate::memory::Memory;
 
 /// Of descriptors of pcs, and of scopes.
@@ -30,9 +31,9 @@ impl Nmethod {
         memory: &impl Memory,
         address: u64,
         compile_id: u32,
-    ) -> Result<Self, HotSpotError> {
+    ) -> Result<Self, FunctionError> {
         if self::compile_id(layout, memory, address)? != compile_id {
-            return Err(HotSpotError::Replaced);
+            return Err(FunctionError::Replaced);
         }
         let method = memory.word(address.wrapping_add(layout.nmethod.method.into()))?;
         let mut nmethod = Self {
@@ -50,7 +51,7 @@ impl Nmethod {
         }
         // What was read may have been freed meanwhile.
         if self::compile_id(layout, memory, address)? != compile_id {
-            return Err(HotSpotError::Replaced);
+            return Err(FunctionError::Replaced);
         }
         Ok(nmethod)
     }
@@ -60,7 +61,7 @@ impl Nmethod {
         layout: &Layout,
         memory: &impl Memory,
         metadata: u64,
-    ) -> Result<(), HotSpotError> {
+    ) -> Result<(), FunctionError> {
         let mut bytes = 0;
         for number in self.scopes.methods() {
             let Entry::Vacant(place) = self.methods.entry(number) else {
@@ -70,7 +71,7 @@ impl Nmethod {
             let method = Method::read(layout, memory, memory.word(slot)?)?;
             bytes += method.bytes();
             if bytes > MAX_METHOD_BYTES {
-                return Err(HotSpotError::Invalid("the methods of compiled code"));
+                return Err(FunctionError::Invalid("the methods of compiled code"));
             }
             place.insert(method);
         }
@@ -99,7 +100,7 @@ impl Nmethod {
     }
 }
 
-fn compile_id(layout: &Layout, memory: &impl Memory, address: u64) -> Result<u32, HotSpotError> {
+fn compile_id(layout: &Layout, memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
     let place = address.wrapping_add(layout.common.nmethod_compile_id.into());
     Ok(memory.word(place)? as u32)
 }
@@ -109,9 +110,9 @@ fn metadata(
     layout: &Layout,
     memory: &impl Memory,
     address: u64,
-) -> Result<Option<u64>, HotSpotError> {
+) -> Result<Option<u64>, FunctionError> {
     let word = |offset: u16| memory.word(address.wrapping_add(offset.into()));
-    let number = |offset: u16| Ok::<_, HotSpotError>(u64::from(word(offset)? as u32));
+    let number = |offset: u16| Ok::<_, FunctionError>(u64::from(word(offset)? as u32));
     Ok(match layout.nmethod.metadata {
         Metadata::Own(offset) => Some(address.wrapping_add(number(offset)?)),
         Metadata::BehindCode(offset) => {
@@ -135,10 +136,10 @@ struct Debug {
 }
 
 impl Debug {
-    fn read(layout: &Layout, memory: &impl Memory, address: u64) -> Result<Self, HotSpotError> {
+    fn read(layout: &Layout, memory: &impl Memory, address: u64) -> Result<Self, FunctionError> {
         let word = |offset: u16| memory.word(address.wrapping_add(offset.into()));
-        let number = |offset: u16| Ok::<_, HotSpotError>(u64::from(word(offset)? as u32));
-        let own = |offset: u16| Ok::<_, HotSpotError>(address.wrapping_add(number(offset)?));
+        let number = |offset: u16| Ok::<_, FunctionError>(u64::from(word(offset)? as u32));
+        let own = |offset: u16| Ok::<_, FunctionError>(address.wrapping_add(number(offset)?));
         let (pcs, pcs_end, data, data_end) = match layout.nmethod.debug {
             DebugMembers::Own {
                 ref scopes_data,
@@ -166,7 +167,7 @@ impl Debug {
         };
         let bytes = |start: u64, end: u64| match end.wrapping_sub(start) {
             bytes if bytes <= MAX_DEBUG_BYTES => Ok(bytes as usize),
-            _ => Err(HotSpotError::Invalid("the data of compiled code")),
+            _ => Err(FunctionError::Invalid("the data of compiled code")),
         };
         Ok(Self {
             pcs,

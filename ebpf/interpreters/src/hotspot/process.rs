@@ -9,7 +9,7 @@ use std::sync::Arc;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 use profcol_ebpf_unwind::ElfCode;
 
-use super::{Code, HotSpot, HotSpotError, Layout};
+use super::{Code, HotSpot, Layout};
 use crate::memory::{Memory, ProcessMemory};
 use crate::{FunctionError, InterpretedFunction, SampledFunction, names};
 
@@ -71,7 +71,7 @@ impl JavaFiles {
         };
         match self.attach_mapping(&mapping, memory) {
             Ok(found) => found,
-            Err(HotSpotError::Memory(error)) => {
+            Err(FunctionError::Memory(error)) => {
                 tracing::debug!(pid, %error, "failed to read the state of HotSpot");
                 Attached::NotYet
             }
@@ -88,7 +88,7 @@ impl JavaFiles {
         &mut self,
         mapping: &Mapping,
         memory: &ProcessMemory,
-    ) -> Result<Attached, HotSpotError> {
+    ) -> Result<Attached, FunctionError> {
         let known = match self.known.get(&mapping.file) {
             Some(known) => known.clone(),
             None => {
@@ -141,7 +141,7 @@ impl JavaFiles {
 }
 
 /// None if the file cannot be opened.
-fn detect(mapping: &Mapping) -> Result<Option<Known>, HotSpotError> {
+fn detect(mapping: &Mapping) -> Result<Option<Known>, FunctionError> {
     let file = mapping.paths.iter().find_map(|path| File::open(path).ok());
     let Some(file) = file else {
         return Ok(None);

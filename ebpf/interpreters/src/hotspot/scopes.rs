@@ -1,9 +1,9 @@
 //! The functions that compiled code is of at an instruction: the one that was compiled, and those that
 //! were inlined there.
 
+use crate::FunctionError;
 use std::collections::HashMap;
 
-use super::HotSpotError;
 use super::unsigned5::Unsigned5;
 
 /// The compilers stop at 15 by default.
@@ -38,7 +38,7 @@ impl Scopes {
         descriptors: &[u8],
         data: &[u8],
         excludes_zero: bool,
-    ) -> Result<Self, HotSpotError> {
+    ) -> Result<Self, FunctionError> {
         let mut scopes = Self::default();
         let (descriptors, _) = descriptors.as_chunks::<PC_DESC_BYTES>();
         let number = |bytes: &[u8; PC_DESC_BYTES], at: usize| {
@@ -53,23 +53,23 @@ impl Scopes {
         if scopes.places.is_sorted_by_key(|(offset, _)| *offset) {
             Ok(scopes)
         } else {
-            Err(HotSpotError::Invalid("the order of compiled code"))
+            Err(FunctionError::Invalid("the order of compiled code"))
         }
     }
 
     /// The scope, and those that it is inlined into.
-    fn add(&mut self, mut at: u32, data: &[u8], excludes_zero: bool) -> Result<(), HotSpotError> {
+    fn add(&mut self, mut at: u32, data: &[u8], excludes_zero: bool) -> Result<(), FunctionError> {
         while at != 0 && !self.scopes.contains_key(&at) {
             let bytes = data.get(at as usize..).unwrap_or_default();
             let mut reader = Unsigned5::new(bytes, excludes_zero);
             let mut next = || {
                 let integer = reader.unsigned();
-                integer.ok_or(HotSpotError::Invalid("a scope of compiled code"))
+                integer.ok_or(FunctionError::Invalid("a scope of compiled code"))
             };
             let (sender, method, bci) = (next()?, next()?, next()?);
             // A scope stands behind the one that it is inlined into.
             if sender >= at || method == 0 || method > MAX_METHODS {
-                return Err(HotSpotError::Invalid("a scope of compiled code"));
+                return Err(FunctionError::Invalid("a scope of compiled code"));
             }
             let scope = Scope {
                 sender,

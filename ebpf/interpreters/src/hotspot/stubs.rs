@@ -2,12 +2,12 @@
 
 use profcol_ebpf_common::interpreter::hotspot::{AddressRange, code_address};
 
-use super::HotSpotError;
 use super::layout::Layout;
 use super::tables::{Tables, string};
+use crate::FunctionError;
 use crate::memory::Memory;
 
-/// Stubs of which many share a blob have their addresses in static members.
+/// Many stubs share a blob; static members hold their addresses.
 const TYPES: [&str; 2] = ["StubRoutines", "StubRoutines::x86"];
 /// How the names of blobs begin that have many.
 const SHARED: &str = "StubRoutines";
@@ -30,11 +30,11 @@ pub fn code(
     layout: &Layout,
     memory: &impl Memory,
     blob: u64,
-) -> Result<AddressRange, HotSpotError> {
+) -> Result<AddressRange, FunctionError> {
     let common = &layout.common;
     let address = |offset: u16| {
         let word = memory.word(blob.wrapping_add(offset.into()))?;
-        Ok::<_, HotSpotError>(if common.code_address == code_address::OFFSET {
+        Ok::<_, FunctionError>(if common.code_address == code_address::OFFSET {
             blob.wrapping_add(word & 0xffff_ffff)
         } else {
             word
@@ -60,7 +60,7 @@ impl Stubs {
         memory: &impl Memory,
         bias: u64,
         blob: u64,
-    ) -> Result<Self, HotSpotError> {
+    ) -> Result<Self, FunctionError> {
         let name = memory.word(blob.wrapping_add(layout.common.blob_name.into()))?;
         let mut stubs = Self {
             blob: string(memory, name)?,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use profcol_elf::Source;
 
-use super::HotSpotError;
+use crate::FunctionError;
 use crate::executable::Executable;
 use crate::memory::Memory;
 
@@ -68,7 +68,7 @@ struct Names<'a, M> {
 }
 
 impl<M: Memory> Names<'_, M> {
-    fn read(&mut self, address: u64) -> Result<String, HotSpotError> {
+    fn read(&mut self, address: u64) -> Result<String, FunctionError> {
         if let Some(known) = self.known.get(&address) {
             return Ok(known.clone());
         }
@@ -84,7 +84,7 @@ impl Tables {
         symbols: &Symbols,
         bias: u64,
         memory: &impl Memory,
-    ) -> Result<Option<Self>, HotSpotError> {
+    ) -> Result<Option<Self>, FunctionError> {
         let mut values = [0; NAMES.len()];
         for (value, address) in values.iter_mut().zip(symbols.0) {
             *value = memory.word(address.wrapping_add(bias))?;
@@ -161,9 +161,9 @@ fn entries(
     table: u64,
     stride: u64,
     name: u64,
-) -> Result<Vec<Vec<u8>>, HotSpotError> {
+) -> Result<Vec<Vec<u8>>, FunctionError> {
     if stride > MAX_STRIDE {
-        return Err(HotSpotError::Invalid("the stride of a table"));
+        return Err(FunctionError::Invalid("the stride of a table"));
     }
     let mut entries = Vec::new();
     for number in 0..MAX_ENTRIES {
@@ -173,19 +173,19 @@ fn entries(
         }
         entries.push(entry);
     }
-    Err(HotSpotError::Invalid("the length of a table"))
+    Err(FunctionError::Invalid("the length of a table"))
 }
 
 /// A word of an entry, or what of it the entry has.
-fn word(entry: &[u8], at: u64) -> Result<u64, HotSpotError> {
+fn word(entry: &[u8], at: u64) -> Result<u64, FunctionError> {
     let bytes = usize::try_from(at).ok().and_then(|at| entry.get(at..));
     let word = bytes.and_then(<[u8]>::first_chunk);
     word.map(|bytes| u64::from_le_bytes(*bytes))
-        .ok_or(HotSpotError::Invalid("an offset in a table"))
+        .ok_or(FunctionError::Invalid("an offset in a table"))
 }
 
 /// A name of the runtime's own.
-pub fn string(memory: &impl Memory, address: u64) -> Result<String, HotSpotError> {
+pub fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
     const PIECE: u64 = 32;
     let mut bytes = Vec::new();
     while bytes.len() < MAX_NAME {
@@ -198,5 +198,5 @@ pub fn string(memory: &impl Memory, address: u64) -> Result<String, HotSpotError
             break;
         }
     }
-    String::from_utf8(bytes).map_err(|_| HotSpotError::Invalid("a name"))
+    String::from_utf8(bytes).map_err(|_| FunctionError::Invalid("a name"))
 }

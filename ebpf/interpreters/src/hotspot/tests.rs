@@ -10,7 +10,8 @@ use proptest::prelude::*;
 
 use self::image::Image;
 use self::releases::{RELEASES, Release};
-use super::{Code, FrameKind, HotSpot, HotSpotError, Layout, tables};
+use super::{Code, FrameKind, HotSpot, Layout, tables};
+use crate::FunctionError;
 use crate::memory::Memory;
 
 fn hotspot(image: &Image) -> HotSpot {
@@ -33,7 +34,7 @@ fn found(runtime: u32, function: u64, generation: u32, position: u32) -> Found {
     }
 }
 
-fn read(image: &Image, layout: &Layout, frame: Found) -> Result<Code, HotSpotError> {
+fn read(image: &Image, layout: &Layout, frame: Found) -> Result<Code, FunctionError> {
     let Found {
         runtime,
         function,
@@ -88,7 +89,7 @@ fn methods_are_named_in_each_release() {
         );
         assert!(matches!(
             read(&image, &layout, stale),
-            Err(HotSpotError::Replaced)
+            Err(FunctionError::Replaced)
         ));
     }
 }
@@ -122,7 +123,7 @@ fn compiled_code_has_what_was_inlined() {
         let stale = found(runtime::HOTSPOT_COMPILED, image.nmethod(), 1, 8);
         assert!(matches!(
             read(&image, &layout, stale),
-            Err(HotSpotError::Replaced)
+            Err(FunctionError::Replaced)
         ));
     }
 }

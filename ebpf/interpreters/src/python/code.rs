@@ -2,12 +2,11 @@
 
 use profcol_ebpf_common::interpreter::python::generation;
 
-use crate::hotspot::HotSpotError;
-
 use super::layout::{CodeLayout, Identity};
 use super::lines::Lines;
 use super::text;
-use crate::memory::{Memory, MemoryError};
+use crate::FunctionError;
+use crate::memory::Memory;
 
 /// Bytes of a line table.
 const MAX_LINE_TABLE: usize = 64 << 10;
@@ -17,18 +16,6 @@ const REFERENCES: usize = 8;
 
 /// Beyond what the runtime gives to objects that are never freed.
 const MAX_REFERENCES: u64 = 1 << 34;
-
-#[derive(Debug, thiserror::Error)]
-pub enum FunctionError {
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    #[error("{0} in memory is not valid")]
-    Invalid(&'static str),
-    #[error("another function is at its address by now")]
-    Replaced,
-    #[error(transparent)]
-    HotSpot(#[from] HotSpotError),
-}
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {

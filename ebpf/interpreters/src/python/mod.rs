@@ -16,7 +16,7 @@ use profcol_ebpf_common::interpreter::{Interpreter, runtime};
 use profcol_ebpf_unwind::Index;
 use profcol_elf::{Machine, Source};
 
-pub use self::code::{Code, FunctionError};
+pub use self::code::Code;
 pub use self::layout::CodeLayout;
 use self::layout::Version;
 use crate::executable::Executable;

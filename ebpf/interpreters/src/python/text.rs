@@ -1,7 +1,7 @@
 //! Strings: `PyUnicodeObject`, of the kinds that the compiler makes for names.
 
-use super::code::FunctionError;
 use super::layout::TextLayout;
+use crate::FunctionError;
 use crate::memory::Memory;
 
 /// Characters of a name or a path; longer ones are cut.

@@ -9,8 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use profcol_ebpf_common::interpreter::hotspot::{CodeCache, Found};
+use profcol_ebpf_interpreters::FunctionError;
 use profcol_ebpf_interpreters::ProcessMemory;
-use profcol_ebpf_interpreters::hotspot::{Code, HotSpot, HotSpotError, JavaFrame, Layout};
+use profcol_ebpf_interpreters::hotspot::{Code, HotSpot, JavaFrame, Layout};
 use profcol_ebpf_unwind::ElfCode;
 
 use crate::expected::Expected;
@@ -77,7 +78,7 @@ impl Jvm {
     }
 
     /// What a frame is; code is read once.
-    pub fn names(&self, found: Found) -> Result<Vec<JavaFrame>, HotSpotError> {
+    pub fn names(&self, found: Found) -> Result<Vec<JavaFrame>, FunctionError> {
         let Found {
             runtime,
             function,

@@ -1,4 +1,4 @@
-//! Frames of the runtime's own code, each kind of which keeps its caller in another way.
+//! Frames of the runtime's own code. Each kind saves its caller differently.
 
 use super::blob::kind;
 use super::interpreted::read;
