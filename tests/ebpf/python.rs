@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::calls::{Calls, name};
+use crate::calls::{Calls, count, name, names_of};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Frame, Profile, Sample};
 use crate::support::skip;
@@ -109,9 +109,7 @@ fn is_python(frame: &&Frame) -> bool {
 }
 
 fn of_process(profile: &Profile, pid: u32) -> usize {
-    let samples = profile.samples.iter();
-    let samples = samples.filter(|sample| sample.pid == pid);
-    samples.map(|sample| sample.count).sum()
+    count(profile, |sample| sample.pid == pid)
 }
 
 fn program() -> PathBuf {
@@ -152,13 +150,7 @@ fn any_interpreter() -> Option<Interpreter> {
 
 /// Names of Python's functions, innermost first.
 fn names(sample: &Sample) -> Vec<&str> {
-    sample.frames.iter().filter(is_python).map(name).collect()
-}
-
-fn count<'a>(profile: &'a Profile, mut is_it: impl FnMut(&'a Sample) -> bool) -> usize {
-    let samples = profile.samples.iter();
-    let samples = samples.filter(|sample| is_it(sample));
-    samples.map(|sample| sample.count).sum()
+    names_of(KIND, sample)
 }
 
 #[test]

@@ -69,37 +69,36 @@ pub extern "C" fn find(handle: ScratchHandle) -> u32 {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn leave_interpreted(handle: ScratchHandle) -> u32 {
-    let Some(scratch) = Scratch::from_handle(handle) else {
-        return EndReason::NoRegisters as u32;
-    };
-    let Some(process) = process(scratch) else {
-        return EndReason::NoUnwindInfo as u32;
-    };
-    let mut walk = walk(scratch);
-    let found = walk.step_interpreted(&process.layout, &process.cache, scratch);
-    enter_caller(scratch, &walk, found)
+    leave(handle, |walk, java, scratch| {
+        walk.step_interpreted(&java.layout, &java.cache, scratch)
+    })
 }
 
 /// Leaves a frame of a compiled method.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn leave_compiled(handle: ScratchHandle) -> u32 {
-    let Some(scratch) = Scratch::from_handle(handle) else {
-        return EndReason::NoRegisters as u32;
-    };
-    let Some(process) = process(scratch) else {
-        return EndReason::NoUnwindInfo as u32;
-    };
-    let mut walk = walk(scratch);
-    let place = scratch.java_place;
-    let found = walk.step_compiled(&process.layout, &process.cache, &place, scratch);
-    enter_caller(scratch, &walk, found)
+    leave(handle, |walk, java, scratch| {
+        let place = scratch.java_place;
+        walk.step_compiled(&java.layout, &java.cache, &place, scratch)
+    })
 }
 
 /// Leaves a frame of other code of the runtime.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn leave_stub(handle: ScratchHandle) -> u32 {
+    leave(handle, |walk, java, scratch| {
+        let place = scratch.java_place;
+        walk.step_stub(&java.cache, &place, scratch)
+    })
+}
+
+#[inline(always)]
+fn leave(
+    handle: ScratchHandle,
+    step: impl FnOnce(&mut Walk, &JavaProcess, &mut Scratch) -> Result<Found, Failure>,
+) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
@@ -107,8 +106,7 @@ pub extern "C" fn leave_stub(handle: ScratchHandle) -> u32 {
         return EndReason::NoUnwindInfo as u32;
     };
     let mut walk = walk(scratch);
-    let place = scratch.java_place;
-    let found = walk.step_stub(&process.cache, &place, scratch);
+    let found = step(&mut walk, process, scratch);
     enter_caller(scratch, &walk, found)
 }
 
