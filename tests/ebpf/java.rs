@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::calls::{Calls, count, name, names_of};
 use crate::host::{Profiler, Running, can_profile};
@@ -106,10 +107,17 @@ fn names(sample: &Sample) -> Vec<&str> {
 
 fn check(java: &Path, options: &[&str], classes: &Path) {
     let calls = calls();
-    let class_path = ["-cp", classes.to_str().unwrap(), "Calls", "60"];
-    let arguments = [options, &class_path].concat();
+    let is_up = classes.join("up");
+    let _ = fs::remove_file(&is_up);
+    let program = ["Calls", "60", is_up.to_str().unwrap()];
+    let arguments = [options, &["-cp", classes.to_str().unwrap()], &program].concat();
     let running = Running::start(java, &arguments);
     let pid = running.pid();
+    let started = Instant::now();
+    while !is_up.exists() {
+        assert!(started.elapsed() < TIMEOUT, "{java:?} does not start");
+        thread::sleep(Duration::from_millis(20));
+    }
     let profile = Profiler::start(199).until(TIMEOUT, |profile| {
         count(profile, |sample| {
             sample.pid == pid && names(sample).contains(&"Calls.main")
