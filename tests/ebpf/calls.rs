@@ -96,10 +96,7 @@ impl Calls {
         let source: Vec<&str> = text.lines().collect();
         let mut verdict = Verdict::default();
         let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
-        // Before the first table is built nothing can be shown.
-        let samples =
-            samples.filter(|sample| sample.end_reason.as_deref() != Some("table_pending"));
-        for sample in samples {
+        for sample in samples.filter(|sample| !sample.is_before_table()) {
             self.add(sample, &source, &mut verdict);
         }
         verdict

@@ -7,12 +7,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::host::{Profiler, Running, can_profile};
-use crate::profile::{Profile, Symbols};
+use crate::profile::{Profile, Sample, Symbols};
 use crate::support::{root, skip, version_of};
 use crate::toolchain::Workshop;
 
 const FREQUENCY: u32 = 499;
 const SECONDS: &str = "6";
+/// Until the program's unwind table is built; far more than an idle machine needs.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Deep stacks have to fit into what perf copies of each.
 const COPIED: &str = "dwarf,32768";
 
@@ -60,10 +62,7 @@ impl Shares {
 fn of_profcol(profile: &Profile, program: &Path, symbols: &mut Symbols) -> Shares {
     let mut shares = Shares::default();
     for sample in &profile.samples {
-        if sample.executable != program.to_str().unwrap()
-            // Before its table was there.
-            || sample.end_reason.as_deref() == Some("table_pending")
-        {
+        if sample.executable != program.to_str().unwrap() || sample.is_before_table() {
             continue;
         }
         let user = sample.frames.iter().filter(|frame| frame.kind != "kernel");
@@ -167,9 +166,11 @@ fn differences(
 #[expect(clippy::print_stdout, reason = "the figures are of interest")]
 fn check(name: &str, main: &str, program: &Path) -> Vec<Difference> {
     let running = Running::start_quietly(program, &["60"]);
-    let profiler = Profiler::start(FREQUENCY);
-    // Its table is there when perf begins.
-    std::thread::sleep(Duration::from_secs(2));
+    let mut profiler = Profiler::start(FREQUENCY);
+    let is_walked = |sample: &Sample| {
+        sample.executable == program.to_str().unwrap() && !sample.is_before_table()
+    };
+    profiler.wait(TIMEOUT, |profile| profile.samples.iter().any(is_walked));
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("perf.data");
     let recorded = Command::new("perf")

@@ -103,7 +103,7 @@ fn any_node() -> Option<PathBuf> {
 /// Samples whose stacks are not cut for want of a table.
 fn of_process(profile: &Profile, pid: u32) -> usize {
     count(profile, |sample| {
-        sample.pid == pid && sample.end_reason.as_deref() != Some("table_pending")
+        sample.pid == pid && !sample.is_before_table()
     })
 }
 

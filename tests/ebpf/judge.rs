@@ -194,18 +194,13 @@ impl Verdict {
         self.exact + sum(&self.explained) + sum(&self.wrong)
     }
 
-    fn wrong_share(&self) -> f64 {
-        let wrong: usize = self.wrong.values().sum();
-        wrong as f64 / self.all().max(1) as f64
-    }
-
     fn share(&self) -> f64 {
         self.exact as f64 / self.all().max(1) as f64
     }
 
     pub fn is_right(&self, program: &Program, enough: MinSamples) -> bool {
         self.is_enough(program, enough)
-            && self.wrong_share() <= program.wrong()
+            && self.wrong.values().sum::<usize>() <= program.max_wrong(self.all())
             && self.share() >= program.exact
     }
 

@@ -103,10 +103,9 @@ fn shows_the_chain_of_calls_in_the_image_of_a_lisp() {
         let innermost = sample.frames.iter().find(|frame| frame.kind != "kernel");
         sample.pid == pid && innermost.is_some_and(|frame| frame.file == path)
     };
-    let is_pending = |sample: &&Sample| sample.end_reason.as_deref() == Some("table_pending");
     let profile = Profiler::start(499).until(TIMEOUT, |profile| {
         let samples = profile.samples.iter().filter(of_image);
-        let whole = samples.filter(|sample| !is_pending(sample));
+        let whole = samples.filter(|sample| !sample.is_before_table());
         let has_begun = fs::metadata(format!("{path}.names")).is_ok_and(|names| names.len() > 0);
         has_begun && whole.map(|sample| sample.count).sum::<usize>() >= 2 * MIN_SAMPLES
     });
@@ -116,7 +115,7 @@ fn shows_the_chain_of_calls_in_the_image_of_a_lisp() {
     let (mut exact, mut all) = (0, 0);
     let mut others = Vec::new();
     let samples = profile.samples.iter().filter(of_image);
-    for sample in samples.filter(|sample| !is_pending(sample)) {
+    for sample in samples.filter(|sample| !sample.is_before_table()) {
         let names = image.names(sample);
         let Some(begin) = CHAIN.iter().position(|name| names[0] == *name) else {
             continue;

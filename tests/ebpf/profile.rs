@@ -29,6 +29,13 @@ pub struct Sample {
     pub count: usize,
 }
 
+impl Sample {
+    /// Taken before the unwind table of its code was there, which takes longer on a busy machine.
+    pub fn is_before_table(&self) -> bool {
+        self.end_reason.as_deref() == Some("table_pending")
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Frame {
     pub kind: String,

@@ -60,10 +60,15 @@ impl Program {
         self
     }
 
-    /// The share of stacks that may be wrong for no reason that is known: none, but of programs whose stacks cannot be
+    /// How many of so many stacks may be wrong for no reason that is known: none, but of programs whose stacks cannot be
     /// exact, where chance makes a few of the others look whole.
-    pub fn wrong(&self) -> f64 {
-        (EXACT - self.exact).max(0.0) / 20.0
+    pub fn max_wrong(&self, stacks: usize) -> usize {
+        let not_exact = (EXACT - self.exact).max(0.0);
+        if not_exact == 0.0 {
+            return 0;
+        }
+        // Few stacks have one or two more of them by chance.
+        3.max((not_exact / 20.0 * stacks as f64) as usize)
     }
 
     fn ends(mut self, reason: &'static str) -> Self {

@@ -109,7 +109,9 @@ fn is_python(frame: &&Frame) -> bool {
 }
 
 fn of_process(profile: &Profile, pid: u32) -> usize {
-    count(profile, |sample| sample.pid == pid)
+    count(profile, |sample| {
+        sample.pid == pid && !sample.is_before_table()
+    })
 }
 
 fn program() -> PathBuf {
@@ -344,15 +346,14 @@ fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
         let pid = running.pid();
         let profile = profiler.until(TIMEOUT, |profile| {
             count(profile, |sample| {
-                sample.pid == pid && !names(sample).is_empty()
+                sample.pid == pid && !names(sample).is_empty() && !sample.is_before_table()
             }) > 50
         });
         drop(running);
         let mut checked = 0;
         for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
             let names = names(sample);
-            let is_pending = sample.end_reason.as_deref() == Some("table_pending");
-            if names.is_empty() || is_pending {
+            if names.is_empty() || sample.is_before_table() {
                 continue;
             }
             checked += sample.count;

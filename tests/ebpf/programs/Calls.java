@@ -6,12 +6,15 @@ import java.util.concurrent.Callable;
 public class Calls {
     static final long SLICE = 100_000_000;
     static volatile long sink;
+    static int stride = 1;
 
     static void burn() {
         long end = System.nanoTime() + SLICE;
         long sum = 0;
+        // C2 leaves the safepoints of a loop out whose turns it can count, and with them what it knows of the code there.
+        int step = stride;
         while (System.nanoTime() < end) {
-            for (int number = 0; number < 2000; number++) {
+            for (int number = 0; number < 2000; number += step) {
                 sum = sum * 31 + number;
             }
         }
