@@ -19,7 +19,7 @@ use clap::Parser;
 use profcol_component::testkit::profiles;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Exporter, Factory,
-    Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard, Stop, entry,
+    Meter, Output, Receiver, Refusal, Registry, RunError, SelfTelemetry, Stop, entry,
 };
 use profcol_config::{Config, ConfigProviders, Input, Problems, resolve};
 use profcol_engine::{Document, Graph, Service};
@@ -184,7 +184,11 @@ async fn start(config: &str) -> anyhow::Result<Service> {
     let document = Document::read(&resolved.root, &REGISTRY)
         .map_err(|problems| anyhow::anyhow!("{}", problems.report(&resolved.sources)))?;
     let meter = Meter::default();
-    let graph = Graph::build(&document, &meter, &StatusBoard::default())?;
+    let telemetry = SelfTelemetry {
+        meter: meter.clone(),
+        ..SelfTelemetry::default()
+    };
+    let graph = Graph::build(&document, &telemetry)?;
     Ok(Service::start(graph, &meter).await?)
 }
 

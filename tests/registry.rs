@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, Entry, Exporter, Factory,
-    ForeignComponent, Kind, Meter, Output, Receiver, Refusal, Registry, RunError, StatusBoard,
+    ForeignComponent, Kind, Meter, Output, Receiver, Refusal, Registry, RunError, SelfTelemetry,
     Stop, entry, testkit,
 };
 use profcol_config::schema::options;
@@ -411,7 +411,11 @@ async fn try_start(
     document: &Document,
     meter: &Meter,
 ) -> Result<Service, Box<dyn std::error::Error>> {
-    let graph = Graph::build(document, meter, &StatusBoard::default())?;
+    let telemetry = SelfTelemetry {
+        meter: meter.clone(),
+        ..SelfTelemetry::default()
+    };
+    let graph = Graph::build(document, &telemetry)?;
     Ok(Service::start(graph, meter).await?)
 }
 

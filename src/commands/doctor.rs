@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use profcol_component::{Check, Meter, Severity, StatusBoard};
+use profcol_component::{Check, SelfTelemetry, Severity};
 use profcol_engine::ComponentChecks;
 use profcol_printable::line;
 use serde_json::{Value, json};
@@ -25,8 +25,7 @@ const NAME_WIDTH: usize = 22;
 
 pub fn doctor(doctor: Doctor, configuration: &Configuration) -> Result<ExitCode, Failure> {
     let loaded = load_or_built_in(configuration)?;
-    let (meter, board) = (Meter::default(), StatusBoard::default());
-    let graph = load::build(&loaded.document, &meter, &board)?;
+    let graph = load::build(&loaded.document, &SelfTelemetry::default())?;
     // What is missing is missed as it would be by the service.
     privileges::keep(loaded.document.capabilities());
     let found = in_runtime(async { Ok(graph.check(LIMIT).await) })?;

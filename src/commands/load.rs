@@ -1,7 +1,7 @@
 //! From the command line to a document.
 
 use profcol::REGISTRY;
-use profcol_component::{Meter, StatusBoard};
+use profcol_component::SelfTelemetry;
 use profcol_config::{Input, Note, SystemProviders, resolve};
 use profcol_engine::{Document, Graph};
 use profcol_printable::indented;
@@ -45,12 +45,12 @@ pub fn own(configuration: &Value) -> String {
 }
 
 /// Connects the components; opens nothing.
-pub fn build(document: &Document, meter: &Meter, board: &StatusBoard) -> Result<Graph, Failure> {
-    Graph::build(document, meter, board)
+pub fn build(document: &Document, telemetry: &SelfTelemetry) -> Result<Graph, Failure> {
+    Graph::build(document, telemetry)
         .map_err(|error| Failure::Configuration(indented(&error.to_string()).into_owned()))
 }
 
 /// Whether the components can be connected.
 pub fn check(document: &Document) -> Result<(), Failure> {
-    build(document, &Meter::default(), &StatusBoard::default()).map(|_graph| ())
+    build(document, &SelfTelemetry::default()).map(|_graph| ())
 }

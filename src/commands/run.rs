@@ -2,9 +2,9 @@
 
 use std::pin::Pin;
 
-use profcol_component::{Meter, StatusBoard};
+use profcol_component::SelfTelemetry;
 use profcol_config::NoteLevel;
-use profcol_engine::telemetry;
+use profcol_engine::telemetry::{MetricsServer, init_logs};
 use profcol_engine::{Document, Graph, Service, StopReport};
 use profcol_printable::line;
 
@@ -37,7 +37,8 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
         introduce();
     }
     let service = &loaded.document.service;
-    telemetry::init_logs(&service.telemetry.logs, &[])
+    let telemetry = SelfTelemetry::default();
+    init_logs(&service.telemetry.logs, &[], &telemetry.log)
         .map_err(|error| Failure::Configuration(error.to_string()))?;
     for note in &loaded.notes {
         match note.level {
@@ -56,8 +57,7 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
             None => || tell("stopping...\n"),
         };
     }
-    let (meter, board) = (Meter::default(), StatusBoard::default());
-    let report = in_runtime(serve(&loaded.document, &meter, &board, session))?;
+    let report = in_runtime(serve(&loaded.document, &telemetry, session))?;
     verdict(&report)
 }
 
@@ -143,17 +143,16 @@ impl Default for Session {
 /// Runs until a signal comes, the session ends, a component fails, or all receivers have read what they had to read.
 pub async fn serve(
     document: &Document,
-    meter: &Meter,
-    board: &StatusBoard,
+    telemetry: &SelfTelemetry,
     session: Session,
 ) -> Result<StopReport, Failure> {
     let mut signals = Signals::new()
         .map_err(|error| Failure::Runtime(format!("failed to install signal handlers: {error}")))?;
-    let graph = load::build(document, meter, board)?;
+    let graph = load::build(document, telemetry)?;
     (session.on_graph)(&graph);
-    let metrics = telemetry::MetricsServer::start(&document.service.telemetry, meter)
+    let metrics = MetricsServer::start(&document.service.telemetry, &telemetry.meter)
         .map_err(|error| Failure::Runtime(error.to_string()))?;
-    let mut service = Service::start(graph, meter)
+    let mut service = Service::start(graph, &telemetry.meter)
         .await
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");

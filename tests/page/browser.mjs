@@ -260,6 +260,22 @@ const STEPS = {
     await visit.screenshot('processes');
   },
 
+  async 'the pipelines show what flows, the configuration and the log'(visit) {
+    await visit.open('view=pipelines');
+    await visit.waitFor('a rate of the receiver', () => Number([...document.querySelectorAll('.card')].find((card) => card.textContent.startsWith('receiver'))?.dataset.rate) > 0);
+    const kinds = await visit.page.$$eval('.card-kind', (cells) => cells.map((cell) => cell.textContent));
+    check(kinds[0] === 'receiver' && kinds.at(-1) === 'exporter', `the cards are ${kinds}`);
+    await visit.waitFor('the log', () => /Everything is ready/.test(document.querySelector('.log').textContent));
+    await visit.screenshot('pipelines');
+    await visit.page.click('.stages .card:last-child');
+    await visit.waitFor('metrics of the exporter', () => [...document.querySelectorAll('.metrics .name')].some((cell) => cell.textContent.startsWith('otelcol_exporter_sent_profile_samples')));
+    await visit.page.click('.service summary');
+    await visit.waitFor('the configuration', () => /^receivers:$/m.test(document.querySelector('.service details .text-block').textContent));
+    const secret = await visit.page.$eval('.service details', (box) => box.textContent.includes('planted-secret'));
+    check(!secret, 'the configuration shows a secret');
+    check(await visit.page.$eval('.service details', (box) => box.textContent.includes('authorization: "[REDACTED]"')), 'the configuration has no redacted secret');
+  },
+
   async 'a label filter narrows the total'(visit) {
     const range = await visit.lastMinutes();
     const values = await visit.get('label_values', { name: 'comm', ...range });
@@ -316,7 +332,7 @@ const STEPS = {
       await visit.page.type('.search', hostile);
       await visit.waitFor('the hostile name as text', (name) => [...document.querySelectorAll('.functions .name')].some((cell) => cell.textContent === name), hostile);
     }
-    for (const view of ['flame', 'table', 'tree', 'sandwich', 'processes']) {
+    for (const view of ['flame', 'table', 'tree', 'sandwich', 'processes', 'pipelines']) {
       await visit.page.click(`#tab-${view}`);
       await new Promise((done) => { setTimeout(done, 300); });
       const made = await visit.page.evaluate(() => ({ images: document.images.length, scripts: document.scripts.length, frames: document.querySelectorAll('iframe, object, embed, svg').length }));

@@ -103,10 +103,13 @@ fn configuration(page: &str, otlp: &str) -> String {
     format!(
         "
 receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
-exporters: {{live_view: {{endpoint: '{page}', resolution: 1s}}}}
+exporters:
+  live_view: {{endpoint: '{page}', resolution: 1s}}
+  # Nobody listens there: the page shows its errors, and not what is secret.
+  otlp_grpc/away: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}, headers: {{authorization: planted-secret}}}}
 service:
-  telemetry: {{metrics: {{level: none}}, logs: {{level: warn}}}}
-  pipelines: {{profiles: {{receivers: [otlp], exporters: [live_view]}}}}
+  telemetry: {{metrics: {{level: none}}, logs: {{level: info}}}}
+  pipelines: {{profiles: {{receivers: [otlp], exporters: [live_view, otlp_grpc/away]}}}}
 "
     )
 }

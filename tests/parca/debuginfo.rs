@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use profcol::REGISTRY;
 use profcol_component::{
     Batch, BuildContext, BuildError, BuildId, Entry, Executable, Executables, Factory, Meter,
-    Output, Receiver, Registry, RunError, StatusBoard, Stop, entry,
+    Output, Receiver, Registry, RunError, SelfTelemetry, Stop, entry,
 };
 use profcol_config::{Config, Input, SystemProviders, resolve};
 use profcol_debuginfo::{Dwarf, Plan};
@@ -276,7 +276,11 @@ impl Rig {
             resolve(&input, &SystemProviders::default()).unwrap_or_else(|error| panic!("{error}"));
         let document = Document::read(&resolved.root, &registry)
             .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
-        let graph = Graph::build(&document, &self.meter, &StatusBoard::default()).unwrap();
+        let telemetry = SelfTelemetry {
+            meter: self.meter.clone(),
+            ..SelfTelemetry::default()
+        };
+        let graph = Graph::build(&document, &telemetry).unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()

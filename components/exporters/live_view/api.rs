@@ -21,6 +21,7 @@ use super::parameters::Parameters;
 use super::pyroscope::{Call, Querier, RENDER_PATHS};
 use super::questions::{PATHS, Questions};
 use super::reply::{JSON, Reply, TEXT, encoded, failed, guarded, only, takes_gzip, unread};
+use super::service::{self, Service};
 
 /// Queries that are worked on at once; others wait.
 const MAX_QUERIES: usize = 2;
@@ -28,6 +29,7 @@ const MAX_QUERIES: usize = 2;
 /// Answers browsers, and Grafana.
 pub(super) struct Api {
     questions: Arc<Questions>,
+    service: Arc<Service>,
     querier: Arc<Querier>,
     hosts: AllowedHosts,
     assets: Vec<Asset>,
@@ -35,10 +37,16 @@ pub(super) struct Api {
 }
 
 impl Api {
-    pub fn new(history: Arc<RwLock<History>>, max_memory: usize, hosts: AllowedHosts) -> Self {
+    pub fn new(
+        history: Arc<RwLock<History>>,
+        service: Arc<Service>,
+        max_memory: usize,
+        hosts: AllowedHosts,
+    ) -> Self {
         Self {
             querier: Arc::new(Querier::new(Arc::clone(&history))),
             questions: Arc::new(Questions::new(history, max_memory)),
+            service,
             hosts,
             assets: assets::all(),
             queries: Arc::new(Semaphore::new(MAX_QUERIES)),
@@ -115,8 +123,12 @@ impl Api {
                 })
                 .await;
         }
-        let questions = Arc::clone(&self.questions);
-        self.in_turn(move || match questions.answer(&request.path, &parameters) {
+        let (questions, service) = (Arc::clone(&self.questions), Arc::clone(&self.service));
+        let answer = move || match service::PATHS.contains(&request.path.as_str()) {
+            true => service.answer(&request.path, &parameters),
+            false => questions.answer(&request.path, &parameters),
+        };
+        self.in_turn(move || match answer() {
             Ok(reply) => reply.response(takes_gzip),
             Err(error) => response(
                 StatusCode::BAD_REQUEST,
@@ -151,8 +163,10 @@ impl HttpService for Api {
                 Err(unreadable) => Err(guarded(unread(&unreadable))),
             };
         }
-        let is_known =
-            self.asset(path).is_some() || PATHS.contains(&path) || RENDER_PATHS.contains(&path);
+        let is_known = self.asset(path).is_some()
+            || [&PATHS[..], &service::PATHS, &RENDER_PATHS]
+                .iter()
+                .any(|paths| paths.contains(&path));
         if !is_known {
             return Err(guarded(response(
                 StatusCode::NOT_FOUND,

@@ -10,6 +10,7 @@ mod pyroscope;
 mod questions;
 mod recent;
 mod reply;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +31,7 @@ pub use self::config::LiveViewConfig;
 use self::history::{History, Limits};
 use self::hosts::AllowedHosts;
 pub use self::recent::{Group, Look, ProcessGroup, Recent};
+use self::service::Service;
 
 /// How long an answer may still take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(1);
@@ -37,6 +39,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct LiveView {
     config: LiveViewConfig,
     history: Arc<RwLock<History>>,
+    service: Arc<Service>,
     auth: Option<Arc<dyn ServerAuth>>,
     telemetry: Telemetry,
     /// Between start and run.
@@ -71,6 +74,9 @@ impl Factory for LiveView {
             Some(auth) => Some(context.extension::<Arc<dyn ServerAuth>>(&auth.authenticator)?),
             None => None,
         };
+        if config.page {
+            context.log.keep();
+        }
         let limits = Limits {
             max_age: config.max_age.into(),
             max_bytes: config.max_memory_mib << 20,
@@ -80,6 +86,7 @@ impl Factory for LiveView {
         Ok(Box::new(Self {
             config: config.clone(),
             history: Arc::new(RwLock::new(History::new(limits))),
+            service: Arc::new(Service::new(context)),
             auth: auth.map(|auth| Arc::clone(&*auth)),
             telemetry: Telemetry::new(context),
             server: Mutex::new(None),
@@ -161,6 +168,7 @@ impl Exporter for LiveView {
         };
         let api = Api::new(
             Arc::clone(&self.history),
+            Arc::clone(&self.service),
             self.config.max_memory_mib << 20,
             AllowedHosts::new(&self.config.endpoint, &self.config.allowed_hosts),
         );

@@ -6,6 +6,7 @@ import { addMatcher } from './selector.js';
 import { currentTheme } from './colors.js';
 import { decodeState, encodeState } from './url.js';
 import { LabelFilter } from './labelfilter.js';
+import { PipelineView } from './pipelines.js';
 import { ProcessList } from './processes.js';
 import { Timeline } from './timeline.js';
 import { Viewer } from './viewer.js';
@@ -70,12 +71,16 @@ class Page {
       this.viewer.showView();
       this.setQuery(addMatcher(this.state.query, 'pid', pid));
     });
+    this.pipelines = new PipelineView((error) => this.showError(error));
     this.viewer = new Viewer({
       state: this.state,
       onState: (state, isStep) => this.store(isStep),
       onError: (error) => this.showError(error),
       loadSandwich: (name, binary) => request('sandwich', { ...this.profileParameters(this.shownRange), name, binary }, this.abort?.signal),
-      extraViews: [{ id: 'processes', label: 'Processes', element: this.processes.element, isIndependent: true, shown: () => this.loadProcesses() }],
+      extraViews: [
+        { id: 'processes', label: 'Processes', element: this.processes.element, isIndependent: true, shown: () => this.loadProcesses() },
+        { id: 'pipelines', label: 'Pipelines', element: this.pipelines.element, isIndependent: true, shown: () => this.pipelines.follow() },
+      ],
     });
     main.append(
       element('header', { class: 'topbar' },

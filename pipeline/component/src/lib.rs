@@ -24,7 +24,9 @@ mod executables;
 pub mod files;
 mod finalizer;
 mod meter;
+mod recent_log;
 mod registry;
+mod service_info;
 mod status;
 mod stop;
 #[cfg(any(test, feature = "testkit"))]
@@ -47,12 +49,14 @@ pub use drop_feedback::{
 };
 pub use executables::{BuildId, Executable, Executables, Subscription};
 pub use finalizer::{Attempt, Finalizer, Finalizers, Outcome};
-pub use meter::{Meter, MeterError};
+pub use meter::{Meter, MeterError, Series};
 pub use prometheus::{Gauge, Histogram, IntCounter};
+pub use recent_log::{LogLines, RecentLog};
 pub use registry::{
     AnyConfig, BuildContext, BuildError, Entry, Factory, ForeignComponent, Handles, Kind, Registry,
     Stability, entry, extension,
 };
+pub use service_info::{PipelineInfo, SelfTelemetry, ServiceInfo};
 pub use status::{ComponentStatus, Status, StatusBoard};
 pub use stop::Stop;
 pub use traits::{

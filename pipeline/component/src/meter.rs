@@ -3,18 +3,33 @@
 //! A family is registered when its first member is asked for; asking again for the same name and
 //! labels gives the same series, so that components need no shared statics.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use prometheus::proto::{LabelPair, MetricFamily, MetricType};
 use prometheus::{
     Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
     Opts, Registry, TextEncoder,
 };
+use serde::Serialize;
 
 /// Hands out metrics; cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Meter {
     families: Arc<Mutex<Families>>,
+    refreshed: Arc<Mutex<Vec<Refresh>>>,
+}
+
+/// Sets metrics that are looked up when they are read.
+type Refresh = Arc<dyn Fn() + Send + Sync>;
+
+/// The value of a counter or gauge, or of a histogram its count or sum.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Series {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+    pub value: f64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -80,10 +95,36 @@ impl Meter {
 
     /// All metrics in Prometheus' text format.
     pub fn render(&self) -> Result<Vec<u8>, MeterError> {
-        let gathered = self.lock().registry.gather();
+        let gathered = self.gather();
         let mut text = Vec::new();
         TextEncoder::new().encode(&gathered, &mut text)?;
         Ok(text)
+    }
+
+    /// All values at this moment.
+    pub fn series(&self) -> Vec<Series> {
+        self.gather().iter().flat_map(series_of).collect()
+    }
+
+    /// Calls `refresh` each time before metrics are read.
+    pub fn refresh_by(&self, refresh: impl Fn() + Send + Sync + 'static) {
+        let mut refreshed = self
+            .refreshed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        refreshed.push(Arc::new(refresh));
+    }
+
+    fn gather(&self) -> Vec<MetricFamily> {
+        let refreshed = self
+            .refreshed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        for refresh in refreshed {
+            refresh();
+        }
+        self.lock().registry.gather()
     }
 
     fn family(
@@ -109,6 +150,41 @@ impl Meter {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Families> {
         self.families.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+fn series_of(family: &MetricFamily) -> Vec<Series> {
+    let series = |suffix: &str, labels: &[LabelPair], value: f64| Series {
+        name: format!("{}{suffix}", family.name()),
+        labels: labels
+            .iter()
+            .map(|label| (label.name().to_owned(), label.value().to_owned()))
+            .collect(),
+        value,
+    };
+    let metrics = family.get_metric().iter();
+    let all = metrics.flat_map(|metric| {
+        let labels = metric.get_label();
+        match family.get_field_type() {
+            MetricType::COUNTER => vec![series("", labels, metric.get_counter().get_value())],
+            MetricType::GAUGE => vec![series("", labels, metric.get_gauge().get_value())],
+            MetricType::HISTOGRAM => {
+                let histogram = metric.get_histogram();
+                vec![
+                    series("_count", labels, histogram.get_sample_count() as f64),
+                    series("_sum", labels, histogram.get_sample_sum()),
+                ]
+            }
+            _ => Vec::new(),
+        }
+    });
+    all.collect()
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.families.fmt(f)
     }
 }
 
@@ -150,5 +226,21 @@ mod tests {
         let text = String::from_utf8(meter.render().unwrap()).unwrap();
         assert!(text.contains("sent{exporter=\"otlp\"} 3"), "{text}");
         assert!(text.contains("sent{exporter=\"debug\"} 1"), "{text}");
+        meter
+            .histogram("took", "Seconds.", &[1.0], &[])
+            .observe(0.5);
+        let series = meter.series();
+        let found: Vec<(&str, f64)> = series
+            .iter()
+            .map(|series| (series.name.as_str(), series.value))
+            .collect();
+        let expected = [
+            ("sent", 1.0),
+            ("sent", 3.0),
+            ("took_count", 1.0),
+            ("took_sum", 0.5),
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(series[1].labels["exporter"], "otlp");
     }
 }

@@ -17,7 +17,7 @@ use profcol_config::{ComponentId, Config, Node, PipelineId, Problems};
 
 use crate::{
     Capabilities, ComponentStatus, DropFeedback, Executables, Exporter, Extension, Meter,
-    Processor, Receiver, StatusBoard,
+    Processor, Receiver, RecentLog, ServiceInfo, StatusBoard,
 };
 
 /// A component: its name, its configuration and how to make it.
@@ -75,6 +75,9 @@ pub struct BuildContext {
     pub status: ComponentStatus,
     /// How everything else is doing.
     pub board: StatusBoard,
+    /// What was logged last.
+    pub log: RecentLog,
+    pub service: Arc<ServiceInfo>,
     /// What processors tell receivers of processes that they drop.
     pub drop_feedback: DropFeedback,
     /// What receivers tell exporters of executables that they met.

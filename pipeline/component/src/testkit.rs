@@ -16,8 +16,8 @@ use profcol_profile::{
 
 use crate::{
     Answer, Batch, BuildContext, Code, CodeAddress, Consumer, DeferredSymbols, Delivered, Delivery,
-    DropFeedback, Executables, Exporter, Finalizer, Meter, Outcome, Refusal, StatusBoard,
-    SymbolFrame, SymbolLookup, SymbolSource,
+    DropFeedback, Executables, Exporter, Finalizer, Meter, Outcome, RecentLog, Refusal,
+    StatusBoard, SymbolFrame, SymbolLookup, SymbolSource,
 };
 
 /// A valid batch of `samples` samples with a stack each.
@@ -173,6 +173,8 @@ pub fn context(id: &str) -> BuildContext {
         pipeline: None,
         meter: Meter::default(),
         board,
+        log: RecentLog::default(),
+        service: Arc::default(),
         drop_feedback: DropFeedback::default(),
         executables: Executables::default(),
         admission: Admission::unlimited(),

@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use profcol_component::{Meter, StatusBoard};
-use profcol_engine::{Balance, telemetry};
+use profcol_component::{Meter, SelfTelemetry};
+use profcol_engine::Balance;
+use profcol_engine::telemetry::init_logs;
 use profcol_files::Format;
 use profcol_printable::line;
 use serde_json::{Value, json};
@@ -51,21 +52,27 @@ pub fn record(record: &Record, on_top: &Configuration) -> Result<ExitCode, Failu
         uris: vec![load::own(&configuration(record, started.as_ref()))],
         ..on_top.clone()
     })?;
-    telemetry::init_logs(&loaded.document.service.telemetry.logs, &[])
+    let telemetry = SelfTelemetry::default();
+    init_logs(&loaded.document.service.telemetry.logs, &[], &telemetry.log)
         .map_err(|error| Failure::Configuration(error.to_string()))?;
     privileges::keep(loaded.document.capabilities());
 
-    let (meter, board) = (Meter::default(), StatusBoard::default());
     let began = Instant::now();
     let (report, code) = in_runtime(async {
         let (session, recorded) = session(record, started);
-        let report = serve(&loaded.document, &meter, &board, session).await?;
+        let report = serve(&loaded.document, &telemetry, session).await?;
         Ok((report, recorded.exit_code()))
     })?;
     if let Some(failure) = report.failures.first() {
         return Err(Failure::Runtime(failure.to_string()));
     }
-    match summary(&report.balance, &meter, output, format, began.elapsed()) {
+    match summary(
+        &report.balance,
+        &telemetry.meter,
+        output,
+        format,
+        began.elapsed(),
+    ) {
         Some(summary) => tell(&summary),
         None if record.command.is_empty() => return Err(Failure::Runtime(NO_SAMPLE.to_owned())),
         // What counts is how the command went.

@@ -14,8 +14,8 @@ use std::io::{self, IsTerminal, Write, stdin, stdout};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use profcol_component::{IntCounter, Meter, StatusBoard};
-use profcol_engine::telemetry;
+use profcol_component::{IntCounter, Meter, SelfTelemetry};
+use profcol_engine::telemetry::init_logs;
 use profcol_exporters::live_view::{Look, Recent};
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use ratatui::widgets::TableState;
@@ -48,18 +48,18 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), Failure> {
         uris: vec![load::own(&configuration(top, is_batch))],
         ..on_top.clone()
     })?;
-    telemetry::init_logs(&loaded.document.service.telemetry.logs, &[])
+    let telemetry = SelfTelemetry::default();
+    init_logs(&loaded.document.service.telemetry.logs, &[], &telemetry.log)
         .map_err(|error| Failure::Configuration(error.to_string()))?;
     privileges::keep(loaded.document.capabilities());
 
-    let (meter, board) = (Meter::default(), StatusBoard::default());
     let shown = Shown {
         recent: Arc::default(),
         top: top.clone(),
         window: top
             .window
             .unwrap_or(if is_batch { top.interval } else { WINDOW }),
-        lost: lost(&meter),
+        lost: lost(&telemetry.meter),
     };
     let (failure, recent) = (Arc::new(Mutex::new(None)), Arc::clone(&shown.recent));
     let told = Arc::clone(&failure);
@@ -78,7 +78,7 @@ pub fn top(top: &Top, on_top: &Configuration) -> Result<(), Failure> {
         }),
         ..Session::default()
     };
-    let report = in_runtime(serve(&loaded.document, &meter, &board, session))?;
+    let report = in_runtime(serve(&loaded.document, &telemetry, session))?;
     if let Some(error) = failure
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

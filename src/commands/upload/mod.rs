@@ -7,9 +7,9 @@ mod summary;
 
 use std::sync::Arc;
 
-use profcol_component::{Meter, Status, StatusBoard};
+use profcol_component::{SelfTelemetry, Status, StatusBoard};
 use profcol_config::Duration;
-use profcol_engine::telemetry;
+use profcol_engine::telemetry::init_logs;
 use profcol_receivers::padata::{Recording, State, survey};
 use serde_json::{Value, json};
 
@@ -34,23 +34,29 @@ pub fn upload(command: &Upload, configuration: &Configuration) -> Result<(), Fai
         sets: configuration.sets.clone(),
         feature_gates: Vec::new(),
     })?;
-    telemetry::init_logs(&loaded.document.service.telemetry.logs, SILENT)
-        .map_err(|error| Failure::Configuration(error.to_string()))?;
-    privileges::keep(loaded.document.capabilities());
-    let meter = Meter::default();
-    let progress = Progress::new(&meter, &before);
     let reasons = Arc::new(Reasons::new(&server.address));
     let telling = Arc::clone(&reasons);
-    let board = StatusBoard::observed(move |_, status| {
-        if let Status::RecoverableError(reason) = status {
-            telling.tell(reason);
-        }
-    });
+    let telemetry = SelfTelemetry {
+        board: StatusBoard::observed(move |_, status| {
+            if let Status::RecoverableError(reason) = status {
+                telling.tell(reason);
+            }
+        }),
+        ..SelfTelemetry::default()
+    };
+    init_logs(
+        &loaded.document.service.telemetry.logs,
+        SILENT,
+        &telemetry.log,
+    )
+    .map_err(|error| Failure::Configuration(error.to_string()))?;
+    privileges::keep(loaded.document.capabilities());
+    let progress = Progress::new(&telemetry.meter, &before);
     let served = in_runtime(async {
         tokio::select! {
-            served = serve(&loaded.document, &meter, &board, Session::default()) => served,
+            served = serve(&loaded.document, &telemetry, Session::default()) => served,
             never = progress.show() => match never {},
-            never = reasons.repeat(&board, &progress) => match never {},
+            never = reasons.repeat(&telemetry.board, &progress) => match never {},
         }
     });
     progress.end();

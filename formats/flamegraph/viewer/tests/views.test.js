@@ -6,6 +6,7 @@ import { compileSearch, matchedTotal, matchFrames, matchSubtrees } from '../sear
 import { DARK, differenceScale, differenceStep, frameColors, kindColor, LIGHT } from '../colors.js';
 import { decodeProfile, ROOT } from '../profile.js';
 import { decodeState, DEFAULT_STATE, encodeState } from '../url.js';
+import { asYaml, formatRate, metricOf, rateOf } from '../pipelines.js';
 import { describeEnds } from '../processes.js';
 import { formatDifference, formatPoints, formatShare, formatValue, printable, shortenMiddle } from '../format.js';
 import { highestStep, roundUp, tickStep } from '../timeline.js';
@@ -140,4 +141,29 @@ test('the timeline has round scales', () => {
 test('how stacks end is told by share', () => {
   assert.equal(describeEnds({ whole: 3, cut: 1, never: 0 }), 'whole 75.0 %, cut 25.0 %');
   assert.equal(describeEnds(undefined), '');
+});
+
+test('rates of a component are differences between two looks', () => {
+  const metrics = [
+    { name: 'sent', labels: { exporter: 'otlp' }, value: 30 },
+    { name: 'sent', labels: { exporter: 'otlp', transport: 'grpc' }, value: 12 },
+    { name: 'sent', labels: { exporter: 'parca' }, value: 5 },
+  ];
+  assert.equal(metricOf(metrics, 'sent', 'exporter', 'otlp'), 42);
+  assert.equal(metricOf(metrics, 'sent', 'exporter', 'nop'), null);
+  assert.equal(rateOf(42, 22, 2), 10);
+  assert.equal(rateOf(5, 42, 2), null);
+  assert.equal(rateOf(5, undefined, 2), null);
+  assert.deepEqual([0, 1.25, 12345.6].map(formatRate), ['0', '1.3', '12,346']);
+});
+
+test('a configuration is shown as YAML', () => {
+  const configuration = {
+    exporters: { 'otlp_grpc/b': { endpoint: 'b:4317', headers: { 'x-a': 'yes: no' }, tls: {} } },
+    list: ['a', 1, null], rules: [{ action: 'keep', regex: '"' }, { action: 'drop' }], version: '1.0', wide: 'ends:',
+  };
+  assert.deepEqual(asYaml(configuration), [
+    'exporters:', '  otlp_grpc/b:', '    endpoint: b:4317', '    headers:', '      x-a: "yes: no"', '    tls: {}',
+    'list: [a, 1, null]', 'rules:', '  - action: keep', '    regex: "\\""', '  - action: drop', 'version: "1.0"', 'wide: "ends:"',
+  ]);
 });

@@ -1,11 +1,32 @@
 //! The configuration as it is understood, with all defaults.
 
+use profcol_component::{PipelineInfo, ServiceInfo};
+use profcol_config::ComponentId;
 use profcol_config::schema::redact;
 use serde_json::{Map, Value};
 
 use super::{Declared, Document, PipelineSettings, ServiceSettings};
 
 impl Document {
+    /// For pages that show it.
+    pub(crate) fn info(&self) -> ServiceInfo {
+        fn texts(ids: &[ComponentId]) -> Vec<String> {
+            ids.iter().map(ToString::to_string).collect()
+        }
+        let pipelines = self.service.pipelines.iter();
+        let pipelines = pipelines.map(|pipeline| PipelineInfo {
+            id: pipeline.id.to_string(),
+            receivers: texts(&pipeline.receivers),
+            processors: texts(&pipeline.processors),
+            exporters: texts(&pipeline.exporters),
+        });
+        ServiceInfo {
+            pipelines: pipelines.collect(),
+            // Every configuration was written by a serializer before: this one cannot fail.
+            configuration: self.resolved(true).unwrap_or_default(),
+        }
+    }
+
     /// All settings with their defaults. `redacted` replaces secrets.
     pub fn resolved(&self, redacted: bool) -> Result<Value, serde_json::Error> {
         let mut document = Map::new();

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use profcol_admission::Admission;
 use profcol_component::{
     BuildContext, BuildError, ComponentStatus, Consumer, DropFeedback, Entry, Executables,
-    Exporter, Extension, Handles, Kind, Meter, Receiver, Status, StatusBoard, extension,
+    Exporter, Extension, Handles, Kind, Meter, Receiver, SelfTelemetry, ServiceInfo, Status,
+    extension,
 };
 use profcol_config::{ComponentId, PipelineId};
 use profcol_storage::Storage;
@@ -70,7 +71,8 @@ pub struct BuildFailure {
 struct Builder<'a> {
     document: &'a Document,
     meter: &'a Meter,
-    board: &'a StatusBoard,
+    telemetry: &'a SelfTelemetry,
+    service: Arc<ServiceInfo>,
     drop_feedback: DropFeedback,
     executables: Executables,
     admission: Admission,
@@ -80,15 +82,12 @@ struct Builder<'a> {
 // === impl Graph ===
 
 impl Graph {
-    pub fn build(
-        document: &Document,
-        meter: &Meter,
-        board: &StatusBoard,
-    ) -> Result<Self, BuildFailure> {
+    pub fn build(document: &Document, telemetry: &SelfTelemetry) -> Result<Self, BuildFailure> {
         let mut builder = Builder {
             document,
-            meter,
-            board,
+            meter: &telemetry.meter,
+            telemetry,
+            service: Arc::new(document.info()),
             drop_feedback: DropFeedback::default(),
             executables: Executables::default(),
             admission: Admission::for_available_memory(),
@@ -233,14 +232,16 @@ impl Builder<'_> {
             None => format!("{kind} {id}"),
             Some(pipeline) => format!("{kind} {id} in pipeline {pipeline}"),
         };
-        let status = self.board.component(label.clone());
+        let status = self.telemetry.board.component(label.clone());
         status.set(Status::Starting);
         let context = BuildContext {
             id: declared.id.clone(),
             pipeline: pipeline.cloned(),
             meter: self.meter.clone(),
             status: status.clone(),
-            board: self.board.clone(),
+            board: self.telemetry.board.clone(),
+            log: self.telemetry.log.clone(),
+            service: Arc::clone(&self.service),
             drop_feedback: self
                 .drop_feedback
                 .within(pipelines.iter().copied().cloned()),

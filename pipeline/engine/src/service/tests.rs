@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use profcol_component::testkit::batch;
 use profcol_component::{
     Batch, BuildContext, BuildError, Delivered, Delivery, DeliverySettings, Entry, Exporter,
-    Extension, Factory, Processor, Refusal, Registry, StatusBoard, entry,
+    Extension, Factory, Processor, Refusal, Registry, SelfTelemetry, entry,
 };
 use profcol_config::{Config, ConfigProviders, Input, resolve};
 use schemars::JsonSchema;
@@ -224,7 +224,11 @@ fn graph(yaml: &str, meter: &Meter) -> Graph {
     let resolved = resolve(&input, &NoProviders).unwrap_or_else(|error| panic!("{error}"));
     let document = Document::read(&resolved.root, &REGISTRY)
         .unwrap_or_else(|problems| panic!("{}", problems.report(&resolved.sources)));
-    Graph::build(&document, meter, &StatusBoard::default()).unwrap()
+    let telemetry = SelfTelemetry {
+        meter: meter.clone(),
+        ..SelfTelemetry::default()
+    };
+    Graph::build(&document, &telemetry).unwrap()
 }
 
 async fn start(yaml: &str) -> Result<Service, StartFailure> {

@@ -7,13 +7,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use profcol_component::files;
+use profcol_component::{RecentLog, files};
 use profcol_printable::{Style, Writer as Escaping};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::field::RecordFields;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{LevelFilter, Targets, dynamic_filter_fn};
 use tracing_subscriber::fmt::format::{JsonFields, Writer};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, format};
@@ -51,12 +51,14 @@ struct WithFields<F> {
 }
 
 /// Sends the log lines of this process where `settings` says, but for those of the modules `silent`:
-/// a command tells by itself what these would. Only the first call has an effect.
-pub fn init(settings: &LogSettings, silent: &[&str]) -> Result<(), LogError> {
+/// a command tells by itself what these would. `recent` has them, too, where it is wanted. Only the
+/// first call has an effect.
+pub fn init(settings: &LogSettings, silent: &[&str], recent: &RecentLog) -> Result<(), LogError> {
     let mut layers = Vec::new();
     for path in &settings.output_paths {
         layers.push(layer(settings, writer(path)?));
     }
+    layers.push(recent_layer(settings, recent));
     let level = match settings.level {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Info => LevelFilter::INFO,
@@ -99,6 +101,22 @@ where
             .with_filter(sampling)
             .boxed(),
     }
+}
+
+/// For people, in whatever encoding the others are.
+fn recent_layer<S>(settings: &LogSettings, recent: &RecentLog) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    let (lines, wanted) = (recent.clone(), recent.clone());
+    tracing_subscriber::fmt::layer()
+        .with_writer(move || lines.clone())
+        .with_ansi(false)
+        .fmt_fields(ConsoleFields)
+        .event_format(format().with_target(false))
+        .with_filter(Sampling::new(settings.sampling.clone()))
+        .with_filter(dynamic_filter_fn(move |_, _| wanted.is_wanted()))
+        .boxed()
 }
 
 fn writer(path: &str) -> Result<BoxMakeWriter, LogError> {

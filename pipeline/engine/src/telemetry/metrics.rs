@@ -1,7 +1,6 @@
 //! The metrics endpoint: `GET /metrics`, as Prometheus scrapes it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -45,11 +44,6 @@ pub struct MetricsServer {
     addresses: Vec<SocketAddr>,
 }
 
-struct Metrics {
-    meter: Meter,
-    process: ProcessMetrics,
-}
-
 // === impl MetricsServer ===
 
 impl MetricsServer {
@@ -64,18 +58,16 @@ impl MetricsServer {
             return Ok(started);
         }
         target_info(settings, meter);
-        let metrics = Arc::new(Metrics {
-            meter: meter.clone(),
-            process: ProcessMetrics::new(meter),
-        });
+        let process = ProcessMetrics::new(meter);
+        meter.refresh_by(move || process.refresh());
         for reader in &settings.metrics.readers {
             let server = bind_reader(&reader.pull.exporter.prometheus)?;
             if let BoundAddr::Tcp(address) = server.local_addr() {
                 started.addresses.push(*address);
             }
-            let (metrics, stop) = (Arc::clone(&metrics), started.stop.clone());
+            let (meter, stop) = (meter.clone(), started.stop.clone());
             started.servers.spawn(async move {
-                server.serve(Scrapes(metrics), stop.deadline(GRACE)).await;
+                server.serve(Scrapes(meter), stop.deadline(GRACE)).await;
             });
         }
         Ok(started)
@@ -164,7 +156,7 @@ fn endpoint(host: &str, port: u16) -> String {
 }
 
 /// Answers the requests of scrapers.
-struct Scrapes(Arc<Metrics>);
+struct Scrapes(Meter);
 
 impl HttpService for Scrapes {
     fn admit(&self, head: &Parts) -> Result<(), Response<Bytes>> {
@@ -189,9 +181,8 @@ impl HttpService for Scrapes {
     }
 
     async fn call(&self, _: HttpRequest) -> Response<Bytes> {
-        let Scrapes(metrics) = self;
-        metrics.process.refresh();
-        match metrics.meter.render() {
+        let Scrapes(meter) = self;
+        match meter.render() {
             Ok(text) => response(StatusCode::OK, PROMETHEUS_TEXT, text),
             Err(error) => response(
                 StatusCode::INTERNAL_SERVER_ERROR,

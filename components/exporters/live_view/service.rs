@@ -1,0 +1,82 @@
+//! What the page asks of the service itself: its pipelines, how they do, and what they say.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use profcol_component::{
+    BuildContext, Meter, PipelineInfo, RecentLog, Series, ServiceInfo, Status, StatusBoard,
+};
+use serde::Serialize;
+
+use super::parameters::{BadRequest, Parameters};
+use super::reply::Reply;
+
+pub(super) const PATHS: [&str; 3] = ["/api/v1/pipelines", "/api/v1/configuration", "/api/v1/log"];
+
+pub(super) struct Service {
+    info: Arc<ServiceInfo>,
+    board: StatusBoard,
+    meter: Meter,
+    log: RecentLog,
+}
+
+#[derive(Serialize)]
+struct Pipelines<'a> {
+    pipelines: &'a [PipelineInfo],
+    /// By kind and id, such as `exporter otlp_grpc/backend`.
+    components: BTreeMap<String, ComponentState>,
+    metrics: Vec<Series>,
+}
+
+#[derive(Serialize)]
+struct ComponentState {
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl Service {
+    pub fn new(context: &BuildContext) -> Self {
+        Self {
+            info: Arc::clone(&context.service),
+            board: context.board.clone(),
+            meter: context.meter.clone(),
+            log: context.log.clone(),
+        }
+    }
+
+    pub fn answer(&self, path: &str, parameters: &Parameters) -> Result<Reply, BadRequest> {
+        match path {
+            "/api/v1/configuration" => Ok(Reply::json(&self.info.configuration)),
+            "/api/v1/log" => Ok(Reply::json(
+                &self.log.since(parameters.number("since")?.unwrap_or(0)),
+            )),
+            _ => Ok(self.pipelines()),
+        }
+    }
+
+    fn pipelines(&self) -> Reply {
+        let statuses = self.board.snapshot().into_iter();
+        Reply::json(&Pipelines {
+            pipelines: &self.info.pipelines,
+            components: statuses
+                .map(|(component, status)| (component, status.into()))
+                .collect(),
+            metrics: self.meter.series(),
+        })
+    }
+}
+
+impl From<Status> for ComponentState {
+    fn from(status: Status) -> Self {
+        let (status, error) = match status {
+            Status::Starting => ("starting", None),
+            Status::Ok => ("ok", None),
+            Status::RecoverableError(error) => ("recoverable error", Some(error)),
+            Status::PermanentError(error) => ("permanent error", Some(error)),
+            Status::Stopping => ("stopping", None),
+            Status::Stopped => ("stopped", None),
+        };
+        Self { status, error }
+    }
+}

@@ -1,0 +1,259 @@
+// The pipelines with what flows through them, the metrics of a component, the configuration and the log.
+import { abbreviate, formatDuration, printable } from './format.js';
+import { button, element, setPressed, setText } from './dom.js';
+import { request } from './api.js';
+
+const PIPELINES_POLL_MILLISECONDS = 2000;
+const MOST_LOG_LINES = 1000;
+
+// What a component does, by its kind: the label of its metrics, the counter that is its rate, and those that are trouble.
+const KINDS = {
+  receiver: {
+    main: 'otelcol_receiver_accepted_profile_samples',
+    trouble: [['otelcol_receiver_refused_profile_samples', 'refused'], ['otelcol_receiver_failed_profile_samples', 'failed']],
+  },
+  processor: { main: 'otelcol_processor_outgoing_items', incoming: 'otelcol_processor_incoming_items', trouble: [] },
+  exporter: {
+    main: 'otelcol_exporter_sent_profile_samples',
+    trouble: [['otelcol_exporter_send_failed_profile_samples', 'failed'], ['otelcol_exporter_enqueue_failed_profile_samples', 'dropped: queue full']],
+    queue: ['otelcol_exporter_queue_size', 'otelcol_exporter_queue_capacity'],
+  },
+};
+
+function isOf(series, kind, id) {
+  return series.labels[kind] === id;
+}
+
+// The sum of a metric over all series of a component; null without any.
+export function metricOf(metrics, name, kind, id) {
+  const found = metrics.filter((series) => series.name === name && isOf(series, kind, id));
+  return found.length === 0 ? null : found.reduce((sum, { value }) => sum + value, 0);
+}
+
+// Per second between two looks; null where there is no earlier one, or the counter began anew.
+export function rateOf(now, before, seconds) {
+  if (now === null || before === null || before === undefined || !(seconds > 0) || now < before) return null;
+  return (now - before) / seconds;
+}
+
+export function formatRate(rate) {
+  return rate >= 10 || rate === 0 ? Math.round(rate).toLocaleString('en-US') : rate.toFixed(1);
+}
+
+function formatNumber(value) {
+  return Number.isInteger(value) ? value.toLocaleString('en-US') : value.toPrecision(4);
+}
+
+function indented(lines) {
+  return lines.map((line) => `  ${line}`);
+}
+
+function scalarAsYaml(value) {
+  if (typeof value !== 'string') return String(value);
+  const isPlain = /^[A-Za-z0-9_./:][A-Za-z0-9_./: -]*$/.test(value) && !/: |:$| $|^(true|false|null|[\d.]+)$/.test(value);
+  return isPlain ? value : JSON.stringify(value);
+}
+
+// The lines of a value in YAML.
+export function asYaml(value) {
+  if (Array.isArray(value)) {
+    if (value.every((item) => item === null || typeof item !== 'object')) return [`[${value.map(scalarAsYaml).join(', ')}]`];
+    return value.flatMap((item) => {
+      const [first, ...others] = asYaml(item);
+      return [`- ${first}`, ...indented(others)];
+    });
+  }
+  if (value === null || typeof value !== 'object') return [scalarAsYaml(value)];
+  const entries = Object.entries(value);
+  if (entries.length === 0) return ['{}'];
+  return entries.flatMap(([key, item]) => {
+    const lines = asYaml(item);
+    const isBlock = item !== null && typeof item === 'object' && (lines.length > 1 || !/^[[{]/.test(lines[0]));
+    return isBlock ? [`${scalarAsYaml(key)}:`, ...indented(lines)] : [`${scalarAsYaml(key)}: ${lines[0]}`];
+  });
+}
+
+export class PipelineView {
+  constructor(onError) {
+    this.onError = onError;
+    this.before = null;
+    this.nextLine = 0;
+    this.selected = null;
+    this.cards = [];
+    this.graph = element('div', { class: 'pipelines' });
+    this.metricsTitle = element('h3', {});
+    this.metricsBody = element('tbody');
+    this.configuration = element('pre', { class: 'text-block' });
+    this.log = element('pre', { class: 'text-block log', tabindex: '0', 'aria-label': 'Log' });
+    this.configurationBox = element('details', {}, element('summary', {}, 'Configuration, with all defaults'), this.configuration);
+    this.configurationBox.addEventListener('toggle', () => this.loadConfiguration());
+    this.element = element(
+      'div', { class: 'table-scroll service', tabindex: '-1' }, this.graph, this.metricsTitle,
+      element('table', { class: 'metrics' }, element('caption', { class: 'hidden-text' }, 'Metrics of the selected component'), element('thead', {}, element(
+        'tr', {}, element('th', { scope: 'col', class: 'text' }, 'Metric'), element('th', { scope: 'col', class: 'number' }, 'Value'), element('th', { scope: 'col', class: 'number' }, 'Per second'),
+      )), this.metricsBody),
+      element('h3', {}, 'Log'), this.log, this.configurationBox,
+    );
+  }
+
+  // Follows for as long as it is the view.
+  async follow() {
+    clearTimeout(this.timer);
+    if (!this.element.parentNode) return;
+    if (!document.hidden) await this.load();
+    this.timer = setTimeout(() => this.follow(), PIPELINES_POLL_MILLISECONDS);
+  }
+
+  async load() {
+    try {
+      const [state, log] = await Promise.all([request('pipelines', {}), request('log', { since: this.nextLine })]);
+      this.show(state, performance.now() / 1000);
+      this.addLog(log);
+    } catch (error) {
+      this.onError(error);
+    }
+  }
+
+  async loadConfiguration() {
+    if (!this.configurationBox.open) return;
+    try {
+      setText(this.configuration, printableLines(asYaml(await request('configuration', {}))));
+    } catch (error) {
+      this.onError(error);
+    }
+  }
+
+  show(state, now) {
+    this.state = state;
+    this.seconds = this.before ? now - this.before.at : 0;
+    const shape = JSON.stringify(state.pipelines);
+    if (this.shape !== shape) {
+      this.shape = shape;
+      this.build(state.pipelines);
+    }
+    for (const card of this.cards) this.update(card);
+    this.showMetrics();
+    this.before = { at: now, metrics: state.metrics };
+  }
+
+  build(pipelines) {
+    this.cards = [];
+    const stage = (label, kind, ids, pipeline) => element(
+      'div', { class: 'stage', role: 'group', 'aria-label': label },
+      ...(ids.length === 0 ? [element('span', { class: 'dim' }, 'none')] : ids.map((id) => this.buildCard(kind, id, pipeline))),
+    );
+    this.graph.replaceChildren(...pipelines.map(({ id, receivers, processors, exporters }) => element(
+      'section', { class: 'pipeline', 'aria-label': `Pipeline ${printable(id)}` }, element('h3', {}, printable(id)),
+      element('div', { class: 'stages' }, stage('Receivers', 'receiver', receivers, id),
+        ...processors.map((processor) => stage('Processor', 'processor', [processor], id)), stage('Exporters', 'exporter', exporters, id)),
+    )));
+    this.select(this.selected);
+  }
+
+  buildCard(kind, id, pipeline) {
+    const card = {
+      kind, id, pipeline,
+      rate: element('span', { class: 'rate' }), status: element('span', { class: 'status' }), facts: element('span', { class: 'dim facts' }),
+      fill: element('span', { class: 'queue-fill' }), error: element('span', { class: 'card-error' }),
+    };
+    card.queue = element('span', { class: 'queue', 'aria-hidden': 'true', hidden: true }, card.fill);
+    const name = abbreviate(printable(id), 60);
+    card.button = button('', () => this.select(this.isSelected(card) ? null : card), { class: 'card', 'aria-pressed': 'false', title: `Metrics of the ${kind} ${name}` });
+    card.button.append(element('span', { class: 'card-kind' }, kind), element('span', { class: 'name' }, name), card.rate, card.facts, card.queue, card.status, card.error);
+    this.cards.push(card);
+    return card.button;
+  }
+
+  valueOf(metrics, card, name) {
+    return metricOf(metrics, name, card.kind, card.id);
+  }
+
+  rate(card, name) {
+    const before = this.before ? this.valueOf(this.before.metrics, card, name) : null;
+    return rateOf(this.valueOf(this.state.metrics, card, name), before, this.seconds);
+  }
+
+  update(card) {
+    const kind = KINDS[card.kind];
+    const label = card.kind === 'processor' ? `processor ${card.id} in pipeline ${card.pipeline}` : `${card.kind} ${card.id}`;
+    const { status, error } = this.state.components[label] ?? { status: 'unknown' };
+    const rate = this.rate(card, kind.main);
+    setText(card.rate, rate === null ? '' : `${formatRate(rate)} samples/s`);
+    const facts = kind.trouble.map(([name, word]) => [this.valueOf(this.state.metrics, card, name), word])
+      .filter(([value]) => value > 0).map(([value, word]) => `${formatNumber(value)} ${word}`);
+    if (kind.incoming) {
+      const [came, left] = [kind.incoming, kind.main].map((name) => this.valueOf(this.state.metrics, card, name));
+      facts.push(`${formatNumber(came ?? 0)} in, ${formatNumber(left ?? 0)} out`);
+    }
+    if (kind.queue) this.updateQueue(card, kind.queue, facts);
+    setText(card.facts, facts.join(', '));
+    setText(card.status, status === 'ok' ? '' : status);
+    setText(card.error, error ? abbreviate(printable(error), 300) : '');
+    card.button.classList.toggle('is-failing', status.endsWith('error'));
+    card.button.dataset.rate = rate === null ? '' : String(rate);
+  }
+
+  updateQueue(card, [sizeName, capacityName], facts) {
+    const [size, capacity] = [sizeName, capacityName].map((name) => this.valueOf(this.state.metrics, card, name));
+    card.queue.hidden = !(capacity > 0);
+    if (card.queue.hidden) return;
+    card.fill.style.width = `${Math.min(100, (100 * size) / capacity)}%`;
+    facts.push(`${formatNumber(size)} of ${formatNumber(capacity)} queued`);
+  }
+
+  isSelected({ kind, id }) {
+    return this.selected !== null && this.selected.kind === kind && this.selected.id === id;
+  }
+
+  select(card) {
+    this.selected = card ? { kind: card.kind, id: card.id } : null;
+    for (const other of this.cards) setPressed(other.button, this.isSelected(other));
+    if (this.state) this.showMetrics();
+  }
+
+  // Those of the selected component; without one, those of the process.
+  showMetrics() {
+    const { selected } = this;
+    setText(this.metricsTitle, selected ? `Metrics of the ${selected.kind} ${printable(selected.id)}` : 'Metrics of profcol itself');
+    const isShown = (series) => (selected ? isOf(series, selected.kind, selected.id) : !Object.keys(KINDS).some((kind) => kind in series.labels));
+    const key = ({ name, labels }) => `${name} ${JSON.stringify(labels)}`;
+    const before = new Map((this.before?.metrics ?? []).map((series) => [key(series), series.value]));
+    this.metricsBody.replaceChildren(...this.state.metrics.filter(isShown).map((series) => {
+      const labels = Object.entries(series.labels).filter(([name]) => name !== selected?.kind).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+      const rate = rateOf(series.value, before.get(key(series)), this.seconds);
+      return element('tr', {},
+        element('th', { scope: 'row', class: 'text name' }, abbreviate(printable(series.name + (labels.length > 0 ? `{${labels.join(', ')}}` : '')), 200)),
+        element('td', { class: 'number' }, this.metricValue(series)), element('td', { class: 'number dim' }, rate ? formatRate(rate) : ''));
+    }));
+  }
+
+  metricValue({ name, value }) {
+    if (name.endsWith('_timestamp_seconds') && value > 0) return new Date(value * 1000).toLocaleString();
+    if (name === 'otelcol_process_uptime') return formatDuration(value);
+    return formatNumber(value);
+  }
+
+  // Stays at the end where the reader is there.
+  addLog({ lines, next }) {
+    const { log } = this;
+    // A new process counts from the beginning.
+    if (next < this.nextLine) {
+      log.replaceChildren();
+      this.nextLine = 0;
+      return;
+    }
+    this.nextLine = next;
+    const isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 8;
+    for (const line of lines) {
+      const level = /^\S+ +(WARN|ERROR) /.exec(line)?.[1];
+      log.append(element('span', { class: level ? `log-${level.toLowerCase()}` : undefined }, `${printableLines([line])}\n`));
+    }
+    while (log.childElementCount > MOST_LOG_LINES) log.firstChild.remove();
+    if (isAtEnd) log.scrollTop = log.scrollHeight;
+  }
+}
+
+// A line break stays one: a message may have several lines.
+function printableLines(lines) {
+  return lines.flatMap((line) => line.split('\n')).map(printable).join('\n');
+}
