@@ -1,0 +1,192 @@
+//! The alerts and the dashboard ask Prometheus for metrics that profcol has.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use profcol_config::{Sources, yaml};
+use serde_json::Value;
+use support::{file, path, profcol, root};
+
+#[test]
+fn alerts_ask_for_metrics_that_there_are() {
+    let text = fs::read_to_string(root().join("deploy/monitoring/rules.yaml")).unwrap();
+    let rules = yaml_value(&text);
+    let rules = rules["groups"][0]["rules"].as_array().unwrap();
+    let mut names = BTreeSet::new();
+    for rule in rules {
+        let alert = rule["alert"].as_str().unwrap();
+        assert!(names.insert(alert), "{alert} is there twice");
+        for key in ["summary", "description"] {
+            assert!(rule["annotations"][key].is_string(), "{alert} has no {key}");
+        }
+        check(alert, rule["expr"].as_str().unwrap());
+    }
+    assert!(names.len() > 5);
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_there_are() {
+    let text = fs::read_to_string(root().join("deploy/monitoring/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut queries = 0;
+    for panel in panels {
+        let title = panel["title"].as_str().unwrap();
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let expr = target["expr"].as_str().unwrap();
+            check(title, expr);
+            queries += 1;
+        }
+    }
+    assert!(queries > 10);
+}
+
+/// The metrics that all components have are listed as a pipeline shows them.
+#[test]
+fn what_all_components_have_is_listed() {
+    let [metrics, otlp] = [free_address(), free_address()];
+    let (host, port) = metrics.split_once(':').unwrap();
+    let config = file(
+        "metrics.yaml",
+        format!(
+            "
+receivers: {{otlp: {{protocols: {{http: {{endpoint: '{otlp}'}}}}}}}}
+processors: {{memory_limiter: {{check_interval: 1s, limit_mib: 4000}}}}
+exporters: {{nop: {{}}, otlp_grpc: {{endpoint: '127.0.0.1:1', tls: {{insecure: true}}}}}}
+service:
+  telemetry: {{metrics: {{readers: [{{pull: {{exporter: {{prometheus: {{host: {host}, port: {port}}}}}}}}}]}}}}
+  pipelines: {{profiles: {{receivers: [otlp], processors: [memory_limiter], exporters: [nop, otlp_grpc]}}}}
+"
+        ),
+    );
+    let started = profcol(&["--config", path(&config.path)])
+        .stderr(Stdio::null())
+        .spawn();
+    let mut started = started.unwrap();
+    let text = scraped(&metrics);
+    let _ = started.kill();
+    let _ = started.wait();
+    let readme = fs::read_to_string(root().join("deploy/monitoring/README.md")).unwrap();
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let families: BTreeSet<&str> = families.filter_map(|line| line.split(' ').next()).collect();
+    let listed: BTreeSet<&str> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .filter(|name| is_metric(name))
+        .collect();
+    let gone: Vec<_> = listed.difference(&families).collect();
+    assert!(
+        gone.is_empty(),
+        "listed, and not served: {gone:?} of {families:?}"
+    );
+    // Those of single components have their READMEs.
+    let unlisted: Vec<_> = families
+        .difference(&listed)
+        .filter(|name| {
+            is_metric(name) && !name.contains("memory_limiter") && !documented().contains(**name)
+        })
+        .collect();
+    assert!(
+        unlisted.is_empty(),
+        "served, and listed nowhere: {unlisted:?}"
+    );
+}
+
+/// What `/metrics` answers as soon as somebody listens.
+fn scraped(address: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        assert!(Instant::now() < deadline, "nobody listens on {address}");
+        if let Ok(mut stream) = TcpStream::connect(address) {
+            let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).unwrap();
+            return text;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// As our own reader of configurations understands it.
+fn yaml_value(text: &str) -> Value {
+    let mut sources = Sources::default();
+    let id = sources.add("rules.yaml", text, None).unwrap();
+    yaml::parse(&sources, id).unwrap().to_json()
+}
+
+fn check(name: &str, expr: &str) {
+    let count = |wanted: char| expr.chars().filter(|&c| c == wanted).count();
+    for (open, close) in [('(', ')'), ('{', '}'), ('[', ']')] {
+        assert_eq!(
+            count(open),
+            count(close),
+            "{name}: {open} and {close} in {expr}"
+        );
+    }
+    let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let metrics: BTreeSet<&str> = words
+        .filter(|word| *word == "up" || is_metric(word))
+        .collect();
+    assert!(!metrics.is_empty(), "{name} asks for nothing: {expr}");
+    let documented = documented();
+    for metric in metrics {
+        let family = metric.trim_end_matches("_bucket");
+        assert!(
+            documented.contains(family),
+            "{name}: there is no metric {metric}"
+        );
+    }
+}
+
+/// Those that the READMEs list; `up` is Prometheus' own.
+fn documented() -> BTreeSet<String> {
+    let mut found: BTreeSet<String> = ["up".to_owned()].into();
+    for folder in ["components", "deploy"] {
+        for page in pages_below(&root().join(folder)) {
+            let text = fs::read_to_string(page).unwrap();
+            let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+            // Some rows have more than one.
+            let names = rows.flat_map(|row| row.split('`'));
+            found.extend(names.filter(|name| is_metric(name)).map(str::to_owned));
+        }
+    }
+    found
+}
+
+fn is_metric(name: &str) -> bool {
+    ["otelcol_", "profcol_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+fn pages_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| match path.is_dir() {
+        true => pages_below(&path),
+        false => vec![path],
+    });
+    found
+        .filter(|path| path.extension().is_some_and(|it| it == "md"))
+        .collect()
+}
