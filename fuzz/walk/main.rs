@@ -32,6 +32,8 @@ mod maps;
 mod obvious;
 mod process;
 mod published;
+#[path = "../../ebpf/programs/src/ruby.rs"]
+mod ruby;
 #[path = "../../ebpf/programs/src/scratch.rs"]
 mod scratch;
 mod stage;
@@ -113,6 +115,9 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.sample.user_words = 0;
     scratch.depth = 0;
     scratch.python_file = 0;
+    scratch.ruby_file = 0;
+    scratch.ruby_loop = 0;
+    scratch.ruby_looked_up = 0;
     scratch.v8_file = 0;
     scratch.v8_looked_up = 0;
     scratch.v8_skipped = 0;

@@ -1,7 +1,7 @@
 //! A process, as the input describes it: files with tables, mappings, a stack, threads.
 
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
-use profcol_ebpf_common::interpreter::{Interpreter, hotspot, python, runtime, v8};
+use profcol_ebpf_common::interpreter::{Interpreter, hotspot, python, ruby, runtime, v8};
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
 use profcol_ebpf_common::rule::{Cfa, EncodedRule, PUSHED, ReturnAddress, Rule, SavedFp};
@@ -513,11 +513,20 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         has_unique_id: offset() as u16 % 2,
         shared_numbers: offset(),
     };
+    let ruby = ruby::Layout {
+        context: offset() % 4,
+        context_offset: offset(),
+        table_shift: offset() % 5,
+        frame_bytes: 56 + offset() % 2 * 8,
+        loop_start: offset() << 8,
+        loop_end: offset() << 8,
+    };
     Box::leak(Box::new(Interpreter {
         state: bytes.word(),
-        runtime: [runtime::PYTHON, runtime::V8][bytes.below(2)],
+        runtime: [runtime::PYTHON, runtime::V8, runtime::RUBY][bytes.below(3)],
         v8,
         python: layout,
+        ruby,
     }))
 }
 

@@ -36,6 +36,7 @@ mod profile;
 mod programs;
 mod python;
 mod record;
+mod ruby;
 mod snapshot;
 mod storm;
 #[path = "../support/mod.rs"]

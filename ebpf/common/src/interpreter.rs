@@ -10,6 +10,9 @@
 
 pub mod hotspot;
 pub mod python;
+pub mod ruby;
+#[cfg(test)]
+mod test_memory;
 pub mod v8;
 
 use crate::file::file_number;
@@ -30,7 +33,9 @@ pub mod runtime {
     pub const HOTSPOT_COMPILED: u32 = 5;
     /// Any other CodeBlob of HotSpot.
     pub const HOTSPOT_STUB: u32 = 6;
-    pub const COUNT: u32 = 7;
+    /// A sequence of Ruby's instructions, with the [`Function`](super::ruby::Function) in its detail.
+    pub const RUBY: u32 = 7;
+    pub const COUNT: u32 = 8;
 }
 
 /// What the loader knows of a file that has an interpreter, for all processes that map it.
@@ -44,6 +49,7 @@ pub struct Interpreter {
     pub runtime: u32,
     pub v8: v8::Layout,
     pub python: python::Layout,
+    pub ruby: ruby::Layout,
 }
 
 /// Memory of the sampled process, in blocks: a helper call costs as much as the copy.

@@ -4,10 +4,55 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use profcol_elf::Machine;
+use profcol_ebpf_unwind::Index;
+use profcol_elf::{Machine, Source};
+
+use crate::executable::Executable;
+
+/// The largest loop seen has 85 KiB.
+pub const MAX_FUNCTION_BYTES: u64 = 1 << 20;
+/// Parts of a function that stand elsewhere.
+const MAX_PARTS: usize = 64;
+
+/// Offsets in the file of a function, which comes first, and of its parts that stand elsewhere: those
+/// that it jumps to, if unwind information describes them and nothing else begins there.
+pub fn parts<S: Source + ?Sized>(
+    executable: &Executable<'_, S>,
+    function: Range<u64>,
+    delta: u64,
+) -> Vec<Range<u64>> {
+    let index = Index::open(executable.code, executable.source).ok();
+    let described = |at: u64| {
+        let function = index.as_ref()?.function(executable.source, at)?;
+        (function.end - function.start <= MAX_FUNCTION_BYTES).then_some(function)
+    };
+    let first = described(function.start).unwrap_or(function);
+    let code = executable.loaded(first.start, (first.end - first.start) as usize);
+    let targets = targets(executable.machine(), &code.unwrap_or_default(), &first);
+    let mut parts = vec![first];
+    for target in targets {
+        if parts.len() >= MAX_PARTS {
+            break;
+        }
+        if parts.iter().any(|part| part.contains(&target)) {
+            continue;
+        }
+        // A jump to the start of a function is a call at the end.
+        if let Some(part) = described(target)
+            && part.start != target
+        {
+            parts.push(part);
+        }
+    }
+    let offset = |at: u64| at.wrapping_sub(delta);
+    let parts = parts.into_iter();
+    parts
+        .map(|part| offset(part.start)..offset(part.end))
+        .collect()
+}
 
 /// The targets outside of the function of jumps that name them.
-pub fn targets(machine: Machine, code: &[u8], function: &Range<u64>) -> BTreeSet<u64> {
+fn targets(machine: Machine, code: &[u8], function: &Range<u64>) -> BTreeSet<u64> {
     match machine {
         Machine::X86_64 => x86_64(code, function),
         Machine::Aarch64 => aarch64(code, function),

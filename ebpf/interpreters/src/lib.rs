@@ -15,6 +15,7 @@ mod jumps;
 mod memory;
 pub mod names;
 mod python;
+mod ruby;
 mod v8;
 
 use std::borrow::Cow;
@@ -51,6 +52,7 @@ pub struct DetectedInterpreter {
 enum RuntimeLayout {
     Python(python::CodeLayout),
     V8(Box<v8::HeapLayout>),
+    Ruby(ruby::SequenceLayout),
 }
 
 /// A function that a sample met.
@@ -61,7 +63,8 @@ pub struct SampledFunction {
     pub address: u64,
     /// What tells it apart from others that had this address before.
     pub generation: u32,
-    /// An address in the code that was generated for it; 0 without.
+    /// An address in the code that was generated for it, or that of a method, see
+    /// [`ruby::Function`](profcol_ebpf_common::interpreter::ruby::Function); 0 without.
     pub code_address: u64,
 }
 
@@ -104,6 +107,13 @@ impl DetectedInterpreter {
             RuntimeLayout::V8(layout) => {
                 names::Function::V8(cache.v8.frames(layout, memory, sampled)?)
             }
+            RuntimeLayout::Ruby(layout) => names::Function::Ruby(ruby::Sequence::read(
+                layout,
+                memory,
+                sampled.address,
+                sampled.generation,
+                sampled.code_address as u32,
+            )?),
         }))
     }
 
@@ -112,6 +122,7 @@ impl DetectedInterpreter {
         match &self.layout {
             RuntimeLayout::Python(layout) => Code::generation(layout, memory, address),
             RuntimeLayout::V8(layout) => v8::generation(layout, memory, address),
+            RuntimeLayout::Ruby(_) => ruby::generation(memory, address),
         }
     }
 
@@ -127,6 +138,7 @@ impl DetectedInterpreter {
     pub fn examples() -> Vec<Self> {
         let mut examples = python::examples();
         examples.extend(v8::examples());
+        examples.extend(ruby::examples());
         examples
     }
 }
@@ -137,6 +149,7 @@ pub enum Runtime {
     Python,
     V8,
     Java,
+    Ruby,
 }
 
 /// An interpreter that cannot be followed: its code is native frames.
@@ -155,6 +168,7 @@ impl Runtime {
             Self::Python => "cpython",
             Self::V8 => "v8js",
             Self::Java => "jvm",
+            Self::Ruby => "ruby",
         }
     }
 
@@ -164,6 +178,7 @@ impl Runtime {
             Self::Python => "python",
             Self::V8 => "v8",
             Self::Java => "java",
+            Self::Ruby => "ruby",
         }
     }
 
@@ -175,6 +190,7 @@ impl Runtime {
             runtime::HOTSPOT_INTERPRETED | runtime::HOTSPOT_COMPILED | runtime::HOTSPOT_STUB => {
                 Some(Self::Java)
             }
+            runtime::RUBY => Some(Self::Ruby),
             _ => None,
         }
     }
@@ -188,8 +204,11 @@ pub fn detect(
     let Some(executable) = Executable::read(code, source) else {
         return Ok(None);
     };
-    match python::detect(&executable)? {
-        Some(detected) => Ok(Some(detected)),
-        None => v8::detect(&executable),
+    if let Some(detected) = python::detect(&executable)? {
+        return Ok(Some(detected));
     }
+    if let Some(detected) = v8::detect(&executable)? {
+        return Ok(Some(detected));
+    }
+    ruby::detect(&executable)
 }

@@ -15,7 +15,7 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
-use crate::{DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, python, v8};
+use crate::{DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, python, ruby, v8};
 
 /// Functions that wait to be read; one that finds no room is asked for again by a later sample.
 const MAX_WAITING: usize = 4096;
@@ -57,6 +57,7 @@ pub(crate) enum Function {
     Python(python::Code),
     V8(v8::Frames),
     Java(hotspot::Code),
+    Ruby(ruby::Sequence),
 }
 
 impl InterpretedFunction {
@@ -71,6 +72,12 @@ impl InterpretedFunction {
                 line: code.line(position),
             }],
             Function::V8(frames) => frames.at(position),
+            Function::Ruby(sequence) => vec![SourceFrame {
+                name: (&*sequence.name).into(),
+                file: (&*sequence.file).into(),
+                first_line: sequence.first_line,
+                line: sequence.line(position),
+            }],
             Function::Java(code) => {
                 let frames = code.frames(position).into_iter();
                 let frames = frames.map(|frame| SourceFrame {
@@ -96,7 +103,7 @@ impl InterpretedFunction {
                     Role::Function
                 }
             }
-            Function::Python(_) | Function::V8(_) => Role::Function,
+            Function::Python(_) | Function::V8(_) | Function::Ruby(_) => Role::Function,
         }
     }
 
@@ -105,6 +112,7 @@ impl InterpretedFunction {
             Function::Python(code) => code.bytes(),
             Function::V8(frames) => frames.bytes(),
             Function::Java(code) => code.bytes(),
+            Function::Ruby(sequence) => sequence.bytes(),
         }
     }
 }

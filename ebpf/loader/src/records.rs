@@ -1,7 +1,7 @@
 //! Takes the records out of the ring.
 
 use profcol_ebpf_common::frame::Frame;
-use profcol_ebpf_common::interpreter::{Detail, runtime};
+use profcol_ebpf_common::interpreter::{Detail, ruby, runtime};
 use profcol_ebpf_common::record::{self, File, Process, Sample};
 
 use crate::names::Names;
@@ -67,9 +67,14 @@ impl<'a> Frames<'a> {
                 native = frame;
                 return Some(StackFrame::Native(frame));
             };
-            let detail = Detail(words.next().unwrap_or_default());
+            let mut detail = Detail(words.next().unwrap_or_default());
             let (file, code_address) = match runtime {
                 runtime::V8_GENERATED => (detail.position(), native.offset()),
+                runtime::RUBY => {
+                    let function = ruby::Function::from_detail(detail);
+                    detail = Detail::new(function.fingerprint, function.position);
+                    (native.file(), function.method.into())
+                }
                 _ => (native.file(), 0),
             };
             Some(StackFrame::Interpreted(InterpretedFrame {
@@ -98,7 +103,8 @@ pub struct InterpretedFrame {
     /// 0 if it could not be read.
     pub function: u64,
     pub detail: Detail,
-    /// An address in the code that was generated for it; 0 without.
+    /// An address in the code that was generated for it, or [that of its method](ruby::Function::method);
+    /// 0 without.
     pub code_address: u64,
 }
 

@@ -13,10 +13,9 @@ use crate::kernel;
 use crate::maps::{self, INTERPRETERS, PYTHON_THREADS};
 use crate::scratch::{FRAME_CAPACITY, Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
-use crate::v8;
+use crate::{ruby, v8};
 
-/// What the walk does next: the native one, [`find_thread`], [`add_frames`] or
-/// [`v8::add_function`](crate::v8::add_function).
+/// What the walk does next: the native one, [`find_thread`], [`add_frames`], or what another runtime has.
 pub mod stage {
     /// Nothing: the native walk goes on.
     pub const NATIVE: u32 = 0;
@@ -29,6 +28,11 @@ pub mod stage {
     pub const V8: u32 = 4;
     /// A frame of Java code.
     pub const HOTSPOT: u32 = 5;
+    /// A frame of Ruby's file, and the frames that it runs.
+    pub const RUBY_ENTER: u32 = 6;
+    pub const RUBY: u32 = 7;
+    /// Code that Ruby generated.
+    pub const RUBY_GENERATED: u32 = 8;
 }
 
 /// Per call; the rest is left to the next one.
@@ -59,6 +63,10 @@ pub fn meet(scratch: &mut Scratch, address: u64, sp: u64, fp: u64) {
     scratch.native.cfa = scratch.walk.registers.sp;
     scratch.native.state = address.wrapping_sub(scratch.frame.offset());
     scratch.native.file = scratch.frame.file();
+    if scratch.native.file == scratch.ruby_file {
+        ruby::meet(scratch);
+        return;
+    }
     scratch.interpreter_stage = stage::ENTER;
     if scratch.python_file != scratch.native.file {
         scratch.python_file = scratch.native.file;
@@ -86,6 +94,11 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
         scratch.python_file = 0;
         scratch.depth += 1;
         v8::meet_file(scratch, file);
+        return CONTINUE;
+    }
+    if interpreter.runtime == runtime::RUBY {
+        scratch.python_file = 0;
+        ruby::meet_file(scratch, file, interpreter.state);
         return CONTINUE;
     }
     let layout = &interpreter.python;

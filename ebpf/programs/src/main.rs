@@ -25,6 +25,7 @@ mod names;
 mod process;
 mod published;
 mod registers;
+mod ruby;
 mod sample;
 mod sample_counts;
 mod scratch;

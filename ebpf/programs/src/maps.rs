@@ -6,6 +6,7 @@ use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
+use profcol_ebpf_common::interpreter::ruby::RubyProcess;
 use profcol_ebpf_common::published::{Area, ImageAreas, ProcessImage};
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::Settings;
@@ -52,6 +53,10 @@ pub static PYTHON_THREADS: LruHashMap<ThreadKey, u64> = LruHashMap::with_max_ent
 /// The file with V8 of a process that runs code of it.
 #[map(name = "v8_files")]
 pub static V8_FILES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(1, 0);
+
+/// Processes that run Ruby.
+#[map(name = "ruby_processes")]
+pub static RUBY_PROCESSES: LruHashMap<ProcessKey, RubyProcess> = LruHashMap::with_max_entries(1, 0);
 
 /// Processes that run HotSpot.
 #[map(name = "java_processes")]

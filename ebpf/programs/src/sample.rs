@@ -67,6 +67,9 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.depth = 0;
     scratch.has_interpreted = 0;
     scratch.python_file = 0;
+    scratch.ruby_file = 0;
+    scratch.ruby_loop = 0;
+    scratch.ruby_looked_up = 0;
     scratch.v8_file = 0;
     scratch.v8_looked_up = 0;
     scratch.v8_skipped = 0;

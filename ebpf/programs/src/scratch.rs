@@ -2,7 +2,8 @@
 
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
-use profcol_ebpf_common::interpreter::{BLOCK_WORDS, NativeFrame, python};
+use profcol_ebpf_common::interpreter::ruby::RubyProcess;
+use profcol_ebpf_common::interpreter::{BLOCK_WORDS, NativeFrame, python, ruby};
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
     File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_WORDS,
@@ -61,6 +62,18 @@ pub struct Scratch {
     pub thread_calls: u32,
     /// Whether any interpreter knows the thread.
     pub has_thread: u32,
+    /// The file with Ruby, once a frame of it was met; 0 is none.
+    pub ruby_file: u32,
+    /// Whether the thread's execution context was found.
+    pub ruby_found: u32,
+    /// That of the sample, once it was looked up among those that are known.
+    pub ruby_process: RubyProcess,
+    pub ruby_looked_up: u32,
+    pub ruby: ruby::Walk,
+    /// Where the stack of the frame that called Ruby's loop begins.
+    pub ruby_loop: u64,
+    /// Whether nothing is above the loop.
+    pub ruby_loop_is_leaf: u32,
     /// The file with V8 of the process, once it is known; 0 is none.
     pub v8_file: u32,
     /// Whether it was looked for among the files that are known.

@@ -20,6 +20,7 @@ use crate::interpreter;
 use crate::kernel::{self, Kernel};
 use crate::maps;
 use crate::published;
+use crate::ruby;
 use crate::scratch::{FRAME_CAPACITY, MAX_WINDOW, MIN_WINDOW, RECENT_CODE, Scratch, ScratchHandle};
 use crate::v8;
 
@@ -74,6 +75,12 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 }
             } else if scratch.interpreter_stage == interpreter::stage::V8 {
                 v8::add_function(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::RUBY_ENTER {
+                ruby::enter_ruby(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::RUBY_GENERATED {
+                ruby::leave_ruby_generated(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::RUBY {
+                ruby::add_ruby_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
                 interpreter::find_thread(scratch.handle());
             } else {
@@ -119,6 +126,9 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
+    if scratch.frame.file() == file_number::ANONYMOUS && ruby::meet_generated(scratch) {
+        return CONTINUE;
+    }
     let slot = (scratch.sample.kernel_frames + scratch.sample.user_words) as usize;
     // SAFETY: the mask bounds the index.
     unsafe { *scratch.frames.as_mut_ptr().add(slot & (FRAME_CAPACITY - 1)) = scratch.frame.0 };

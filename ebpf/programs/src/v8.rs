@@ -55,7 +55,14 @@ pub fn meet_file(scratch: &mut Scratch, file: u32) {
         meet(scratch);
         return;
     }
+    walk_again(scratch);
+}
+
+/// From where the stack begins.
+#[inline(always)]
+pub fn walk_again(scratch: &mut Scratch) {
     scratch.v8_skipped = 0;
+    scratch.interpreter_stage = stage::NATIVE;
     scratch.walk = scratch.first;
     scratch.sample.stack = scratch.first_stack;
     scratch.sample.user_words = 0;

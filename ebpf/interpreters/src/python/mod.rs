@@ -10,10 +10,7 @@ mod layout;
 mod lines;
 mod text;
 
-use std::ops::Range;
-
 use profcol_ebpf_common::interpreter::{Interpreter, runtime};
-use profcol_ebpf_unwind::Index;
 use profcol_elf::{Machine, Source};
 
 pub use self::code::Code;
@@ -27,11 +24,6 @@ const STATE: &str = "_PyRuntime";
 const VERSION: &str = "Py_Version";
 /// The state's section; it survives where even the symbols of the dynamic linker are gone.
 const STATE_SECTION: &str = ".PyRuntime";
-
-/// The largest loop seen has 85 KiB.
-const MAX_LOOP_BYTES: u64 = 1 << 20;
-/// Parts of a loop that stand elsewhere.
-const MAX_PARTS: usize = 64;
 
 pub fn detect<S: Source + ?Sized>(
     executable: &Executable<'_, S>,
@@ -62,7 +54,9 @@ pub fn detect<S: Source + ?Sized>(
     let Some(delta) = executable.code_delta(entry.address) else {
         return Err(refuse("its loop is not in a loaded segment"));
     };
-    let loops = loops(executable, entry.address, entry.size, delta);
+    let size = entry.size.min(jumps::MAX_FUNCTION_BYTES);
+    let entry = entry.address..entry.address.saturating_add(size);
+    let loops = jumps::parts(executable, entry, delta);
     let calls = executable.functions_named(|name| calls::NAMES.binary_search(&name).is_ok());
     let calls = calls.into_iter();
     let calls =
@@ -118,43 +112,4 @@ fn old_version<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Ver
     (8..=10)
         .contains(&minor)
         .then_some(Version { minor, micro: None })
-}
-
-/// Offsets in the file of the function and of its parts that stand elsewhere: those that it jumps to,
-/// if unwind information describes them and nothing else begins there.
-fn loops<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
-    address: u64,
-    size: u64,
-    delta: u64,
-) -> Vec<Range<u64>> {
-    let index = Index::open(executable.code, executable.source).ok();
-    let described = |at: u64| {
-        let function = index.as_ref()?.function(executable.source, at)?;
-        (function.end - function.start <= MAX_LOOP_BYTES).then_some(function)
-    };
-    let size = size.min(MAX_LOOP_BYTES);
-    let first = described(address).unwrap_or(address..address.saturating_add(size));
-    let code = executable.loaded(first.start, (first.end - first.start) as usize);
-    let targets = jumps::targets(executable.machine(), &code.unwrap_or_default(), &first);
-    let mut parts = vec![first];
-    for target in targets {
-        if parts.len() >= MAX_PARTS {
-            break;
-        }
-        if parts.iter().any(|part| part.contains(&target)) {
-            continue;
-        }
-        // A jump to the start of a function is a call at the end.
-        if let Some(part) = described(target)
-            && part.start != target
-        {
-            parts.push(part);
-        }
-    }
-    let offset = |at: u64| at.wrapping_sub(delta);
-    let parts = parts.into_iter();
-    parts
-        .map(|part| offset(part.start)..offset(part.end))
-        .collect()
 }

@@ -1,45 +1,10 @@
 //! The walk along hand-made frames: each way in which those of a native frame end, and damage.
 
-use super::super::BLOCK_WORDS;
+use super::super::test_memory::Memory;
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use std::vec;
 use std::vec::Vec;
-
-/// Words at addresses.
-#[derive(Default)]
-struct Memory {
-    words: BTreeMap<u64, u64>,
-    block: [u64; BLOCK_WORDS],
-}
-
-impl BlockMemory for Memory {
-    fn load_block(&mut self, address: u64, bytes: u32) -> bool {
-        if !self.words.contains_key(&address) {
-            return false;
-        }
-        for (index, word) in self.block.iter_mut().enumerate() {
-            let at = address.wrapping_add(index as u64 * 8);
-            let is_inside = (index as u32) * 8 < bytes;
-            *word = self
-                .words
-                .get(&at)
-                .filter(|_| is_inside)
-                .copied()
-                .unwrap_or(0);
-        }
-        true
-    }
-
-    fn block_word(&self, index: u32) -> u64 {
-        self.block[index as usize % BLOCK_WORDS]
-    }
-
-    fn word(&mut self, address: u64) -> Option<u64> {
-        self.words.get(&address).copied()
-    }
-}
 
 /// `previous` at 0, the code at 8, the instruction at 16, the owner at 26.
 fn layout(boundary: u32) -> Layout {

@@ -1,0 +1,132 @@
+//! Ruby (MRI) 2.7 to 4.0.
+//!
+//! What a file has is told by what its runtime exports for C extensions, which no `strip` takes away:
+//! the version `ruby_version`, and `rb_errinfo`, whose code says where a thread has its execution
+//! context. The loop has no name; it is the function that jumps by far the most to where a register
+//! points, and `rb_vm_exec` is the one that calls it.
+
+mod class;
+mod context;
+mod layout;
+mod lines;
+mod object;
+mod sequence;
+mod vm;
+
+use profcol_ebpf_common::interpreter::{Interpreter, ruby, runtime};
+use profcol_elf::{Machine, Source};
+
+pub use self::layout::SequenceLayout;
+use self::layout::Version;
+pub use self::sequence::{Sequence, generation};
+use crate::executable::Executable;
+use crate::jumps::parts;
+use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported};
+
+const VERSION: &str = "ruby_version";
+const VERSION_BYTES: usize = 8;
+/// Functions that do nothing but call the first thing in their way, and that no `strip` takes away.
+const CONTEXT: &str = "rb_errinfo";
+const KEY: &str = "ruby_native_thread_p";
+
+pub fn detect<S: Source + ?Sized>(
+    executable: &Executable<'_, S>,
+) -> Result<Option<DetectedInterpreter>, Unsupported> {
+    let [version, error_info, key] = executable.symbols([VERSION, CONTEXT, KEY]);
+    let (Some(version), Some(error_info)) = (version, error_info) else {
+        return Ok(None);
+    };
+    let version = executable.loaded(version.address, VERSION_BYTES);
+    let Some(version) = version.and_then(|text| Version::parse(&text)) else {
+        return Err(unsupported(
+            "of an unknown version",
+            "the version is not in the file",
+        ));
+    };
+    let refuse = |why| unsupported(&version.to_string(), why);
+    let (frame_bytes, sequence) = layout::layouts(version).map_err(refuse)?;
+    if executable.machine() == Machine::Aarch64 {
+        return Err(refuse("it is not supported on aarch64 yet"));
+    }
+    let found = match key.filter(|_| version.major < 3) {
+        Some(key) => context::by_key(executable, key.address),
+        None => context::by_variable(executable, error_info.address),
+    };
+    let Some(context) = found else {
+        return Err(refuse("where a thread has its state was not found"));
+    };
+    let Some(vm) = vm::find(executable) else {
+        return Err(refuse("its loop was not found"));
+    };
+    let Some(delta) = executable.code_delta(vm.entry.start) else {
+        return Err(refuse("its loop is not in a loaded segment"));
+    };
+    let offset = |at: u64| at.wrapping_sub(delta);
+    let (Ok(loop_start), Ok(loop_end)) = (
+        u32::try_from(offset(vm.body.start)),
+        u32::try_from(offset(vm.body.end)),
+    ) else {
+        return Err(refuse("its loop is too far behind in the file"));
+    };
+    let mut loops = parts(executable, vm.entry, delta);
+    let mut calls = parts(executable, vm.body, delta);
+    loops.extend(calls.first().cloned());
+    calls.sort_unstable_by_key(|range| range.start);
+    Ok(Some(DetectedInterpreter {
+        runtime: Runtime::Ruby,
+        version: version.to_string(),
+        loops,
+        calls,
+        interpreter: Interpreter {
+            state: context.state.wrapping_sub(delta),
+            runtime: runtime::RUBY,
+            ruby: ruby::Layout {
+                context: context.kind,
+                context_offset: context.offset,
+                table_shift: context::table_shift(executable),
+                frame_bytes,
+                loop_start,
+                loop_end,
+            },
+            ..Interpreter::default()
+        },
+        layout: RuntimeLayout::Ruby(sequence),
+    }))
+}
+
+/// One of each version.
+pub fn examples() -> Vec<DetectedInterpreter> {
+    let versions = [(2, 7), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4), (4, 0)];
+    let example = |(major, minor)| {
+        let version = Version {
+            major,
+            minor,
+            patch: 0,
+        };
+        let (frame_bytes, sequence) = layout::layouts(version).ok()?;
+        Some(DetectedInterpreter {
+            runtime: Runtime::Ruby,
+            version: version.to_string(),
+            loops: Vec::new(),
+            calls: Vec::new(),
+            interpreter: Interpreter {
+                runtime: runtime::RUBY,
+                ruby: ruby::Layout {
+                    frame_bytes,
+                    ..ruby::Layout::default()
+                },
+                ..Interpreter::default()
+            },
+            layout: RuntimeLayout::Ruby(sequence),
+        })
+    };
+    versions.into_iter().filter_map(example).collect()
+}
+
+fn unsupported(version: &str, why: &'static str) -> Unsupported {
+    Unsupported {
+        runtime: "Ruby",
+        version: version.into(),
+        why,
+    }
+}

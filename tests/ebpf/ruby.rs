@@ -1,0 +1,376 @@
+//! Ruby's methods and blocks are shown, in exactly the chains in which they called each other.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::calls::{Calls, count, name, names_of};
+use crate::host::{Profiler, Running, can_profile};
+use crate::profile::{Profile, Sample};
+use crate::support::{root, skip};
+
+/// Enough for each way to be met often.
+const MIN_SAMPLES: usize = 700;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const KIND: &str = "ruby";
+const PROGRAM: &str = "calls.rb";
+
+/// The chains of `calls.rb`, innermost first, without what all have in common.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "block in Object#by_each", "by_each"],
+    &[
+        "burn",
+        "block (2 levels) in Object#by_nested",
+        "block in Object#by_nested",
+        "by_nested",
+    ],
+    &["burn", "Key#<=>", "by_sort"],
+    &["burn", "block in Object#by_sort_by", "by_sort_by"],
+    &["burn", "block in Object#by_lambda", "by_lambda"],
+    &["burn", "block in Object#by_hash", "by_hash"],
+    &["burn", "block in <class:Made>", "by_define_method"],
+    &["burn", "Made.make", "by_class_method"],
+    &["burn", "Made#method_missing", "by_method_missing"],
+    &["burn", "Made#to_s", "by_interpolation"],
+    &[
+        "burn",
+        "Base#mixed",
+        "Mixed#mixed",
+        "Derived#mixed",
+        "by_super",
+    ],
+    &["burn", "inner", "by_send"],
+    &[
+        "burn",
+        "block in Object#by_instance_eval",
+        "by_instance_eval",
+    ],
+    &["burn", "by_eval"],
+    &["burn", "rescue in Object#handle", "handle", "by_rescue"],
+    &["burn", "ensure in Object#leave", "leave", "by_ensure"],
+    &["burn", "block in Object#by_catch", "by_catch"],
+    &["burn", "by_größe"],
+    &["block in Object#by_times", "by_times"],
+    &["by_checksum"],
+];
+/// Those with a stack of their own.
+const OWN_STACK: &[&[&str]] = &[
+    &["burn", "by_fiber", "block in Object#in_fiber"],
+    &["burn", "by_enumerator", "block in Object#in_enumerator"],
+    &["burn", "by_thread", "block in Object#in_thread"],
+];
+const MAIN: &[&str] = &["block in Object#main", "main", "<main>"];
+const RECURSION: usize = 31;
+
+fn expected(way: &str) -> Vec<String> {
+    let names: Vec<&str> = match way {
+        "by_recursion" => ["burn"]
+            .into_iter()
+            .chain(std::iter::repeat_n("recurse", RECURSION))
+            .chain(["by_recursion"])
+            .chain(MAIN.iter().copied())
+            .collect(),
+        _ if let Some(chain) = OWN_STACK.iter().find(|chain| chain.contains(&way)) => {
+            chain.to_vec()
+        }
+        _ => {
+            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
+            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
+            chain.iter().chain(MAIN).copied().collect()
+        }
+    };
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn calls() -> Calls {
+    Calls {
+        kind: KIND,
+        program: PROGRAM,
+        ways: CHAINS.len() + OWN_STACK.len() + 1,
+        chain: Box::new(expected),
+        is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
+        name: |name| name.strip_prefix("Object#").unwrap_or(name),
+    }
+}
+
+/// That of the host, and those that were put beside it, by their version.
+fn rubies() -> BTreeMap<String, PathBuf> {
+    let mut paths = vec![PathBuf::from("ruby")];
+    let installed = std::fs::read_dir(root().join("target/tools"));
+    for folder in installed.into_iter().flatten().flatten() {
+        let path = folder.path().join("bin/ruby");
+        if path.exists() {
+            paths.push(path);
+        }
+    }
+    let version = |path: &Path| {
+        let output = Command::new(path)
+            .args(["--disable-gems", "-e", "print RUBY_VERSION"])
+            .output();
+        String::from_utf8(output.ok()?.stdout).ok()
+    };
+    let found = paths.into_iter();
+    found
+        .filter_map(|path| Some((version(&path)?, path)))
+        .collect()
+}
+
+fn any_ruby() -> Option<PathBuf> {
+    let newest = rubies().into_values().next_back();
+    if newest.is_none() {
+        skip("no ruby");
+    }
+    newest
+}
+
+/// Samples whose stacks are not cut for want of a table.
+fn of_process(profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| {
+        sample.pid == pid && sample.end_reason.as_deref() != Some("table_pending")
+    })
+}
+
+fn names(sample: &Sample) -> Vec<&str> {
+    names_of(KIND, sample)
+}
+
+/// Each of these runs at the same time.
+fn check(commands: Vec<(String, PathBuf, &[&str])>) {
+    let calls = calls();
+    let program = calls.path();
+    let profiler = Profiler::start(199);
+    let running = commands.into_iter().map(|(what, path, options)| {
+        let common = ["--disable-gems", program.to_str().unwrap(), "60"];
+        (what, Running::start(&path, &[options, &common].concat()))
+    });
+    let running: Vec<(String, Running)> = running.collect();
+    let pids: Vec<u32> = running.iter().map(|(_, running)| running.pid()).collect();
+    let profile = profiler.until(TIMEOUT, |profile| {
+        pids.iter()
+            .all(|&pid| of_process(profile, pid) >= MIN_SAMPLES)
+    });
+    for (what, process) in running {
+        let pid = process.pid();
+        drop(process);
+        calls.check(&profile, pid, &what);
+    }
+}
+
+#[test]
+fn every_version_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let rubies = rubies();
+    if rubies.is_empty() {
+        skip("no ruby");
+        return;
+    }
+    let commands = rubies.into_iter();
+    check(
+        commands
+            .map(|(version, path)| (version, path, &[][..]))
+            .collect(),
+    );
+}
+
+#[test]
+fn generated_code_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let with_yjit = rubies().into_iter().filter(|(_, path)| {
+        let script = "exit RubyVM::YJIT.enabled?";
+        let status = Command::new(path)
+            .args(["--disable-gems", "--yjit", "-e", script])
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    });
+    let with_yjit: Vec<_> = with_yjit
+        .map(|(version, path)| (version + " with YJIT", path, &["--yjit"][..]))
+        .collect();
+    if with_yjit.is_empty() {
+        skip("no ruby with YJIT");
+        return;
+    }
+    check(with_yjit);
+}
+
+/// Compresses with the lock of the interpreter released, and without a compressor of its own time.
+const THREADS: &str = "
+require 'zlib'
+DATA = Random.bytes(1 << 20)
+def compress
+  Zlib.deflate(DATA)
+end
+def in_thread
+  loop { compress }
+end
+Array.new(3) { Thread.new { in_thread } }.each(&:join)
+";
+
+#[test]
+fn threads_without_the_lock_have_their_own_stacks() {
+    if !can_profile() {
+        return;
+    }
+    let Some(ruby) = any_ruby() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let running = Running::start(&ruby, &["--disable-gems", "-e", THREADS]);
+    let pid = running.pid();
+    let is_thread = |sample: &Sample| {
+        let is_in_zlib = sample
+            .frames
+            .iter()
+            .any(|frame| frame.mapping.contains("libz"));
+        sample.pid == pid && is_in_zlib && sample.end_reason.is_none()
+    };
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_thread) > 500);
+    drop(running);
+    let is_exact = |sample: &Sample| {
+        let expected = [
+            "Object#compress",
+            "block in Object#in_thread",
+            "Object#in_thread",
+            "block (2 levels) in <main>",
+        ];
+        let names = names(sample).into_iter();
+        is_thread(sample) && names.filter(|name| !name.ends_with("loop")).eq(expected)
+    };
+    let (exact, all) = (count(&profile, is_exact), count(&profile, is_thread));
+    println!("{exact} of {all} are exact");
+    assert!(exact * 100 >= all * 99, "{exact} of {all}");
+}
+
+/// Processes that live for some fifty milliseconds each.
+const SHORT: &str = "
+def burn_shortly
+  limit = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) + 0.05
+  while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < limit
+    100.times { |number| number * number }
+  end
+end
+burn_shortly
+";
+
+#[test]
+fn processes_that_live_for_50_ms_have_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(ruby) = any_ruby() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let command = "while :; do \"$0\" --disable-gems -e \"$1\"; done";
+    let running = Running::start(
+        Path::new("sh"),
+        &["-c", command, ruby.to_str().unwrap(), SHORT],
+    );
+    let is_burning = |sample: &Sample| {
+        let names = names(sample);
+        names.contains(&"Object#burn_shortly")
+    };
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
+    drop(running);
+    // Other tests have Rubies of their own, which live longer.
+    let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
+    for sample in &profile.samples {
+        *of_pid.entry(sample.pid).or_default() += sample.count;
+    }
+    let is_short = |sample: &Sample| of_pid.get(&sample.pid).is_some_and(|&count| count < 60);
+    let nameless = count(&profile, |sample| {
+        is_short(sample) && names(sample).contains(&"[ruby: no name]")
+    });
+    let all = count(&profile, |sample| {
+        is_short(sample) && !names(sample).is_empty()
+    });
+    println!("{nameless} of {all} have functions without a name");
+    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+}
+
+/// Each method has the first line that its name says, and is gone at once.
+const CHURN: &str = "
+def make(number)
+  source = \"\\n\" * number + \"def made_#{number}\\n300.times { |i| i * i }\\nend\\nmade_#{number}\"
+  eval(source, binding, 'made.rb', 1)
+end
+limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
+number = 0
+while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+  number = (number + 1) % 1000
+  make(number)
+end
+";
+
+#[test]
+fn methods_that_come_and_go_keep_their_names_apart() {
+    if !can_profile() {
+        return;
+    }
+    let Some(ruby) = any_ruby() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let running = Running::start(&ruby, &["--disable-gems", "-e", CHURN]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+    drop(running);
+    let (mut right, mut wrong, mut nameless) = (0, 0, 0);
+    for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+        for frame in sample.frames.iter().filter(|frame| frame.kind == KIND) {
+            let number = name(frame).rsplit("made_").next();
+            if let Some(number) = number.and_then(|number| number.parse::<i64>().ok()) {
+                let line = frame.source.1;
+                let is_right = (number + 1..=number + 3).contains(&line);
+                *(if is_right { &mut right } else { &mut wrong }) += sample.count;
+            }
+            nameless += usize::from(name(frame) == "[ruby: no name]") * sample.count;
+        }
+    }
+    println!("{right} have the line of their name, {wrong} have not, {nameless} were gone");
+    assert!(right + nameless > 100 && wrong == 0, "{wrong}");
+}
+
+#[test]
+fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
+    if !can_profile() {
+        return;
+    }
+    let Some(ruby) = any_ruby() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let script = format!(
+        "root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {} --disable-gems {} 60",
+        ruby.display(),
+        calls().path().display()
+    );
+    let arguments = [
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let running = Running::start(Path::new("unshare"), &arguments);
+    let is_exact = |sample: &Sample| names(sample).ends_with(&["Object#main", "<main>"]);
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
+    drop(running);
+    // Other tests have Rubies of their own.
+    let is_nameless =
+        |sample: &Sample| is_exact(sample) && names(sample).contains(&"[ruby: no name]");
+    let (nameless, all) = (count(&profile, is_nameless), count(&profile, is_exact));
+    assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
+}
