@@ -120,12 +120,14 @@ fn rubies() -> BTreeMap<String, PathBuf> {
         .collect()
 }
 
+/// That of the host, which has its libraries.
 fn any_ruby() -> Option<PathBuf> {
-    let newest = rubies().into_values().next_back();
-    if newest.is_none() {
+    let host = PathBuf::from("ruby");
+    let found = rubies().into_values().find(|path| *path == host);
+    if found.is_none() {
         skip("no ruby");
     }
-    newest
+    found
 }
 
 /// Samples whose stacks are not cut for want of a table.
@@ -230,7 +232,7 @@ fn threads_without_the_lock_have_their_own_stacks() {
         let is_in_zlib = sample
             .frames
             .iter()
-            .any(|frame| frame.mapping.contains("libz"));
+            .any(|frame| frame.file.contains("libz"));
         sample.pid == pid && is_in_zlib && sample.end_reason.is_none()
     };
     let profile = profiler.until(TIMEOUT, |profile| count(profile, is_thread) > 500);
@@ -373,4 +375,63 @@ fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
         |sample: &Sample| is_exact(sample) && names(sample).contains(&"[ruby: no name]");
     let (nameless, all) = (count(&profile, is_nameless), count(&profile, is_exact));
     assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
+}
+
+/// Blocks that are entered and left from C most of the time.
+const SHORT_BLOCKS: &str = "
+def short
+  loop_long { 1000.times { |number| number } }
+end
+def loop_long
+  limit = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
+  yield while Process.clock_gettime(Process::CLOCK_MONOTONIC) < limit
+end
+short
+";
+
+#[test]
+fn a_block_that_is_entered_or_left_hides_nothing() {
+    if !can_profile() {
+        return;
+    }
+    let Some(ruby) = any_ruby() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let running = Running::start(&ruby, &["--disable-gems", "-e", SHORT_BLOCKS]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= 1000);
+    drop(running);
+    let whole = [
+        "block (2 levels) in Object#short",
+        "block in Object#short",
+        "Object#loop_long",
+        "Object#short",
+        "<main>",
+    ];
+    let (mut in_block, mut between, mut wrong) = (0, 0, BTreeMap::<String, usize>::new());
+    let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
+    for sample in samples.filter(|sample| names(sample).contains(&"Object#loop_long")) {
+        let names = names(sample);
+        if names == whole {
+            in_block += sample.count;
+        } else if whole.ends_with(&names) {
+            between += sample.count;
+        } else {
+            *wrong.entry(names.join(" < ")).or_default() += sample.count;
+        }
+    }
+    let missing = count(&profile, |sample| {
+        sample.pid == pid && whole[3..].ends_with(&names(sample)) && !names(sample).is_empty()
+    });
+    println!("{in_block} in the block, {between} beside it, {missing} without it, {wrong:?} wrong");
+    let all = in_block + between + wrong.values().sum::<usize>() + missing;
+    assert!(
+        in_block * 4 > all && between * 4 > all,
+        "{in_block}, {between}"
+    );
+    assert!(
+        (in_block + between) * 100 >= all * 99,
+        "{wrong:?}, {missing}"
+    );
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use memchr::memchr_iter;
 use profcol_ebpf_unwind::Index;
 use profcol_elf::{Segment, Source};
 
@@ -22,7 +24,7 @@ const MIN_BODY_BYTES: u64 = 8 << 10;
 const MAX_BODY_BYTES: u64 = 1 << 20;
 
 const CALL: u8 = 0xe8;
-const CALL_BYTES: usize = 5;
+const CALL_BYTES: u64 = 5;
 const GROUP: u8 = 0xff;
 
 pub fn find<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Vm> {
@@ -33,30 +35,32 @@ pub fn find<S: Source + ?Sized>(executable: &Executable<'_, S>) -> Option<Vm> {
     let codes: Vec<(u64, Vec<u8>)> = codes
         .map(|(segment, code)| (segment.address, code))
         .collect();
-    let mut best: (usize, Option<Range<u64>>) = (MIN_JUMPS - 1, None);
-    let mut current: Option<(usize, Range<u64>)> = None;
+    let mut best: Option<(usize, Range<u64>)> = None;
+    let mut end = 0;
     for (start, code) in &codes {
-        for at in indirect_jumps(code) {
+        for at in jump_like(code) {
             let address = start + at as u64;
-            match &mut current {
-                Some((count, range)) if range.contains(&address) => {
-                    *count += 1;
-                    if *count > best.0 {
-                        best = (*count, Some(range.clone()));
-                    }
-                }
-                _ => {
-                    let range = function(address);
-                    let range = range.filter(|it| {
-                        (MIN_BODY_BYTES..MAX_BODY_BYTES).contains(&(it.end - it.start))
-                            && !is_linkage(code, it.start.wrapping_sub(*start))
-                    });
-                    current = range.map(|range| (1, range));
-                }
+            if address < end {
+                continue;
+            }
+            let Some(range) = function(address) else {
+                continue;
+            };
+            end = range.end;
+            let size = range.end - range.start;
+            if !(MIN_BODY_BYTES..MAX_BODY_BYTES).contains(&size) {
+                continue;
+            }
+            let first = range.start.checked_sub(*start);
+            let bytes =
+                first.and_then(|at| code.get(usize::try_from(at).ok()?..)?.get(..size as usize));
+            let count = bytes.map_or(0, |bytes| indirect_jumps(bytes, range.start));
+            if count >= best.as_ref().map_or(MIN_JUMPS, |(most, _)| most + 1) {
+                best = Some((count, range));
             }
         }
     }
-    let body = best.1?;
+    let (_, body) = best?;
     let mut callers = codes
         .iter()
         .flat_map(|(start, code)| calls(code, *start, body.start))
@@ -72,36 +76,32 @@ fn code<S: Source + ?Sized>(executable: &Executable<'_, S>, segment: &Segment) -
     executable.loaded(segment.address, usize::try_from(size).ok()?)
 }
 
-/// Where the code may jump to what a register has or points to. What merely looks so is as frequent
-/// everywhere.
-fn indirect_jumps(code: &[u8]) -> impl Iterator<Item = usize> {
-    let pairs = code.windows(2).enumerate();
-    pairs.filter_map(|(at, pair)| {
-        let &[first, mode] = pair else {
-            return None;
-        };
-        // By an address in the instruction, as in linkage tables.
-        let is_direct = mode & 0xc7 == 0x05;
-        let is_jump = first == GROUP && mode >> 3 & 7 == 4 && !is_direct;
-        is_jump.then_some(at)
+/// Where the code may jump to what a register has or points to: every function is met that does, and not
+/// many others.
+fn jump_like(code: &[u8]) -> impl Iterator<Item = usize> {
+    memchr_iter(GROUP, code).filter(|at| {
+        let mode = code.get(at + 1);
+        mode.is_some_and(|mode| mode >> 3 & 7 == 4)
     })
 }
 
-/// A linkage table is one function to the unwinder, and begins with `push` of an address.
-fn is_linkage(code: &[u8], at: u64) -> bool {
-    let bytes = usize::try_from(at).ok().and_then(|at| code.get(at..));
-    bytes.is_some_and(|bytes| bytes.starts_with(&[GROUP, 0x35]))
+/// Linkage tables are functions to the unwinder, and jump by an address in the instruction.
+fn indirect_jumps(code: &[u8], start: u64) -> usize {
+    let decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+    let jumps = decoder.into_iter().filter(|instruction| {
+        instruction.flow_control() == FlowControl::IndirectBranch
+            && !instruction.is_ip_rel_memory_operand()
+    });
+    jumps.count()
 }
 
 /// Where a function is called.
 fn calls(code: &[u8], start: u64, function: u64) -> impl Iterator<Item = u64> {
-    let windows = code.windows(CALL_BYTES).enumerate();
-    windows.filter_map(move |(at, window)| {
-        let (&first, rest) = window.split_first()?;
-        let distance = i32::from_le_bytes(*rest.first_chunk()?);
+    memchr_iter(CALL, code).filter_map(move |at| {
+        let distance = i32::from_le_bytes(*code.get(at + 1..)?.first_chunk()?);
         let address = start + at as u64;
-        let behind = address.wrapping_add(CALL_BYTES as u64);
+        let behind = address.wrapping_add(CALL_BYTES);
         let target = behind.wrapping_add_signed(distance.into());
-        (first == CALL && target == function).then_some(address)
+        (target == function).then_some(address)
     })
 }
