@@ -43,25 +43,25 @@ enum Kind {
     New,
 }
 
-/// Frames with the numbers from 1, innermost first, and two that are none of a function.
+/// Frames with the numbers from 1, innermost first, and one that is none of a function.
 fn memory(frames: &[Kind]) -> Memory {
     let mut memory = Memory::default();
     let size = u64::from(LAYOUT.frame_bytes);
-    let words = (frames.len() as u64 + 2) * size / 8;
+    let words = (frames.len() as u64 + 1) * size / 8;
     put(&mut memory, CONTEXT, &[STACK, words, STACK, TAG]);
     for (number, kind) in (1..).zip(frames) {
         let sequence = HEAP + number * 0x100;
         let (body, environment) = (sequence + 0x40, sequence + 0x90);
         let instructions = sequence + 0xc0;
         let flags = match kind {
-            Kind::C => flag::C | flag::LOCAL,
-            Kind::Method => flag::LOCAL,
-            Kind::Entered | Kind::New => flag::LOCAL | flag::FINISH,
+            C => flag::C | flag::LOCAL,
+            Method => flag::LOCAL,
+            Entered | New => flag::LOCAL | flag::FINISH,
         };
         let at = match kind {
-            Kind::C => 0,
-            Kind::New => instructions,
-            Kind::Method | Kind::Entered => instructions + 24,
+            C => 0,
+            New => instructions,
+            Method | Entered => instructions + 24,
         };
         let frame = STACK + (number - 1) * size;
         put(
