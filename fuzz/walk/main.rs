@@ -32,6 +32,8 @@ mod maps;
 mod obvious;
 mod process;
 mod published;
+#[path = "../../ebpf/programs/src/php.rs"]
+mod php;
 #[path = "../../ebpf/programs/src/ruby.rs"]
 mod ruby;
 #[path = "../../ebpf/programs/src/scratch.rs"]
@@ -115,6 +117,8 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.sample.user_words = 0;
     scratch.depth = 0;
     scratch.python_file = 0;
+    scratch.php_file = 0;
+    scratch.loop_registers = thread.loop_registers;
     scratch.ruby_file = 0;
     scratch.ruby_loop = 0;
     scratch.ruby_looked_up = 0;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 
 use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
+use profcol_ebpf_common::interpreter::ruby::RubyProcess;
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings};
 
@@ -87,6 +88,24 @@ impl V8Files {
     }
 
     pub fn insert(&self, _: &ProcessKey, _: &u32, _: u64) -> Result<(), i64> {
+        Ok(())
+    }
+}
+
+/// What is known of Ruby.
+pub struct RubyProcesses;
+
+pub static RUBY_PROCESSES: RubyProcesses = RubyProcesses;
+
+impl RubyProcesses {
+    /// # Safety
+    ///
+    /// None: as the programs call it.
+    pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static RubyProcess> {
+        stage::with(|process| process.ruby)
+    }
+
+    pub fn insert(&self, _: &ProcessKey, _: &RubyProcess, _: u64) -> Result<(), i64> {
         Ok(())
     }
 }

@@ -33,6 +33,8 @@ pub struct Process {
     pub java: Option<&'static hotspot::JavaProcess>,
     /// The file with V8 is known.
     pub v8_file: Option<&'static u32>,
+    /// Where Ruby is.
+    pub ruby: Option<&'static ruby::RubyProcess>,
     pub known_thread: Option<&'static u64>,
     has_thread: bool,
     stack: Vec<u8>,
@@ -66,6 +68,7 @@ pub struct Thread {
     pub registers: Registers,
     pub is_exact: bool,
     pub java_registers: [u64; 3],
+    pub loop_registers: [u64; 2],
     pub max_frames: u32,
     pub kernel_frames: u32,
 }
@@ -93,6 +96,9 @@ impl Process {
             process.java = is_java.then(|| any_java(bytes));
             let is_known = bytes.rarely(2);
             process.v8_file = is_known.then_some(&file_number::FIRST_FILE);
+            let state = Word::any(bytes, &process).at(STACK);
+            let is_ruby = bytes.below(2) == 0;
+            process.ruby = is_ruby.then(|| any_ruby(state));
         }
         process.build_kernel(bytes);
         process
@@ -394,6 +400,7 @@ impl Thread {
             },
             is_exact: !bytes.rarely(4),
             java_registers: [(); 3].map(|()| Word::any(bytes, process).at(middle)),
+            loop_registers: [(); 2].map(|()| Word::any(bytes, process).at(middle)),
             max_frames: match bytes.below(4) {
                 0 => 128,
                 1 => 1 + bytes.below(MAX_USER_FRAMES) as u32,
@@ -523,10 +530,24 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
     };
     Box::leak(Box::new(Interpreter {
         state: bytes.word(),
-        runtime: [runtime::PYTHON, runtime::V8, runtime::RUBY][bytes.below(3)],
+        runtime: [
+            runtime::PYTHON,
+            runtime::V8,
+            runtime::RUBY,
+            runtime::PHP,
+        ][bytes.below(4)],
         v8,
         python: layout,
         ruby,
+    }))
+}
+
+/// Leaked as above.
+fn any_ruby(state: u64) -> &'static ruby::RubyProcess {
+    Box::leak(Box::new(ruby::RubyProcess {
+        state,
+        file: file_number::FIRST_FILE,
+        unused: 0,
     }))
 }
 

@@ -31,6 +31,7 @@ mod judge;
 mod lisp;
 #[path = "../peers/mod.rs"]
 mod peers;
+mod php;
 mod privileges;
 mod profile;
 mod programs;

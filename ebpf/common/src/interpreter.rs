@@ -9,6 +9,7 @@
 //! its function, and the [`Detail`].
 
 pub mod hotspot;
+pub mod php;
 pub mod python;
 pub mod ruby;
 #[cfg(test)]
@@ -27,6 +28,8 @@ pub mod runtime {
     /// frame in front of them is of no file. Without a function, the generation is the type of the frame;
     /// 0 in front of its start and behind its end.
     pub const V8_GENERATED: u32 = 2;
+    /// A `zend_function`. Its position is the line.
+    pub const PHP: u32 = 3;
     /// A `Method` that HotSpot interprets.
     pub const HOTSPOT_INTERPRETED: u32 = 4;
     /// An nmethod: what HotSpot compiled, with what it inlined.

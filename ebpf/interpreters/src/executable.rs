@@ -55,14 +55,14 @@ impl<'a, S: Source + ?Sized> Executable<'a, S> {
     pub fn symbols<const N: usize>(&self, names: [&str; N]) -> [Option<FoundSymbol>; N] {
         let mut found = [None; N];
         for table in self.tables() {
-            let offsets = names.map(|name| offset_of(&table.names, name));
-            if offsets.iter().all(Option::is_none) {
+            let offsets = names.map(|name| offsets_of(&table.names, name));
+            if offsets.iter().all(Vec::is_empty) {
                 continue;
             }
             for symbol in table.defined() {
                 let name = symbol.st_name.get(LE) as usize;
-                for (place, offset) in found.iter_mut().zip(offsets) {
-                    if place.is_none() && offset == Some(name) {
+                for (place, offsets) in found.iter_mut().zip(&offsets) {
+                    if place.is_none() && offsets.contains(&name) {
                         *place = Some(FoundSymbol {
                             address: symbol.st_value.get(LE),
                             size: symbol.st_size.get(LE),
@@ -196,11 +196,12 @@ impl SymbolTable {
     }
 }
 
-/// Where a name stands in a table of strings.
-fn offset_of(strings: &[u8], name: &str) -> Option<usize> {
-    let mut wanted = Vec::with_capacity(name.len() + 2);
-    wanted.push(0);
+/// Where a name stands in a table of strings, in which it may be the end of another.
+fn offsets_of(strings: &[u8], name: &str) -> Vec<usize> {
+    let mut wanted = Vec::with_capacity(name.len() + 1);
     wanted.extend(name.as_bytes());
     wanted.push(0);
-    memmem::find(strings, &wanted).map(|at| at + 1)
+    memmem::find_iter(strings, &wanted)
+        .take(MAX_CONSTANTS)
+        .collect()
 }

@@ -14,6 +14,7 @@ pub mod hotspot;
 mod jumps;
 mod memory;
 pub mod names;
+mod php;
 mod python;
 mod ruby;
 mod v8;
@@ -53,6 +54,7 @@ enum RuntimeLayout {
     Python(python::CodeLayout),
     V8(Box<v8::HeapLayout>),
     Ruby(ruby::SequenceLayout),
+    Php(php::FunctionLayout),
 }
 
 /// A function that a sample met.
@@ -107,6 +109,12 @@ impl DetectedInterpreter {
             RuntimeLayout::V8(layout) => {
                 names::Function::V8(cache.v8.frames(layout, memory, sampled)?)
             }
+            RuntimeLayout::Php(layout) => names::Function::Php(php::PhpFunction::read(
+                layout,
+                memory,
+                sampled.address,
+                sampled.generation,
+            )?),
             RuntimeLayout::Ruby(layout) => names::Function::Ruby(ruby::Sequence::read(
                 layout,
                 memory,
@@ -123,6 +131,7 @@ impl DetectedInterpreter {
             RuntimeLayout::Python(layout) => Code::generation(layout, memory, address),
             RuntimeLayout::V8(layout) => v8::generation(layout, memory, address),
             RuntimeLayout::Ruby(_) => ruby::generation(memory, address),
+            RuntimeLayout::Php(_) => php::generation(memory, address),
         }
     }
 
@@ -139,6 +148,7 @@ impl DetectedInterpreter {
         let mut examples = python::examples();
         examples.extend(v8::examples());
         examples.extend(ruby::examples());
+        examples.extend(php::examples());
         examples
     }
 }
@@ -150,6 +160,7 @@ pub enum Runtime {
     V8,
     Java,
     Ruby,
+    Php,
 }
 
 /// An interpreter that cannot be followed: its code is native frames.
@@ -169,6 +180,7 @@ impl Runtime {
             Self::V8 => "v8js",
             Self::Java => "jvm",
             Self::Ruby => "ruby",
+            Self::Php => "php",
         }
     }
 
@@ -179,6 +191,7 @@ impl Runtime {
             Self::V8 => "v8",
             Self::Java => "java",
             Self::Ruby => "ruby",
+            Self::Php => "php",
         }
     }
 
@@ -191,6 +204,7 @@ impl Runtime {
                 Some(Self::Java)
             }
             runtime::RUBY => Some(Self::Ruby),
+            runtime::PHP => Some(Self::Php),
             _ => None,
         }
     }
@@ -210,5 +224,8 @@ pub fn detect(
     if let Some(detected) = v8::detect(&executable)? {
         return Ok(Some(detected));
     }
-    ruby::detect(&executable)
+    if let Some(detected) = ruby::detect(&executable)? {
+        return Ok(Some(detected));
+    }
+    php::detect(&executable)
 }

@@ -15,7 +15,9 @@ use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
 
 use crate::hotspot::{self, Attached, JavaFiles, JavaFrame, JavaRuntime};
 use crate::memory::ProcessMemory;
-use crate::{DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, python, ruby, v8};
+use crate::{
+    DetectedInterpreter, ProcessCache, SampledFunction, SourceFrame, php, python, ruby, v8,
+};
 
 /// Functions that wait to be read; one that finds no room is asked for again by a later sample.
 const MAX_WAITING: usize = 4096;
@@ -58,6 +60,7 @@ pub(crate) enum Function {
     V8(v8::Frames),
     Java(hotspot::Code),
     Ruby(ruby::Sequence),
+    Php(php::PhpFunction),
 }
 
 impl InterpretedFunction {
@@ -72,6 +75,12 @@ impl InterpretedFunction {
                 line: code.line(position),
             }],
             Function::V8(frames) => frames.at(position),
+            Function::Php(function) => vec![SourceFrame {
+                name: (&*function.name).into(),
+                file: (&*function.file).into(),
+                first_line: function.first_line,
+                line: position,
+            }],
             Function::Ruby(sequence) => vec![SourceFrame {
                 name: (&*sequence.name).into(),
                 file: (&*sequence.file).into(),
@@ -103,7 +112,9 @@ impl InterpretedFunction {
                     Role::Function
                 }
             }
-            Function::Python(_) | Function::V8(_) | Function::Ruby(_) => Role::Function,
+            Function::Python(_) | Function::V8(_) | Function::Ruby(_) | Function::Php(_) => {
+                Role::Function
+            }
         }
     }
 
@@ -113,6 +124,7 @@ impl InterpretedFunction {
             Function::V8(frames) => frames.bytes(),
             Function::Java(code) => code.bytes(),
             Function::Ruby(sequence) => sequence.bytes(),
+            Function::Php(function) => function.bytes(),
         }
     }
 }

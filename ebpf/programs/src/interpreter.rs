@@ -13,7 +13,7 @@ use crate::kernel;
 use crate::maps::{self, INTERPRETERS, PYTHON_THREADS};
 use crate::scratch::{FRAME_CAPACITY, Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
-use crate::{ruby, v8};
+use crate::{php, ruby, v8};
 
 /// What the walk does next: the native one, [`find_thread`], [`add_frames`], or what another runtime has.
 pub mod stage {
@@ -31,6 +31,8 @@ pub mod stage {
     /// A frame of Ruby's file, and the frames that it runs.
     pub const RUBY_ENTER: u32 = 6;
     pub const RUBY: u32 = 7;
+    /// The frames of PHP.
+    pub const PHP: u32 = 9;
     /// Code that Ruby generated.
     pub const RUBY_GENERATED: u32 = 8;
 }
@@ -67,6 +69,10 @@ pub fn meet(scratch: &mut Scratch, address: u64, sp: u64, fp: u64) {
         ruby::meet(scratch);
         return;
     }
+    if scratch.native.file == scratch.php_file {
+        scratch.interpreter_stage = stage::PHP;
+        return;
+    }
     scratch.interpreter_stage = stage::ENTER;
     if scratch.python_file != scratch.native.file {
         scratch.python_file = scratch.native.file;
@@ -99,6 +105,11 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
     if interpreter.runtime == runtime::RUBY {
         scratch.python_file = 0;
         ruby::meet_file(scratch, file, interpreter.state);
+        return CONTINUE;
+    }
+    if interpreter.runtime == runtime::PHP {
+        scratch.python_file = 0;
+        php::meet_file(scratch, file, interpreter.state);
         return CONTINUE;
     }
     let layout = &interpreter.python;

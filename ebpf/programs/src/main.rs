@@ -22,6 +22,7 @@ mod interpreter;
 mod kernel;
 mod maps;
 mod names;
+mod php;
 mod process;
 mod published;
 mod registers;

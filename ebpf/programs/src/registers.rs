@@ -37,6 +37,7 @@ pub fn user_registers(
     task: u64,
     space: &mut [u64; MAX_WINDOW],
     hotspot: &mut [u64; 3],
+    loops: &mut [u64; 2],
 ) -> Result<UserRegisters, EndReason> {
     // SAFETY: the verifier checks accesses to the context, which may be read by words.
     let (mode, interrupted) = unsafe {
@@ -54,6 +55,10 @@ pub fn user_registers(
     let mode = Target::mode(mode);
     if mode != Mode::Kernel {
         for (register, place) in hotspot.iter_mut().zip(Target::PT_REGS_HOTSPOT) {
+            // SAFETY: as above.
+            *register = unsafe { context.add(place).read_volatile() };
+        }
+        for (register, place) in loops.iter_mut().zip(Target::PT_REGS_LOOP) {
             // SAFETY: as above.
             *register = unsafe { context.add(place).read_volatile() };
         }
@@ -78,6 +83,9 @@ pub fn user_registers(
         *word as u32
     });
     for (register, place) in hotspot.iter_mut().zip(Target::PT_REGS_HOTSPOT) {
+        *register = saved[place];
+    }
+    for (register, place) in loops.iter_mut().zip(Target::PT_REGS_LOOP) {
         *register = saved[place];
     }
     let registers = Registers {

@@ -67,6 +67,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.depth = 0;
     scratch.has_interpreted = 0;
     scratch.python_file = 0;
+    scratch.php_file = 0;
     scratch.ruby_file = 0;
     scratch.ruby_loop = 0;
     scratch.ruby_looked_up = 0;
@@ -158,6 +159,7 @@ fn walk(context: &PerfEventContext, scratch: &mut Scratch, settings: &Settings, 
         task,
         &mut scratch.window,
         &mut scratch.java_registers,
+        &mut scratch.loop_registers,
     ) {
         Ok(user) => user,
         Err(reason) => return reason as u32,

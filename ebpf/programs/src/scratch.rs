@@ -3,7 +3,7 @@
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
 use profcol_ebpf_common::interpreter::ruby::RubyProcess;
-use profcol_ebpf_common::interpreter::{BLOCK_WORDS, NativeFrame, python, ruby};
+use profcol_ebpf_common::interpreter::{BLOCK_WORDS, NativeFrame, php, python, ruby};
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
     File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_WORDS,
@@ -74,6 +74,12 @@ pub struct Scratch {
     pub ruby_loop: u64,
     /// Whether nothing is above the loop.
     pub ruby_loop_is_leaf: u32,
+    /// The file with PHP, once a frame of it was met; 0 is none.
+    pub php_file: u32,
+    pub php: php::Walk,
+    /// What interpreters keep in registers, of the innermost frame: the instruction, and the frame that
+    /// runs it.
+    pub loop_registers: [u64; 2],
     /// The file with V8 of the process, once it is known; 0 is none.
     pub v8_file: u32,
     /// Whether it was looked for among the files that are known.

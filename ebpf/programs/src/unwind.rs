@@ -19,6 +19,7 @@ use crate::hotspot;
 use crate::interpreter;
 use crate::kernel::{self, Kernel};
 use crate::maps;
+use crate::php;
 use crate::published;
 use crate::ruby;
 use crate::scratch::{FRAME_CAPACITY, MAX_WINDOW, MIN_WINDOW, RECENT_CODE, Scratch, ScratchHandle};
@@ -81,6 +82,8 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 ruby::leave_ruby_generated(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::RUBY {
                 ruby::add_ruby_frames(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::PHP {
+                php::add_php_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::FIND_THREAD {
                 interpreter::find_thread(scratch.handle());
             } else {

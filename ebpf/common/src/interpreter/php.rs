@@ -1,0 +1,120 @@
+//! PHP: from the frame that runs along its callers.
+//!
+//! One native frame of `execute_ex` runs the frames up to the first one that C called, which has a flag
+//! that says so. Functions in C have frames too, and native frames of their own.
+
+use super::{BlockMemory, Detail, Step, unreadable};
+
+/// `execute_data`.
+mod frame {
+    pub const BYTES: u32 = 56;
+    pub const INSTRUCTION: u32 = 0;
+    pub const FUNCTION: u32 = 3;
+    pub const FLAGS: u32 = 5;
+    pub const PREVIOUS: u32 = 6;
+    /// C called it.
+    pub const TOP: u64 = 1 << 17;
+}
+
+/// `zend_function`.
+mod function {
+    pub const BYTES: u32 = 24;
+    pub const KIND: u32 = 0;
+    pub const NAME: u32 = 1;
+    pub const SCOPE: u32 = 2;
+    pub const KIND_MASK: u64 = 0xff;
+    pub const INTERNAL: u64 = 1;
+}
+
+/// Of an instruction.
+const LINE: u64 = 24;
+
+/// Where the walk is.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Walk {
+    /// The next frame; 0 behind the last one.
+    pub frame: u64,
+    /// What the loop has in registers, if nothing is above it, until the first frame was met: its frame
+    /// and instruction.
+    pub loop_frame: u64,
+    pub loop_instruction: u64,
+    /// Whether the loop is innermost.
+    pub is_leaf: u64,
+    pub is_lost: u64,
+}
+
+/// What tells a function from others that had its address, by where its name and its class are.
+#[inline(always)]
+pub fn generation(name: u64, scope: u64) -> u32 {
+    let mixed = (name ^ scope.rotate_left(17)) >> 3;
+    mixed as u32 ^ (mixed >> 32) as u32
+}
+
+impl Walk {
+    /// The next frame of a native frame of `execute_ex`.
+    #[inline(always)]
+    pub fn step(&mut self, memory: &mut impl BlockMemory) -> Step {
+        if self.is_lost != 0 {
+            return unreadable();
+        }
+        let frame = self.frame;
+        if frame == 0 {
+            return Step::End;
+        }
+        if !memory.load_block(frame, frame::BYTES) {
+            return self.lose();
+        }
+        let mut instruction = memory.block_word(frame::INSTRUCTION);
+        let function = memory.block_word(frame::FUNCTION);
+        let flags = memory.block_word(frame::FLAGS);
+        let previous = memory.block_word(frame::PREVIOUS);
+        let is_leaf = self.is_leaf != 0;
+        self.is_leaf = 0;
+        if is_leaf && frame != self.loop_frame && previous != self.loop_frame {
+            // It is entered or left right now, and the frames are those of its callers.
+            return Step::End;
+        }
+        if is_leaf && frame == self.loop_frame {
+            // It is saved only where it is needed.
+            instruction = self.loop_instruction;
+        }
+        self.frame = previous;
+        if function == 0 {
+            return Step::Skip;
+        }
+        if !memory.load_block(function, function::BYTES) {
+            return self.lose();
+        }
+        let kind = memory.block_word(function::KIND) & function::KIND_MASK;
+        let name = memory.block_word(function::NAME);
+        let scope = memory.block_word(function::SCOPE);
+        let generation = generation(name, scope);
+        if kind == function::INTERNAL {
+            return Step::Frame(function, Detail::new(generation, 0));
+        }
+        let line = memory.word(instruction.wrapping_add(LINE)).unwrap_or(0);
+        let detail = Detail::new(generation, line as u32);
+        if flags & frame::TOP == 0 {
+            Step::Frame(function, detail)
+        } else {
+            Step::Last(function, detail)
+        }
+    }
+
+    #[inline(always)]
+    fn lose(&mut self) -> Step {
+        self.is_lost = 1;
+        unreadable()
+    }
+}
+
+/// A frame that cannot be read.
+#[inline(always)]
+fn unreadable() -> Step {
+    Step::Last(0, Detail::new(0, unreadable::MEMORY))
+}
+
+#[cfg(test)]
+mod tests;

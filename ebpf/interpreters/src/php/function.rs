@@ -1,0 +1,89 @@
+//! A function: its name, class, file and first line.
+
+use profcol_ebpf_common::interpreter::php;
+
+use super::layout::FunctionLayout;
+use crate::FunctionError;
+use crate::memory::Memory;
+
+/// Bytes of a name or a path; longer ones are cut.
+const MAX_BYTES: usize = 1024;
+
+const INTERNAL: u8 = 1;
+const NAME: u64 = 8;
+const SCOPE: u64 = 16;
+const CLASS_NAME: u64 = 8;
+const STRING_LENGTH: u64 = 16;
+const STRING_DATA: u64 = 24;
+
+/// As PHP names it in stacks.
+const MAIN: &str = "{main}";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PhpFunction {
+    pub name: String,
+    /// Empty of functions in C.
+    pub file: String,
+    pub first_line: u32,
+}
+
+/// What tells the function at an address from others that were there before.
+pub fn generation(memory: &impl Memory, address: u64) -> Result<u32, FunctionError> {
+    let name = memory.word(address.wrapping_add(NAME))?;
+    let scope = memory.word(address.wrapping_add(SCOPE))?;
+    Ok(php::generation(name, scope))
+}
+
+impl PhpFunction {
+    pub fn read(
+        layout: &FunctionLayout,
+        memory: &impl Memory,
+        address: u64,
+        expected: u32,
+    ) -> Result<Self, FunctionError> {
+        if generation(memory, address)? != expected {
+            return Err(FunctionError::Replaced);
+        }
+        let member = |at: u64| memory.word(address.wrapping_add(at));
+        let name = match member(NAME)? {
+            0 => MAIN.to_owned(),
+            name => string(memory, name)?,
+        };
+        let name = match member(SCOPE)? {
+            0 => name,
+            class => {
+                let class = memory.word(class.wrapping_add(CLASS_NAME))?;
+                format!("{}::{name}", string(memory, class)?)
+            }
+        };
+        let mut function = Self {
+            name: name.chars().take(MAX_BYTES).collect(),
+            ..Self::default()
+        };
+        if memory.word(address)? as u8 != INTERNAL {
+            function.file = string(memory, member(layout.file.into())?)?;
+            function.first_line = member(layout.first_line.into())? as u32;
+        }
+        // What it pointed to may have been freed before it was read.
+        if generation(memory, address)? != expected {
+            return Err(FunctionError::Replaced);
+        }
+        Ok(function)
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + self.file.len()
+    }
+}
+
+/// A `zend_string`.
+fn string(memory: &impl Memory, address: u64) -> Result<String, FunctionError> {
+    let length = memory.word(address.wrapping_add(STRING_LENGTH))?;
+    let length = usize::try_from(length).unwrap_or(usize::MAX).min(MAX_BYTES);
+    let bytes = memory.bytes(address.wrapping_add(STRING_DATA), length)?;
+    // A class without a name has one that goes on with its place, behind a zero.
+    let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(name);
+    Ok(text.chars().take(MAX_BYTES).collect())
+}

@@ -1,0 +1,63 @@
+//! Adds the frames of PHP behind the native frames of `execute_ex`, which is marked.
+
+use profcol_ebpf_common::counter;
+use profcol_ebpf_common::interpreter::php::Walk;
+use profcol_ebpf_common::interpreter::{BlockMemory, Step, runtime};
+
+use crate::interpreter::{has_room, push, stage};
+use crate::maps;
+use crate::scratch::{Scratch, ScratchHandle};
+use crate::unwind::CONTINUE;
+
+/// Per call; the rest is left to the next one.
+const FRAMES_PER_CALL: u32 = 4;
+
+/// The file turned out to be PHP's: the walk begins with the frame that runs.
+#[inline(always)]
+pub fn meet_file(scratch: &mut Scratch, file: u32, state: u64) {
+    let at = scratch.native.state.wrapping_add(state);
+    let frame = scratch.word(at);
+    scratch.php_file = file;
+    scratch.php = Walk {
+        frame: frame.unwrap_or(0),
+        loop_frame: scratch.loop_registers[1],
+        loop_instruction: scratch.loop_registers[0],
+        is_leaf: u64::from(scratch.depth == 0),
+        is_lost: u64::from(frame.is_none()),
+    };
+    scratch.interpreter_stage = stage::PHP;
+}
+
+/// Adds some frames of the native frame.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn add_php_frames(handle: ScratchHandle) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
+        return CONTINUE;
+    };
+    let mut walk = scratch.php;
+    for _ in 0..FRAMES_PER_CALL {
+        // The native walk ends the stack.
+        if scratch.depth >= settings.max_frames || !has_room(scratch) {
+            break;
+        }
+        match walk.step(scratch) {
+            Step::Frame(function, detail) => push(scratch, runtime::PHP, function, detail),
+            Step::Last(function, detail) => {
+                if function == 0 {
+                    maps::count(counter::INTERPRETER_UNREADABLE);
+                }
+                push(scratch, runtime::PHP, function, detail);
+                scratch.interpreter_stage = stage::NATIVE;
+                break;
+            }
+            Step::Skip => {}
+            Step::End | Step::NotEntered => {
+                scratch.interpreter_stage = stage::NATIVE;
+                break;
+            }
+        }
+    }
+    scratch.php = walk;
+    CONTINUE
+}

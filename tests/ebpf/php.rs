@@ -1,0 +1,215 @@
+//! PHP's functions are shown, in exactly the chains in which they called each other.
+
+#![expect(clippy::print_stdout, reason = "the figures are of interest")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::calls::{Calls, count, names_of};
+use crate::host::{Profiler, Running, can_profile};
+use crate::profile::{Profile, Sample};
+use crate::support::skip;
+use crate::toolchain::Workshop;
+
+/// Enough for each way to be met often.
+const MIN_SAMPLES: usize = 700;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+const KIND: &str = "php";
+const PROGRAM: &str = "calls.php";
+
+/// The chains of `calls.php`, innermost first, without what all have in common.
+const CHAINS: &[&[&str]] = &[
+    &["burn", "inner", "middle", "by_call"],
+    &["burn", "{closure}", "by_map"],
+    &["burn", "compare", "by_sort"],
+    &["burn", "replace", "by_replace"],
+    &["burn", "generate", "by_generator"],
+    &["burn", "generate", "by_generator_from_c"],
+    &["burn", "Base::method", "Derived::method", "by_method"],
+    &["burn", "Derived::make", "by_static"],
+    &["burn", "Derived::__call", "by_magic_call"],
+    &["burn", "Derived::__get", "by_magic_get"],
+    &["burn", "Derived::__toString", "by_string"],
+    &["burn", "Derived::getIterator", "by_iterator"],
+    &["burn", "Closed::__destruct", "by_destructor"],
+    &["burn", "{closure}", "by_closure"],
+    &["burn", "inner", "by_name"],
+    &["burn", "inner", "by_reflection"],
+    &["burn", "by_exception"],
+    &["burn", "by_eval"],
+    &["burn", "by_größe"],
+    &["{closure}", "by_callbacks"],
+    &["by_hash"],
+];
+const MAIN: &[&str] = &["main", "{main}"];
+const RECURSION: usize = 31;
+
+fn expected(way: &str) -> Vec<String> {
+    let names: Vec<&str> = match way {
+        "by_recursion" => ["burn"]
+            .into_iter()
+            .chain(std::iter::repeat_n("recurse", RECURSION))
+            .chain(["by_recursion"])
+            .chain(MAIN.iter().copied())
+            .collect(),
+        "by_fiber" => vec!["burn", "by_fiber", "{closure}"],
+        _ => {
+            let chain = CHAINS.iter().find(|chain| chain.last() == Some(&way));
+            let chain = chain.unwrap_or_else(|| panic!("no chain for {way}"));
+            chain.iter().chain(MAIN).copied().collect()
+        }
+    };
+    names.into_iter().map(str::to_owned).collect()
+}
+
+fn calls() -> Calls {
+    Calls {
+        kind: KIND,
+        program: PROGRAM,
+        ways: CHAINS.len() + 2,
+        chain: Box::new(expected),
+        is_of_program: |frame| frame.source.0.ends_with(PROGRAM),
+        name: |name| name,
+    }
+}
+
+/// That of the host, with fibers.
+fn php() -> Option<PathBuf> {
+    let php = PathBuf::from("php");
+    let script = "exit((int) !class_exists('Fiber'));";
+    let status = Command::new(&php).args(["-n", "-r", script]).status();
+    if status.is_ok_and(|status| status.success()) {
+        return Some(php);
+    }
+    skip("no php 8.1 or newer");
+    None
+}
+
+/// Samples whose stacks are not cut for want of a table.
+fn of_process(profile: &Profile, pid: u32) -> usize {
+    count(profile, |sample| {
+        sample.pid == pid && sample.end_reason.as_deref() != Some("table_pending")
+    })
+}
+
+fn names(sample: &Sample) -> Vec<&str> {
+    names_of(KIND, sample)
+}
+
+#[test]
+fn every_way_to_call_shows_exact_chains() {
+    if !can_profile() {
+        return;
+    }
+    let Some(php) = php() else {
+        return;
+    };
+    let calls = calls();
+    let program = calls.path();
+    let profiler = Profiler::start(199);
+    let running = Running::start(&php, &["-n", program.to_str().unwrap(), "60"]);
+    let pid = running.pid();
+    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
+    drop(running);
+    calls.check(&profile, pid, "php");
+}
+
+/// Processes that live for some fifty milliseconds each.
+const SHORT: &str = "
+function burn_shortly() {
+    $limit = hrtime(true) + 50_000_000;
+    while (hrtime(true) < $limit) {
+        array_sum(range(1, 100));
+    }
+}
+burn_shortly();
+";
+
+#[test]
+fn processes_that_live_for_50_ms_have_names() {
+    if !can_profile() {
+        return;
+    }
+    let Some(php) = php() else {
+        return;
+    };
+    let profiler = Profiler::start(199);
+    let command = "while :; do \"$0\" -n -r \"$1\"; done";
+    let running = Running::start(
+        Path::new("sh"),
+        &["-c", command, php.to_str().unwrap(), SHORT],
+    );
+    let is_burning = |sample: &Sample| names(sample).contains(&"burn_shortly");
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
+    drop(running);
+    // Other tests have processes of their own, which live longer.
+    let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
+    for sample in &profile.samples {
+        *of_pid.entry(sample.pid).or_default() += sample.count;
+    }
+    let is_short = |sample: &Sample| of_pid.get(&sample.pid).is_some_and(|&count| count < 60);
+    let nameless = count(&profile, |sample| {
+        is_short(sample) && names(sample).contains(&"[php: no name]")
+    });
+    let all = count(&profile, |sample| {
+        is_short(sample) && !names(sample).is_empty()
+    });
+    println!("{nameless} of {all} have functions without a name");
+    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+}
+
+#[test]
+fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
+    if !can_profile() {
+        return;
+    }
+    let workshop = Workshop::open();
+    let Some(program) = workshop.build("fake_php", "cc -O1 -g -rdynamic fake_php.c") else {
+        return;
+    };
+    let named = "[php: no name]";
+    let unreadable = "[php: unreadable]";
+    let damages = [
+        ("none", &[named, named][..]),
+        ("frame", &[named, unreadable]),
+        ("function", &[named, unreadable]),
+        ("huge", &[named, unreadable]),
+        ("state", &[unreadable]),
+        ("cycle", &[named; 100]),
+    ];
+    let profiler = Profiler::start(199);
+    let running = damages.map(|(damage, expected)| {
+        let running = Running::start(&program, &[damage]);
+        (running.pid(), damage, expected, running)
+    });
+    let of = |profile: &Profile, pid: u32| {
+        count(profile, |sample| {
+            sample.pid == pid && !names(sample).is_empty()
+        })
+    };
+    let profile = profiler.until(TIMEOUT, |profile| {
+        running.iter().all(|(pid, ..)| of(profile, *pid) > 30)
+    });
+    for (pid, damage, expected, _running) in running {
+        let mut checked = 0;
+        for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
+            let names = names(sample);
+            let is_pending = sample.end_reason.as_deref() == Some("table_pending");
+            if names.is_empty() || is_pending {
+                continue;
+            }
+            checked += sample.count;
+            if damage == "cycle" {
+                assert!(names.len() > 250 && names.starts_with(expected));
+                assert_eq!(sample.end_reason.as_deref(), Some("truncated"));
+            } else {
+                assert_eq!(names, expected, "{damage}");
+                assert_eq!(sample.end_reason, None, "{damage}: {sample:?}");
+            }
+        }
+        assert!(checked > 20, "{damage}: {checked}");
+    }
+}

@@ -1,0 +1,217 @@
+<?php
+// Burns CPU in functions that are called in the ways that PHP knows, each in one known chain.
+
+const SLICE = 20_000_000;
+
+function burn() {
+    $limit = hrtime(true) + SLICE;
+    while (hrtime(true) < $limit) {
+        for ($number = 0; $number < 2000; $number++) {
+        }
+    }
+}
+
+function by_call() {
+    middle(); // calls
+}
+
+function middle() {
+    inner(); // calls
+}
+
+function inner() {
+    burn(); // calls
+}
+
+function by_map() {
+    array_map(function ($_) { // calls
+        burn(); // calls
+    }, [1]);
+}
+
+function by_sort() {
+    $numbers = [2, 1];
+    usort($numbers, 'compare'); // calls
+}
+
+function compare($left, $right) {
+    burn(); // calls
+    return $left <=> $right;
+}
+
+function by_replace() {
+    preg_replace_callback('/a/', 'replace', 'a'); // calls
+}
+
+function replace($found) {
+    burn(); // calls
+    return 'b';
+}
+
+function recurse($depth) {
+    if ($depth == 0) {
+        burn(); // calls
+    } else {
+        recurse($depth - 1); // calls
+    }
+}
+
+function by_recursion() {
+    recurse(30); // calls
+}
+
+function generate() {
+    burn(); // calls
+    yield 1;
+}
+
+function by_generator() {
+    foreach (generate() as $_) { // calls
+    }
+}
+
+function by_generator_from_c() {
+    iterator_to_array(generate()); // calls
+}
+
+class Base {
+    public function method() {
+        burn(); // calls
+    }
+}
+
+class Derived extends Base implements IteratorAggregate {
+    public function method() {
+        parent::method(); // calls
+    }
+
+    public static function make() {
+        burn(); // calls
+    }
+
+    public function __call($name, $arguments) {
+        burn(); // calls
+    }
+
+    public function __get($name) {
+        burn(); // calls
+    }
+
+    public function __toString(): string {
+        burn(); // calls
+        return 'made';
+    }
+
+    public function getIterator(): Iterator {
+        burn(); // calls
+        return new ArrayIterator([]);
+    }
+}
+
+class Closed {
+    public function __destruct() {
+        burn(); // calls
+    }
+}
+
+function by_method() {
+    (new Derived)->method(); // calls
+}
+
+function by_static() {
+    Derived::make(); // calls
+}
+
+function by_magic_call() {
+    (new Derived)->anything(); // calls
+}
+
+function by_magic_get() {
+    (new Derived)->anything; // calls
+}
+
+function by_string() {
+    $text = 'a' . new Derived; // calls
+}
+
+function by_iterator() {
+    foreach (new Derived as $_) { // calls
+    }
+}
+
+function by_destructor() {
+    $closed = new Closed;
+    unset($closed); // calls
+}
+
+function by_closure() {
+    $closure = fn() => burn(); // calls
+    $closure(); // calls
+}
+
+function by_name() {
+    call_user_func_array('inner', []); // calls
+}
+
+function by_reflection() {
+    (new ReflectionFunction('inner'))->invoke(); // calls
+}
+
+function by_exception() {
+    try {
+        throw new Exception;
+    } catch (Exception $_) {
+        burn(); // calls
+    } finally {
+    }
+}
+
+function by_eval() {
+    eval('burn();'); // calls
+}
+
+function by_größe() {
+    burn(); // calls
+}
+
+// Short functions, which come and go most of the time.
+function by_callbacks() {
+    $limit = hrtime(true) + SLICE;
+    while (hrtime(true) < $limit) {
+        array_map(fn($number) => $number + 1, NUMBERS); // calls
+    }
+}
+
+define('NUMBERS', range(1, 100));
+
+function by_hash() {
+    $limit = hrtime(true) + SLICE;
+    while (hrtime(true) < $limit) {
+        hash('sha256', DATA);
+    }
+}
+
+define('DATA', str_repeat('x', 1 << 20));
+
+// It has a stack of its own.
+function by_fiber() {
+    burn(); // calls
+}
+
+function in_fiber() {
+    $fiber = new Fiber(function () {
+        by_fiber(); // calls
+    });
+    $fiber->start(); // calls
+}
+
+function main($limit, $ways) {
+    while (microtime(true) < $limit) {
+        foreach ($ways as $way) {
+            $way(); // calls
+        }
+    }
+}
+
+$ways = array_filter(get_defined_functions()['user'], fn($name) => preg_match('/^(by|in)_/', $name));
+main(microtime(true) + (float) $argv[1], array_diff($ways, ['by_fiber'])); // calls
