@@ -2,6 +2,7 @@
 
 mod cli;
 mod commands;
+mod notify;
 mod panics;
 mod privileges;
 mod signals;

@@ -11,6 +11,7 @@ use profcol_printable::line;
 use super::Failure;
 use super::load::{self, Loaded};
 use crate::cli::Configuration;
+use crate::notify::Notifier;
 use crate::privileges;
 use crate::signals::Signals;
 use crate::stderr::tell;
@@ -50,7 +51,10 @@ pub fn run(configuration: &Configuration) -> Result<(), Failure> {
         tracing::warn!("{note}");
     }
     privileges::keep(loaded.document.capabilities());
-    let mut session = Session::default();
+    let mut session = Session {
+        notifier: Notifier::from_environment(),
+        ..Session::default()
+    };
     if is_built_in {
         session.on_stop = match output() {
             Some(_) => tell_of_writing,
@@ -127,6 +131,8 @@ pub struct Session {
     pub until: Pin<Box<dyn Future<Output = ()>>>,
     /// Called as soon as the pipelines are to be stopped.
     pub on_stop: fn(),
+    /// Is told of the pipelines' life.
+    pub notifier: Notifier,
 }
 
 impl Default for Session {
@@ -136,6 +142,7 @@ impl Default for Session {
             on_start: Box::new(|| {}),
             until: Box::pin(std::future::pending()),
             on_stop: || {},
+            notifier: Notifier::default(),
         }
     }
 }
@@ -157,6 +164,12 @@ pub async fn serve(
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");
     (session.on_start)();
+    let (notifier, pulse) = (session.notifier, service.pulse(board));
+    let status = || {
+        let pulse = pulse.clone();
+        move || pulse.progress().to_string()
+    };
+    notifier.ready();
 
     let failure = tokio::select! {
         name = signals.stop() => {
@@ -175,13 +188,17 @@ pub async fn serve(
             }
             failure
         }
+        never = notifier.watch("", status) => match never {},
     };
 
+    let timeout = document.service.shutdown_timeout.into();
+    notifier.stopping(timeout);
     let report = tokio::select! {
-        report = service.stop(document.service.shutdown_timeout.into()) => report,
+        report = service.stop(timeout) => report,
         name = signals.second() => {
             return Err(Failure::Runtime(format!("stopped at once by a second signal ({name})")));
         }
+        never = notifier.watch("Stopping. ", status) => match never {},
     };
     metrics.stop().await;
     match failure {

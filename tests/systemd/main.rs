@@ -124,12 +124,18 @@ fn check_service(ran: &Ran) {
         ("started", "active dynamic"),
         ("killed", "active"),
         ("restarted", "active"),
+        ("watched", "active"),
+        ("unwatched", "active"),
         ("stopped", "success 0"),
         ("wrong", "78 0"),
     ] {
         assert_eq!(ran.told(name), expected, "{name}: {said}");
     }
     assert!(!said.contains("is missing"), "{said}");
+    assert!(said.contains("Watchdog timeout"), "{said}");
+    let status = ran.told("status");
+    let is_exact = status.starts_with("notify ebpf_cpu: ") && status.contains("; file: ");
+    assert!(is_exact, "{status}");
 }
 
 type Texts = HashMap<String, String>;

@@ -12,6 +12,6 @@ pub mod telemetry;
 
 pub use document::Document;
 pub use graph::{BuildFailure, ComponentChecks, Graph, ProcessorBalance};
-pub use sender::{ExporterBalance, NoBatch, batch_of as stored_batch};
-pub use service::{Balance, ReceiverBalance, Service, StartFailure, StopReport};
+pub use sender::{ExporterBalance, ExporterProgress, NoBatch, batch_of as stored_batch};
+pub use service::{Balance, Progress, Pulse, ReceiverBalance, Service, StartFailure, StopReport};
 pub use tasks::Failure;

@@ -66,6 +66,15 @@ pub struct ExporterBalance {
     pub stored: u64,
 }
 
+/// What has become of them so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExporterProgress {
+    pub exporter: String,
+    pub delivered: u64,
+    pub waiting: u64,
+    pub dropped: u64,
+}
+
 // === impl DropReason ===
 
 impl DropReason {
@@ -230,6 +239,15 @@ impl Account {
             dropped: dropped.filter(|&(_, samples)| samples > 0).collect(),
             recovered: self.recovered.load(Ordering::Relaxed),
             stored,
+        }
+    }
+
+    pub(super) fn progress(&self, exporter: &str) -> ExporterProgress {
+        ExporterProgress {
+            exporter: exporter.to_owned(),
+            delivered: self.delivered.get(),
+            waiting: self.outstanding.load(Ordering::Relaxed),
+            dropped: self.dropped.iter().map(IntCounter::get).sum(),
         }
     }
 

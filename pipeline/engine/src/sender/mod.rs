@@ -32,7 +32,7 @@ use profcol_storage::Storage;
 use tokio::time::Instant;
 
 use self::account::{Account, Size};
-pub use self::account::{DropReason, ExporterBalance};
+pub use self::account::{DropReason, ExporterBalance, ExporterProgress};
 use self::durable::DurableQueue;
 pub use self::durable::{NoBatch, batch_of};
 use self::metrics::StorageMetrics;
@@ -197,6 +197,12 @@ impl Sender {
             );
         }
         self.account.balance(&self.name, 0)
+    }
+
+    /// What has become of everything so far.
+    pub(crate) fn progress(&self) -> ExporterProgress {
+        self.queue.passes();
+        self.account.progress(&self.name)
     }
 
     /// Delivers one batch and tells whoever waits for it what became of it.

@@ -95,6 +95,11 @@ impl Queue {
             .take();
     }
 
+    /// Returns once the entrance is free, as each batch needs it.
+    pub(crate) fn passes(&self) {
+        drop(self.entrance.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// Room for a batch; waits for it with `block_on_overflow`.
     pub(crate) async fn reserve(&self, batch: &Batch) -> Result<QueueSlot, Refusal> {
         if !self.settings.block_on_overflow {

@@ -5,6 +5,7 @@
 //! absolute deadline, and none may use up the time of those behind it.
 
 mod balance;
+mod pulse;
 #[cfg(test)]
 mod tests;
 
@@ -13,11 +14,12 @@ use std::time::Duration;
 
 use profcol_component::{
     ComponentStatus, Extension, Meter, Output, Receiver, ReceiverTotals, RunError, StartError,
-    Status, Stop,
+    Status, StatusBoard, Stop,
 };
 use tokio::time::Instant;
 
 pub use self::balance::{Balance, ReceiverBalance};
+pub use self::pulse::{Progress, Pulse};
 use crate::graph::{Feed, Graph, Named, Stage};
 use crate::sender::Sender;
 use crate::tasks::{Failure, Tasks};
@@ -103,6 +105,15 @@ impl Service {
                 &mut self.processors,
                 [&mut self.dispatchers, &mut self.exporters, &mut self.extensions],
             ) => Some(failure),
+        }
+    }
+
+    /// `board` is the one that the graph was built with.
+    pub fn pulse(&self, board: &StatusBoard) -> Pulse {
+        Pulse {
+            receivers: self.accounts.intakes.clone(),
+            senders: self.senders.clone(),
+            board: board.clone(),
         }
     }
 

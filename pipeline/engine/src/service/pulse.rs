@@ -1,0 +1,113 @@
+//! How far a running service has come, for whoever watches over it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use profcol_component::{ReceiverTotals, Status, StatusBoard};
+
+use crate::sender::{ExporterProgress, Sender};
+
+/// Reads a service's counts while it runs and while it stops.
+#[derive(Clone)]
+pub struct Pulse {
+    pub(super) receivers: Vec<(String, Arc<ReceiverTotals>)>,
+    pub(super) senders: Vec<Arc<Sender>>,
+    pub(super) board: StatusBoard,
+}
+
+/// Samples as their sources count them, and what is wrong now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub passed_on: Vec<(String, u64)>,
+    pub exporters: Vec<ExporterProgress>,
+    pub troubles: Vec<(String, String)>,
+}
+
+// === impl Pulse ===
+
+impl Pulse {
+    /// Takes the locks that each batch and each change of a status needs: it does not return where one is never given back.
+    pub fn progress(&self) -> Progress {
+        let receivers = self.receivers.iter();
+        let statuses = self.board.snapshot().into_iter();
+        Progress {
+            passed_on: receivers
+                .map(|(id, totals)| (id.clone(), totals.passed_on()))
+                .collect(),
+            exporters: self
+                .senders
+                .iter()
+                .map(|sender| sender.progress())
+                .collect(),
+            troubles: statuses
+                .filter_map(|(component, status)| match status {
+                    Status::RecoverableError(error) | Status::PermanentError(error) => {
+                        Some((component, error))
+                    }
+                    _ => None,
+                })
+                .collect(),
+        }
+    }
+}
+
+// === impl Progress ===
+
+/// `ebpf_cpu: 958 samples; parca: 900 delivered, 58 waiting`
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let passed_on = self.passed_on.iter();
+        let parts = passed_on
+            .map(|(receiver, samples)| format!("{receiver}: {samples} samples"))
+            .chain(self.exporters.iter().map(ToString::to_string))
+            .chain(
+                self.troubles
+                    .iter()
+                    .map(|(component, error)| format!("{component}: {error}")),
+            );
+        f.write_str(&parts.collect::<Vec<_>>().join("; "))
+    }
+}
+
+impl fmt::Display for ExporterProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            exporter,
+            delivered,
+            waiting,
+            dropped,
+        } = self;
+        write!(f, "{exporter}: {delivered} delivered")?;
+        for (samples, what) in [(waiting, "waiting"), (dropped, "dropped")] {
+            if *samples > 0 {
+                write!(f, ", {samples} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_in_a_line_how_far_it_has_come() {
+        let exporter = |exporter: &str, waiting, dropped| ExporterProgress {
+            exporter: exporter.into(),
+            delivered: 900,
+            waiting,
+            dropped,
+        };
+        let progress = Progress {
+            passed_on: vec![("ebpf_cpu".into(), 958)],
+            exporters: vec![exporter("file", 0, 0), exporter("parca", 50, 8)],
+            troubles: vec![("exporter parca".into(), "connection refused".into())],
+        };
+        assert_eq!(
+            progress.to_string(),
+            "ebpf_cpu: 958 samples; file: 900 delivered; parca: 900 delivered, 50 waiting, 8 dropped; \
+             exporter parca: connection refused"
+        );
+    }
+}

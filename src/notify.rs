@@ -1,0 +1,251 @@
+//! Tells systemd how profcol is doing, where its unit has `Type=notify` (sd_notify(3), sd_watchdog_enabled(3)).
+//!
+//! A message is one datagram of `NAME=VALUE` lines to the socket that the environment names.
+//!
+//! | message | when |
+//! |---|---|
+//! | `READY=1` | all components have started |
+//! | `STATUS=` | every ten seconds at most: what came in, was delivered, waits or fails |
+//! | `WATCHDOG=1` | with it, as often as the unit asks |
+//! | `STOPPING=1`, `EXTEND_TIMEOUT_USEC=` | a stop begins, which may take as long as `service::shutdown_timeout` |
+
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use profcol_printable::line;
+use tokio::time::MissedTickBehavior;
+
+/// How often there is a new status where no watchdog asks for more.
+const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// systemd takes no message above 4096 bytes.
+const MAX_STATUS_BYTES: usize = 2000;
+
+/// What a stop takes beyond its timeout: servers and files are closed.
+const STOP_MARGIN: Duration = Duration::from_secs(5);
+
+/// The way to whoever supervises this process.
+#[derive(Default)]
+pub struct Notifier {
+    channel: Option<Channel>,
+}
+
+struct Channel {
+    socket: UnixDatagram,
+    address: SocketAddr,
+    /// The watchdog expects a message within this time.
+    watchdog: Option<Duration>,
+}
+
+// === impl Notifier ===
+
+impl Notifier {
+    /// Where there is nobody to tell, nothing is told.
+    pub fn from_environment() -> Self {
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|it| !it.is_empty()) else {
+            return Self::default();
+        };
+        let variable = |name: &str| std::env::var(name).ok();
+        let watchdog = watchdog(
+            variable("WATCHDOG_USEC").as_deref(),
+            variable("WATCHDOG_PID").as_deref(),
+            std::process::id(),
+        );
+        match Channel::open(&name, watchdog) {
+            Ok(channel) => Self {
+                channel: Some(channel),
+            },
+            Err(error) => {
+                tracing::warn!(%error, socket = %line(&name.to_string_lossy()), "Cannot notify systemd.");
+                Self::default()
+            }
+        }
+    }
+
+    pub fn ready(&self) {
+        self.send("READY=1\nSTATUS=Everything has started.");
+    }
+
+    /// A stop begins that may take as long as `timeout`.
+    pub fn stopping(&self, timeout: Duration) {
+        let patience = timeout.saturating_add(STOP_MARGIN).as_micros();
+        self.send(&format!(
+            "STOPPING=1\nEXTEND_TIMEOUT_USEC={patience}\nSTATUS=Stopping."
+        ));
+    }
+
+    /// Keeps the watchdog quiet as long as the runtime is alive: the status is made by one of its workers, and sent by who
+    /// called this. No other thread does either.
+    pub async fn watch<S>(&self, prefix: &str, status: impl Fn() -> S) -> Infallible
+    where
+        S: FnOnce() -> String + Send + 'static,
+    {
+        let Some(channel) = &self.channel else {
+            return std::future::pending().await;
+        };
+        // Half, as sd_watchdog_enabled(3) recommends.
+        let asked = channel.watchdog.map_or(STATUS_INTERVAL, |every| every / 2);
+        let mut beat = tokio::time::interval(asked.min(STATUS_INTERVAL));
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beat.tick().await;
+            let status = status();
+            if let Ok(status) = tokio::spawn(async move { status() }).await {
+                let alive = match channel.watchdog {
+                    Some(_) => "WATCHDOG=1\n",
+                    None => "",
+                };
+                let status = line(&status);
+                let status = shortened(&status);
+                self.send(&format!("{alive}STATUS={prefix}{status}"));
+            }
+        }
+    }
+
+    fn send(&self, message: &str) {
+        let Some(channel) = &self.channel else {
+            return;
+        };
+        if let Err(error) = channel
+            .socket
+            .send_to_addr(message.as_bytes(), &channel.address)
+        {
+            tracing::warn!(%error, "Failed to notify systemd.");
+        }
+    }
+}
+
+impl Channel {
+    fn open(name: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
+        let address = match name.as_bytes() {
+            [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+            [b'/', ..] => SocketAddr::from_pathname(name)?,
+            _ => {
+                return Err(io::Error::new(
+                    ErrorKind::Unsupported,
+                    "NOTIFY_SOCKET is neither a path nor an abstract name",
+                ));
+            }
+        };
+        let socket = UnixDatagram::unbound()?;
+        // A full socket must not hold up the pipelines; the next message says the same.
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket,
+            address,
+            watchdog,
+        })
+    }
+}
+
+/// How long the watchdog waits, where it is set and meant for this process.
+fn watchdog(microseconds: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
+    let is_for_us = pid.is_none_or(|pid| pid.parse() == Ok(own));
+    let microseconds = microseconds?.parse().ok().filter(|it| *it > 0)?;
+    is_for_us.then(|| Duration::from_micros(microseconds))
+}
+
+fn shortened(status: &str) -> &str {
+    match status.len() <= MAX_STATUS_BYTES {
+        true => status,
+        false => &status[..status.floor_char_boundary(MAX_STATUS_BYTES)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn told(socket: &UnixDatagram) -> Option<String> {
+        let mut message = [0; 4096];
+        let size = socket.recv(&mut message).ok()?;
+        Some(String::from_utf8(message[..size].to_vec()).unwrap())
+    }
+
+    fn pair(watchdog: Option<Duration>) -> (Notifier, UnixDatagram) {
+        let name = format!("profcol-test-{}-{watchdog:?}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let supervisor = UnixDatagram::bind_addr(&address).unwrap();
+        supervisor
+            .set_read_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
+        let channel = Channel::open(OsStr::new(&format!("@{name}")), watchdog).unwrap();
+        let notifier = Notifier {
+            channel: Some(channel),
+        };
+        (notifier, supervisor)
+    }
+
+    #[test]
+    fn the_watchdog_is_quiet_only_while_the_runtime_works() {
+        let (notifier, supervisor) = pair(Some(Duration::from_millis(20)));
+        let (end, ended) = mpsc::channel::<()>();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (block, blocked) = mpsc::channel::<()>();
+        let runs = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
+            let handle = runtime.handle().clone();
+            std::thread::spawn(move || {
+                blocked.recv().unwrap();
+                // The only worker does nothing else until this ends.
+                handle.spawn(async move { ended.recv() });
+            });
+            runtime.block_on(async {
+                tokio::select! {
+                    never = notifier.watch("", || || "at work".to_owned()) => match never {},
+                    _ = stopped => {}
+                }
+            });
+            runtime.shutdown_background();
+        });
+        assert_eq!(
+            told(&supervisor).as_deref(),
+            Some("WATCHDOG=1\nSTATUS=at work")
+        );
+        block.send(()).unwrap();
+        let silent = (0..200).any(|_| told(&supervisor).is_none());
+        assert!(silent, "it says that it works, and does not");
+        end.send(()).unwrap();
+        assert!((0..10).any(|_| told(&supervisor).is_some()));
+        stop.send(()).unwrap();
+        runs.join().unwrap();
+    }
+
+    #[test]
+    fn knows_whom_the_watchdog_is_for() {
+        let second = Some(Duration::from_secs(1));
+        for (microseconds, pid, expected) in [
+            (Some("1000000"), None, second),
+            (Some("1000000"), Some("7"), second),
+            (Some("1000000"), Some("8"), None),
+            (Some("0"), None, None),
+            (Some("x"), None, None),
+            (None, Some("7"), None),
+        ] {
+            assert_eq!(watchdog(microseconds, pid, 7), expected, "{microseconds:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_status_fits_into_a_message() {
+        let long = "ä".repeat(MAX_STATUS_BYTES);
+        assert_eq!(shortened(&long).len(), MAX_STATUS_BYTES);
+        assert_eq!(shortened("short"), "short");
+    }
+
+    #[test]
+    fn an_address_of_another_kind_is_refused() {
+        assert!(Channel::open(OsStr::new("vsock:2:1234"), None).is_err());
+    }
+}
