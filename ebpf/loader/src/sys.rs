@@ -115,7 +115,7 @@ pub fn set_frequency(clock: Clock, event: BorrowedFd<'_>, frequency: u64) -> io:
     let answer = unsafe {
         libc::ioctl(
             event.as_raw_fd(),
-            libc::c_ulong::from(aya_obj::generated::PERF_EVENT_IOC_PERIOD),
+            aya_obj::generated::PERF_EVENT_IOC_PERIOD as libc::Ioctl,
             &raw const period,
         )
     };
@@ -127,7 +127,7 @@ pub fn set_frequency(clock: Clock, event: BorrowedFd<'_>, frequency: u64) -> io:
 
 fn perf_ioctl(event: BorrowedFd<'_>, request: u32, argument: libc::c_ulong) -> io::Result<()> {
     // SAFETY: these requests take a number.
-    let answer = unsafe { libc::ioctl(event.as_raw_fd(), libc::c_ulong::from(request), argument) };
+    let answer = unsafe { libc::ioctl(event.as_raw_fd(), request as libc::Ioctl, argument) };
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
