@@ -103,8 +103,11 @@ pub enum Command {
     Version,
     /// Print a completion script for a shell
     Completions { shell: clap_complete::Shell },
-    /// Print the manual page
-    Man,
+    /// Print the manual page, or that of a command
+    Man {
+        /// Such as `record`, or `relabel test`
+        command: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]

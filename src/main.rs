@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Command::Schema => commands::schema(),
         Command::Version => commands::version(),
         Command::Completions { shell } => commands::completions(shell),
-        Command::Man => commands::man(),
+        Command::Man { command } => commands::man(&command),
     };
     end(result.map(|()| ExitCode::SUCCESS))
 }

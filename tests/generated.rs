@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use profcol::REGISTRY;
@@ -52,9 +53,32 @@ fn generated_schema() {
     check("config-examples/schema.json", &printed(&["schema"]));
 }
 
+/// A page for each command that another page names.
 #[test]
-fn generated_man_page() {
-    check("docs/generated/profcol.1", &printed(&["man"]));
+fn generated_man_pages() {
+    let folder = root().join("docs/generated/man");
+    let mut expected = BTreeSet::new();
+    let mut names = vec!["profcol".to_owned()];
+    while let Some(name) = names.pop() {
+        let words = match name.strip_prefix("profcol-") {
+            None => Vec::new(),
+            // `print-config` is one word.
+            Some("relabel-test") => vec!["relabel", "test"],
+            Some("storage-inspect") => vec!["storage", "inspect"],
+            Some(command) => vec![command],
+        };
+        let page = printed(&[&["man"], &*words].concat());
+        let lines = page.lines().filter_map(|line| line.strip_suffix("(1)"));
+        names.extend(lines.map(|name| name.replace("\\-", "-")));
+        check(&format!("docs/generated/man/{name}.1"), &page);
+        expected.insert(format!("{name}.1"));
+    }
+    let found = std::fs::read_dir(folder).expect("the folder is there");
+    let found = found.map(|entry| entry.expect("readable").file_name());
+    let found: BTreeSet<_> = found
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(found, expected, "pages that nothing names: delete them");
 }
 
 #[test]
@@ -77,6 +101,76 @@ fn generated_option_tables() {
     tables(Kind::Processor, REGISTRY.processors);
     tables(Kind::Exporter, REGISTRY.exporters);
     tables(Kind::Extension, REGISTRY.extensions);
+}
+
+/// A chart reads no file outside of its folder.
+#[test]
+fn generated_chart_files() {
+    for (name, example) in [
+        ("daemonset", "kubernetes-daemonset"),
+        ("deployment", "gateway"),
+    ] {
+        let example = root().join(format!("config-examples/{example}.yaml"));
+        let text = std::fs::read_to_string(example).expect("the example is there");
+        // It leads an editor to a file beside it.
+        let (_, text) = text.split_once('\n').expect("a first line");
+        check(&format!("deploy/helm/profcol/files/{name}.yaml"), text);
+    }
+}
+
+/// Each value of the chart has a comment, which its README lists, and a type in its schema.
+#[test]
+fn generated_chart_values() {
+    let chart = root().join("deploy/helm/profcol");
+    let values = std::fs::read_to_string(chart.join("values.yaml")).expect("the file is there");
+    let schema =
+        std::fs::read_to_string(chart.join("values.schema.json")).expect("the file is there");
+    let schema: Value = serde_json::from_str(&schema).expect("JSON");
+    let mut table = "| value | default | |\n|---|---|---|\n".to_owned();
+    let (mut section, mut documentation) = ("", "");
+    for line in values.lines() {
+        let text = line.trim_start();
+        if let Some(comment) = text.strip_prefix("# -- ") {
+            documentation = comment;
+            continue;
+        }
+        let Some((key, default)) = text.split_once(':') else {
+            continue;
+        };
+        let is_below = line.starts_with("  ");
+        let described = match is_below {
+            true => &schema["properties"][section]["properties"][key],
+            false => &schema["properties"][key],
+        };
+        if is_below && described.is_null() && schema["properties"][section]["properties"].is_null()
+        {
+            // Part of a default.
+            continue;
+        }
+        assert!(
+            described.is_object(),
+            "{section} {key} is not in the schema"
+        );
+        if !is_below {
+            section = key;
+        }
+        let said = std::mem::take(&mut documentation);
+        if said.is_empty() {
+            let is_section = described["properties"].is_object() && default.is_empty();
+            assert!(is_section, "{section} {key} has no comment");
+            continue;
+        }
+        let path = match is_below {
+            true => format!("{section}.{key}"),
+            false => key.to_owned(),
+        };
+        let default = match default.trim() {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        table.push_str(&format!("| `{path}` | {default} | {said} |\n"));
+    }
+    check_part("deploy/helm/profcol/README.md", "values", &table);
 }
 
 #[test]

@@ -46,7 +46,7 @@ complete -c profcol -n "__fish_profcol_needs_command" -f -a "storage" -d 'Look i
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "version" -d 'Print the version'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c profcol -n "__fish_profcol_needs_command" -f -a "man" -d 'Print the manual page'
+complete -c profcol -n "__fish_profcol_needs_command" -f -a "man" -d 'Print the manual page, or that of a command'
 complete -c profcol -n "__fish_profcol_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c profcol -n "__fish_profcol_using_subcommand run" -l config -d 'A file, or `file:`, `env:`, `yaml:`, `http:`, `https:` URI; repeat it to merge several, left to right. Without any, this host is profiled and shown at http://127.0.0.1:7071/' -r
 complete -c profcol -n "__fish_profcol_using_subcommand run" -l set -d 'Set one value on top of all files, such as `exporters.debug.verbosity=detailed`' -r
@@ -197,7 +197,7 @@ complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_see
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "schema" -d 'Print the JSON Schema of the whole configuration, for editors'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "version" -d 'Print the version'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "completions" -d 'Print a completion script for a shell'
-complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "man" -d 'Print the manual page'
+complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "man" -d 'Print the manual page, or that of a command'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and not __fish_seen_subcommand_from run record top convert diff doctor validate print-config upload components featuregate processes relabel storage schema version completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and __fish_seen_subcommand_from relabel" -f -a "test" -d 'Show labels before, what each rule of the configuration\'s relabel processors does, and after'
 complete -c profcol -n "__fish_profcol_using_subcommand help; and __fish_seen_subcommand_from storage" -f -a "inspect" -d 'List the queues, verify every byte, and export what waits; changes nothing, also while profcol runs'

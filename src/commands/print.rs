@@ -71,9 +71,16 @@ pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     print_bytes(&script)
 }
 
-pub fn man() -> Result<(), Failure> {
+pub fn man(names: &[String]) -> Result<(), Failure> {
+    // That of `help` would say nothing.
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    for name in names {
+        let found = command.find_subcommand(name).cloned();
+        command = found.ok_or_else(|| Failure::Usage(format!("no command {name:?}")))?;
+    }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Cli::command())
+    clap_mangen::Man::new(command)
         .render(&mut page)
         .map_err(internal)?;
     print_bytes(&page)
