@@ -133,7 +133,7 @@ fn names_pods_with_the_rights_of_the_manifests_and_follows_them() {
     let Some(cluster) = Cluster::start() else {
         return;
     };
-    for file in ["rights.yaml", "daemonset.yaml"] {
+    for file in ["rights.yaml", "gateway.yaml", "daemonset.yaml"] {
         cluster.apply(&support::root().join("deploy/kubernetes").join(file));
     }
     let seeded = seed::seed(&cluster);

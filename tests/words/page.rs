@@ -32,6 +32,7 @@ pub fn all_pages() -> Vec<Page> {
     for folder in [
         "docs",
         "deploy/kubernetes",
+        "deploy/helm/profcol",
         "deploy/systemd",
         "docs/decisions",
     ] {

@@ -1,0 +1,159 @@
+//! `cargo xtask helm`: what the chart and the manifests say is what Kubernetes takes, and their configuration what profcol
+//! takes.
+//!
+//! Helm and kubectl-validate, which has the schemas of Kubernetes built in, come from their Go modules into `target/peers`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::process;
+use crate::report::Report;
+use crate::workspace::Workspace;
+
+const WHAT: &str = "the Helm chart";
+
+const HELM: (&str, &str, &str) = ("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0");
+const VALIDATE: (&str, &str, &str) = ("kubectl-validate", "sigs.k8s.io/kubectl-validate", "v0.0.4");
+
+/// The newest that this kubectl-validate knows; the objects of the chart are older.
+const KUBERNETES: &str = "1.29";
+
+/// What no object may say: an agent has capabilities instead.
+const FORBIDDEN: &str = "privileged: true";
+
+pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    if !process::succeeds(Command::new("go").arg("version")) {
+        report.skip(WHAT, "no go here (Debian: golang)");
+        return Ok(());
+    }
+    let peers = workspace.target.join("peers");
+    let (helm, validate) = (install(&peers, HELM)?, install(&peers, VALIDATE)?);
+    process::run(&mut workspace.cargo(&["build", "--quiet", "--bin", "profcol"]))?;
+    let profcol = workspace.target.join("debug/profcol");
+    let chart = workspace.root.join("deploy/helm/profcol");
+    let rendered = workspace.target.join("helm");
+    fs::create_dir_all(&rendered).context("failed to make a folder")?;
+
+    let mut lint = Command::new(&helm);
+    lint.args(["lint", "--strict", "--set", "backend=backend:4317"]);
+    process::run(lint.arg(&chart))?;
+    let mut configurations = 0;
+    for values in yaml_in(&chart.join("ci"))? {
+        let objects = process::output(template(&helm, &chart).arg("--values").arg(&values))?;
+        ensure!(
+            !objects.contains(FORBIDDEN),
+            "{}: {FORBIDDEN}",
+            values.display()
+        );
+        let name = values.file_name().unwrap_or_default();
+        let file = rendered.join(name);
+        fs::write(&file, &objects).context("failed to write what was rendered")?;
+        process::run(against_schemas(&validate).arg(&file))?;
+        if let Some(configuration) = configuration(&objects) {
+            let file = rendered.join("config.yaml");
+            fs::write(&file, configuration).context("failed to write a configuration")?;
+            process::run(
+                Command::new(&profcol)
+                    .arg("validate")
+                    .arg("--config")
+                    .arg(&file),
+            )?;
+            configurations += 1;
+        }
+    }
+    ensure!(
+        configurations >= 3,
+        "{configurations} configurations in the chart's cases"
+    );
+    for (settings, reason) in [
+        ("mode=daemonset", "`backend` says where the profiles go"),
+        ("mode=statefulset", "values don't meet the specifications"),
+        (
+            "resorces.limits.memory=1Gi",
+            "additional properties 'resorces' not allowed",
+        ),
+    ] {
+        refuses(template(&helm, &chart).args(["--set", settings]), reason)?;
+    }
+    for manifest in yaml_in(&workspace.root.join("deploy/kubernetes"))? {
+        let text = fs::read_to_string(&manifest).context("failed to read a manifest")?;
+        ensure!(
+            !text.contains(FORBIDDEN),
+            "{}: {FORBIDDEN}",
+            manifest.display()
+        );
+        process::run(against_schemas(&validate).arg(manifest))?;
+    }
+    Ok(())
+}
+
+fn template(helm: &Path, chart: &Path) -> Command {
+    let mut template = Command::new(helm);
+    template.args(["template", "profcol"]).arg(chart);
+    template.args(["--namespace", "profcol", "--kube-version", KUBERNETES]);
+    template
+}
+
+fn against_schemas(validate: &Path) -> Command {
+    let mut command = Command::new(validate);
+    command.args(["--version", KUBERNETES]);
+    command
+}
+
+fn refuses(command: &mut Command, reason: &str) -> Result<()> {
+    match process::output(command) {
+        Ok(_) => bail!("{command:?} is taken; expected: {reason}"),
+        Err(error) if error.to_string().contains(reason) => Ok(()),
+        Err(error) => Err(error.context(format!("expected: {reason}"))),
+    }
+}
+
+/// What the ConfigMap holds, without its indentation.
+fn configuration(objects: &str) -> Option<String> {
+    let (_, rest) = objects.split_once("\n  config.yaml: |\n")?;
+    let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
+    Some(lines.map(|line| format!("{line}\n")).collect())
+}
+
+/// Builds a program, unless it is there in this version.
+fn install(peers: &Path, (name, package, version): (&str, &str, &str)) -> Result<PathBuf> {
+    let program = peers.join(format!("{name}-{version}"));
+    if program.exists() {
+        return Ok(program);
+    }
+    fs::create_dir_all(peers).context("failed to make a folder")?;
+    let package = format!("{package}@{version}");
+    process::run(
+        Command::new("nice")
+            .args(["go", "install", &package])
+            .env("GOBIN", peers),
+    )?;
+    fs::rename(peers.join(name), &program).context("failed to rename what was built")?;
+    Ok(program)
+}
+
+fn yaml_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)
+        .with_context(|| format!("failed to list {}", folder.display()))?
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut paths: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
+    paths.retain(|path| path.extension().is_some_and(|it| it == "yaml"));
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_configuration_out_of_its_object() {
+        let objects =
+            "kind: ConfigMap\ndata:\n  config.yaml: |\n    a:\n      b: c\n---\nkind: Service\n";
+        assert_eq!(configuration(objects).as_deref(), Some("a:\n  b: c\n"));
+        assert_eq!(configuration("kind: Service\n"), None);
+    }
+}
