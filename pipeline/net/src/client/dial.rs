@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::proxy::{Proxy, tunnel};
 use crate::io::Stream;
+use crate::server::or_loopback;
 use crate::socket::{Buffers, Socket};
 use crate::tls::{ClientSide, alert_hint};
 
@@ -61,7 +62,9 @@ pub(super) async fn lookup(host: &str, port: u16) -> Result<Vec<SocketAddr>, Con
     };
     let found = timeout(LIMIT, lookup_host((host, port))).await;
     let found = found.map_err(|_| failed("no answer".to_owned()))?;
-    let addresses: Vec<_> = found.map_err(|error| failed(error.to_string()))?.collect();
+    let found = found.map(Iterator::collect);
+    let addresses: Vec<_> =
+        or_loopback(host, port, found).map_err(|error| failed(error.to_string()))?;
     if addresses.is_empty() {
         return Err(failed("no address found".to_owned()));
     }

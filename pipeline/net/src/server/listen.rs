@@ -1,7 +1,7 @@
 //! Taking an address: a TCP port or a Unix socket.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, Socket as RawSocket, Type};
@@ -169,10 +169,9 @@ fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, String> {
         ("", _) => "::",
         (host, _) => host,
     };
-    let all: Vec<SocketAddr> = (host, port)
-        .to_socket_addrs()
-        .map_err(|error| format!("lookup {host}: {error}"))?
-        .collect();
+    let found = (host, port).to_socket_addrs().map(Iterator::collect);
+    let all: Vec<_> =
+        or_loopback(host, port, found).map_err(|error| format!("lookup {host}: {error}"))?;
     let wanted = |v4: bool| all.iter().copied().find(|addr| addr.is_ipv4() == v4);
     let found = match transport {
         Transport::Tcp4 => wanted(true),
@@ -180,6 +179,22 @@ fn resolve(transport: Transport, endpoint: &str) -> Result<SocketAddr, String> {
         _ => wanted(true).or_else(|| wanted(false)),
     };
     found.ok_or_else(|| format!("lookup {host}: no suitable address"))
+}
+
+/// What was found of a host. `localhost` is the loopback (RFC 6761) also where nothing says so: a system without
+/// `/etc/hosts`, as images and the smallest installations are.
+pub(crate) fn or_loopback<E>(
+    host: &str,
+    port: u16,
+    found: Result<Vec<SocketAddr>, E>,
+) -> Result<Vec<SocketAddr>, E> {
+    match found {
+        Err(_) if host == "localhost" => Ok(vec![
+            (Ipv4Addr::LOCALHOST, port).into(),
+            (Ipv6Addr::LOCALHOST, port).into(),
+        ]),
+        found => found,
+    }
 }
 
 /// `host:port` in parts; the host of `[::1]:80` without its brackets.
@@ -309,6 +324,19 @@ mod tests {
                 "{endpoint}"
             );
         }
+    }
+
+    #[test]
+    fn localhost_needs_no_name_server() {
+        let found = or_loopback("localhost", 4317, Err("try again")).unwrap();
+        let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["127.0.0.1:4317", "[::1]:4317"]);
+        let other = or_loopback("backend", 4317, Err("try again"));
+        assert_eq!(other, Err("try again"));
+        // What is said of it counts.
+        let said = vec!["127.0.0.2:1".parse().unwrap()];
+        let found = or_loopback("localhost", 1, Ok::<_, &str>(said.clone()));
+        assert_eq!(found, Ok(said));
     }
 
     #[tokio::test]

@@ -26,8 +26,8 @@ pub use accept::{Connection, ServerStats};
 pub(crate) use grpc::GRPC_ENCODING;
 pub use grpc::{GrpcConversation, GrpcRequest, GrpcServer, GrpcService, unknown_method};
 pub use http::{HttpRequest, HttpServer, HttpService, response};
-pub(crate) use listen::split_host_port;
 pub use listen::{BindError, BoundAddr, Transport};
+pub(crate) use listen::{or_loopback, split_host_port};
 pub use settings::{
     AuthSettings, Cors, EnforcementPolicy, GrpcServerKeepalive, GrpcServerSettings,
     HttpServerKeepalive, HttpServerSettings, ServerParameters,
