@@ -164,7 +164,7 @@ pub async fn serve(
         .map_err(|error| Failure::Runtime(error.to_string()))?;
     tracing::info!("Everything is ready. Begin running and processing data.");
     (session.on_start)();
-    let (notifier, pulse) = (session.notifier, service.pulse(board));
+    let (notifier, pulse) = (session.notifier, service.pulse(&telemetry.board));
     let status = || {
         let pulse = pulse.clone();
         move || pulse.progress().to_string()
