@@ -12,12 +12,24 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     unused(workspace)?;
     clippy(workspace)?;
     forwarder(workspace)?;
+    fuzz_targets(workspace)?;
     bpf::check(workspace, report)
 }
 
 /// The program without default features. `cargo xtask features` tries all others.
 fn forwarder(workspace: &Workspace) -> Result<()> {
     process::run(&mut workspace.cargo(&["check", "--no-default-features", "--package", "profcol"]))
+}
+
+/// That they compile; `cargo xtask nightly` runs them.
+fn fuzz_targets(workspace: &Workspace) -> Result<()> {
+    let check = ["check", "--manifest-path", "fuzz/Cargo.toml"];
+    process::run(
+        workspace
+            .cargo(&check)
+            .arg("--target-dir")
+            .arg(&workspace.target),
+    )
 }
 
 pub fn fmt(workspace: &Workspace) -> Result<()> {
