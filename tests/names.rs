@@ -134,6 +134,46 @@ fn processes_lists_what_is_known_of_each() {
     }
 }
 
+#[cfg(feature = "ebpf_cpu")]
+#[test]
+fn processes_names_their_language_runtimes() {
+    let of = |program: &str, script: &str| {
+        let started = std::process::Command::new(program)
+            .args(["-e", script])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        let Ok(mut started) = started else {
+            support::skip(&format!("there is no {program}"));
+            return None;
+        };
+        // It says so when it runs.
+        let mut first = [0];
+        let said = started.stdout.as_mut().expect("it is piped");
+        std::io::Read::read_exact(said, &mut first).expect("it runs");
+        let pid = started.id().to_string();
+        let ended = run(&["processes", "--pid", &pid, "--format", "json"]);
+        let known: serde_json::Value = serde_json::from_str(&ended.stdout).expect("it is JSON");
+        let _ = started.kill();
+        let _ = started.wait();
+        Some(known[&pid].clone())
+    };
+    if let Some(known) = of("node", "console.log(1); process.stdin.resume()") {
+        assert_eq!(known["process.runtime.name"], "Node.js", "{known}");
+        if cfg!(target_arch = "x86_64") {
+            let version = known["process.runtime.version"].as_str();
+            assert!(version.is_some_and(|it| it.contains('.')), "{known}");
+        }
+    }
+    if let Some(known) = of("perl", "$| = 1; print 1; <STDIN>") {
+        assert_eq!(known["process.runtime.name"], "Perl", "{known}");
+        assert_eq!(
+            known["profcol.runtime.unsupported"],
+            "Perl is not supported"
+        );
+    }
+}
+
 /// What Parca's agent knows of a process as labels, and what is known here as attributes.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("host.name", "node", "n1"),

@@ -1,7 +1,7 @@
 //! The receivers: where profiles come from. One folder each, one line in the list.
 
 #[cfg(feature = "ebpf_cpu")]
-mod ebpf_cpu;
+pub mod ebpf_cpu;
 mod nop;
 mod otlp;
 mod otlp_file;

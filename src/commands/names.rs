@@ -29,18 +29,43 @@ pub fn processes(
         Some(pid) => vec![pid],
         None => profcol_processes::pids(),
     };
-    let described = describe(&containers, &pids)?
-        .into_iter()
-        .map(|(pid, attributes)| {
-            let shown = attributes.iter().map(|it| (it.key.to_string(), shown(it)));
-            (pid.to_string(), Value::Object(shown.collect()))
-        });
+    let mut found = describe(&containers, &pids)?;
+    add_runtimes(&mut found);
+    let described = found.into_iter().map(|(pid, attributes)| {
+        let shown = attributes.iter().map(|it| (it.key.to_string(), shown(it)));
+        (pid.to_string(), Value::Object(shown.collect()))
+    });
     let described: Map<String, Value> = described.collect();
     if let (Some(pid), true) = (pid, described.is_empty()) {
         return Err(no_process(pid));
     }
     print_value(&Value::Object(described), format)
 }
+
+/// What runs the functions of each process, and whether they will be shown.
+#[cfg(feature = "ebpf_cpu")]
+fn add_runtimes(processes: &mut [(u32, Attributes)]) {
+    let runtimes = profcol_receivers::ebpf_cpu::language_runtimes();
+    for (pid, attributes) in processes {
+        let Some(runtime) = runtimes.get(pid) else {
+            continue;
+        };
+        let rows = [
+            ("process.runtime.name", Some(runtime.name)),
+            ("process.runtime.version", runtime.version.as_deref()),
+            (
+                "profcol.runtime.unsupported",
+                runtime.unsupported.as_deref(),
+            ),
+        ];
+        let rows = rows.into_iter();
+        let known = rows.filter_map(|(key, value)| Some(KeyValue::new(key, value?)));
+        attributes.extend(known);
+    }
+}
+
+#[cfg(not(feature = "ebpf_cpu"))]
+fn add_runtimes(_: &mut [(u32, Attributes)]) {}
 
 /// Labels before the rules, what each rule does, and labels after them.
 pub fn relabel_test(configuration: &Configuration, test: &RelabelTest) -> Result<(), Failure> {

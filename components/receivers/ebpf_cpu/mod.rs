@@ -37,6 +37,7 @@ use profcol_ebpf_loader::{
 use profcol_processes::{JitProcesses, KernelNames};
 
 use self::budget::{Budget, Meter};
+pub use self::check::{LanguageRuntime, language_runtimes};
 pub use self::config::EbpfCpuConfig;
 use self::config::{Aggregation, Mode};
 use self::delivery::BatchQueue;

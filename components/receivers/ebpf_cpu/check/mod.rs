@@ -4,6 +4,7 @@ mod executables;
 mod profilers;
 mod runtimes;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,13 @@ use profcol_ebpf_loader::{Requirement, Settings};
 const TRIAL: Duration = Duration::from_millis(300);
 /// How long executables are looked at: a part of the time that all checks of a component have together.
 const LOOK: Duration = Duration::from_secs(2);
+
+pub use self::runtimes::LanguageRuntime;
+
+/// The language runtimes of the processes of this host that have one, by PID.
+pub fn language_runtimes() -> HashMap<u32, LanguageRuntime> {
+    runtimes::by_process(&Processes::read(Path::new("/proc")))
+}
 
 pub(super) fn all(settings: &Settings) -> Vec<Check> {
     let root = Path::new("/");

@@ -100,6 +100,38 @@ const RUNTIMES: &[Runtime] = &[
     },
 ];
 
+/// What runs the functions of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LanguageRuntime {
+    pub name: &'static str,
+    /// Where its file says it in a way that is understood here.
+    pub version: Option<String>,
+    /// Why its functions are not shown.
+    pub unsupported: Option<String>,
+}
+
+/// The language runtimes of the processes that have one, by PID.
+pub(super) fn by_process(processes: &Processes) -> HashMap<u32, LanguageRuntime> {
+    let mut interpreters = Interpreters::default();
+    let found = processes.seen.iter().filter_map(|(pid, files)| {
+        let runtime = RUNTIMES.get(runtime(files)?)?;
+        let (version, unsupported) = match interpreters.followed(processes, *pid, files) {
+            Some(Ok(version)) => (Some(version), None),
+            Some(Err(reason)) => (None, Some(reason)),
+            None => (None, Some(format!("{} is not supported", runtime.name))),
+        };
+        Some((
+            *pid,
+            LanguageRuntime {
+                name: runtime.name,
+                version,
+                unsupported,
+            },
+        ))
+    });
+    found.collect()
+}
+
 /// One for each runtime that is here.
 pub(super) fn checks(processes: &Processes) -> Vec<Check> {
     let mut found: BTreeMap<usize, Vec<Instance>> = BTreeMap::new();
@@ -109,7 +141,7 @@ pub(super) fn checks(processes: &Processes) -> Vec<Check> {
             let followed = interpreters.followed(processes, *pid, files);
             found.entry(runtime).or_default().push(Instance {
                 pid: *pid,
-                is_named: has_map(processes, *pid, files) || followed == Some(Ok(())),
+                is_named: has_map(processes, *pid, files) || matches!(followed, Some(Ok(_))),
                 refusal: followed.and_then(Result::err),
             });
         }
@@ -133,21 +165,20 @@ struct Instance {
 
 /// What is known of files: many processes have the same.
 #[derive(Default)]
-struct Interpreters<'a>(HashMap<(&'a str, u64), Option<Result<(), String>>>);
+struct Interpreters<'a>(HashMap<(&'a str, u64), Option<Result<String, String>>>);
 
 impl<'a> Interpreters<'a> {
-    /// Whether the stacks of an interpreter in these files are followed.
+    /// The version of the interpreter in these files, or why its stacks are not followed.
     fn followed(
         &mut self,
         processes: &Processes,
         pid: u32,
         files: &'a [MappedFile],
-    ) -> Option<Result<(), String>> {
+    ) -> Option<Result<String, String>> {
         let found = files.iter().filter_map(|file| {
             let read = || {
                 let opened = file.open(&processes.proc, pid).ok()?;
-                let found = profcol_ebpf_loader::interpreter(&opened)?;
-                Some(found.map(drop))
+                profcol_ebpf_loader::interpreter(&opened)
             };
             let key = (file.device.as_str(), file.inode);
             self.0.entry(key).or_insert_with(read).clone()
@@ -300,6 +331,18 @@ mod tests {
     }
 
     #[test]
+    fn a_runtime_that_is_not_followed_is_named_as_such() {
+        let host = Host::new().with_process(5, "perl", &["/usr/bin/perl"]);
+        let host = host.with_process(6, "sh", &["/bin/sh"]);
+        let expected = LanguageRuntime {
+            name: "Perl",
+            version: None,
+            unsupported: Some("Perl is not supported".to_owned()),
+        };
+        assert_eq!(by_process(&host.processes()), [(5, expected)].into());
+    }
+
+    #[test]
     fn a_python_whose_stacks_are_followed_has_names() {
         let Some(python) = python() else {
             return;
@@ -318,6 +361,11 @@ mod tests {
         let host = linked("/usr/bin/python3");
         let expected = cfg!(target_arch = "x86_64");
         assert_eq!(told(&host), [("runtime_python".to_owned(), expected)]);
+        let runtime = by_process(&host.processes()).remove(&5).unwrap();
+        assert_eq!(runtime.name, "Python");
+        let is_of_3 = |version: &String| version.starts_with("3.");
+        assert_eq!(runtime.version.is_some_and(|it| is_of_3(&it)), expected);
+        assert_eq!(runtime.unsupported.is_none(), expected);
     }
 
     /// The file that has the interpreter of this host.
