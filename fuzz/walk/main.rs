@@ -121,7 +121,7 @@ fn walk(thread: &Thread, epoch: u64, scratch: &mut Scratch) -> Found {
     scratch.loop_registers = thread.loop_registers;
     scratch.ruby_file = 0;
     scratch.ruby_loop = 0;
-    scratch.ruby_looked_up = 0;
+    scratch.runtime_looked_up = 0;
     scratch.v8_file = 0;
     scratch.v8_looked_up = 0;
     scratch.v8_skipped = 0;

@@ -2,9 +2,8 @@
 
 use std::cell::RefCell;
 
-use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
-use profcol_ebpf_common::interpreter::ruby::RubyProcess;
+use profcol_ebpf_common::interpreter::{Interpreter, RuntimeProcess};
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::{FRAME_CACHE_SHIFT, Settings};
 
@@ -92,20 +91,20 @@ impl V8Files {
     }
 }
 
-/// What is known of Ruby.
-pub struct RubyProcesses;
+/// What is known of Ruby or PHP.
+pub struct RuntimeProcesses;
 
-pub static RUBY_PROCESSES: RubyProcesses = RubyProcesses;
+pub static RUNTIME_PROCESSES: RuntimeProcesses = RuntimeProcesses;
 
-impl RubyProcesses {
+impl RuntimeProcesses {
     /// # Safety
     ///
     /// None: as the programs call it.
-    pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static RubyProcess> {
-        stage::with(|process| process.ruby)
+    pub unsafe fn get(&self, _: &ProcessKey) -> Option<&'static RuntimeProcess> {
+        stage::with(|process| process.runtime)
     }
 
-    pub fn insert(&self, _: &ProcessKey, _: &RubyProcess, _: u64) -> Result<(), i64> {
+    pub fn insert(&self, _: &ProcessKey, _: &RuntimeProcess, _: u64) -> Result<(), i64> {
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! A process, as the input describes it: files with tables, mappings, a stack, threads.
 
 use profcol_ebpf_common::file::{self, FileEntry, FileId, TableRef, file_number};
-use profcol_ebpf_common::interpreter::{Interpreter, hotspot, python, ruby, runtime, v8};
+use profcol_ebpf_common::interpreter::{
+    Interpreter, RuntimeProcess, hotspot, php, python, ruby, runtime, v8,
+};
 use profcol_ebpf_common::layout::Layout;
 use profcol_ebpf_common::record::{MAX_KERNEL_FRAMES, MAX_USER_FRAMES, Sample};
 use profcol_ebpf_common::rule::{Cfa, EncodedRule, PUSHED, ReturnAddress, Rule, SavedFp};
@@ -33,8 +35,8 @@ pub struct Process {
     pub java: Option<&'static hotspot::JavaProcess>,
     /// The file with V8 is known.
     pub v8_file: Option<&'static u32>,
-    /// Where Ruby is.
-    pub ruby: Option<&'static ruby::RubyProcess>,
+    /// Where Ruby or PHP is.
+    pub runtime: Option<&'static RuntimeProcess>,
     pub known_thread: Option<&'static u64>,
     has_thread: bool,
     stack: Vec<u8>,
@@ -97,8 +99,8 @@ impl Process {
             let is_known = bytes.rarely(2);
             process.v8_file = is_known.then_some(&file_number::FIRST_FILE);
             let state = Word::any(bytes, &process).at(STACK);
-            let is_ruby = bytes.below(2) == 0;
-            process.ruby = is_ruby.then(|| any_ruby(state));
+            let is_known = bytes.below(2) == 0;
+            process.runtime = is_known.then(|| any_runtime(state));
         }
         process.build_kernel(bytes);
         process
@@ -539,12 +541,18 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
         v8,
         python: layout,
         ruby,
+        php: php::Layout {
+            body: u32::from(bytes.byte()),
+            frame_bytes: u32::from(bytes.byte()),
+            text_start: 0,
+            text_end: u32::from(bytes.byte()) << 24,
+        },
     }))
 }
 
 /// Leaked as above.
-fn any_ruby(state: u64) -> &'static ruby::RubyProcess {
-    Box::leak(Box::new(ruby::RubyProcess {
+fn any_runtime(state: u64) -> &'static RuntimeProcess {
+    Box::leak(Box::new(RuntimeProcess {
         state,
         file: file_number::FIRST_FILE,
         unused: 0,

@@ -44,6 +44,21 @@ const CHAINS: &[&[&str]] = &[
     &["{closure}", "by_callbacks"],
     &["by_hash"],
 ];
+/// As it is; shared by processes; and generated for what runs often.
+const KINDS_OF_CODE: [&[&str]; 3] = [
+    &[],
+    &[
+        "-dzend_extension=opcache",
+        "-dopcache.enable_cli=1",
+        "-dopcache.jit=disable",
+    ],
+    &[
+        "-dzend_extension=opcache",
+        "-dopcache.enable_cli=1",
+        "-dopcache.jit=tracing",
+        "-dopcache.jit_buffer_size=64M",
+    ],
+];
 const MAIN: &[&str] = &["main", "{main}"];
 const RECURSION: usize = 31;
 
@@ -100,7 +115,7 @@ fn names(sample: &Sample) -> Vec<&str> {
 }
 
 #[test]
-fn every_way_to_call_shows_exact_chains() {
+fn every_kind_of_code_shows_exact_chains() {
     if !can_profile() {
         return;
     }
@@ -110,11 +125,19 @@ fn every_way_to_call_shows_exact_chains() {
     let calls = calls();
     let program = calls.path();
     let profiler = Profiler::start(199);
-    let running = Running::start(&php, &["-n", program.to_str().unwrap(), "60"]);
-    let pid = running.pid();
-    let profile = profiler.until(TIMEOUT, |profile| of_process(profile, pid) >= MIN_SAMPLES);
-    drop(running);
-    calls.check(&profile, pid, "php");
+    let running = KINDS_OF_CODE.map(|options| {
+        let common = ["-n", program.to_str().unwrap(), "60"];
+        Running::start(&php, &[options, &common].concat())
+    });
+    let profile = profiler.until(TIMEOUT, |profile| {
+        let counts = running.iter().map(|it| of_process(profile, it.pid()));
+        counts.min() >= Some(MIN_SAMPLES)
+    });
+    for (running, options) in running.into_iter().zip(KINDS_OF_CODE) {
+        let pid = running.pid();
+        drop(running);
+        calls.check(&profile, pid, &options.join(" "));
+    }
 }
 
 /// Processes that live for some fifty milliseconds each.

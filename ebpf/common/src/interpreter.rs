@@ -53,6 +53,19 @@ pub struct Interpreter {
     pub v8: v8::Layout,
     pub python: python::Layout,
     pub ruby: ruby::Layout,
+    pub php: php::Layout,
+}
+
+/// A process with a runtime, whose generated code is left by what is known of the process.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RuntimeProcess {
+    /// See [`NativeFrame::state`].
+    pub state: u64,
+    /// The file with the runtime; 0 is none.
+    pub file: u32,
+    pub unused: u32,
 }
 
 /// Memory of the sampled process, in blocks: a helper call costs as much as the copy.

@@ -206,7 +206,7 @@ impl Programs {
             .map_max_entries(INTERPRETERS, MAX_INTERPRETERS)
             .map_max_entries("python_threads", THREADS)
             .map_max_entries("v8_files", sizes.processes)
-            .map_max_entries("ruby_processes", sizes.processes)
+            .map_max_entries("runtime_processes", sizes.processes)
             .map_max_entries(JAVA_PROCESSES, sizes.processes)
             .map_max_entries("frame_cache", frame_cache)
             .map_max_entries(IMAGE_AREAS, images)

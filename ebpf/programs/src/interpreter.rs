@@ -5,12 +5,13 @@ use profcol_ebpf_common::barrier_var;
 use profcol_ebpf_common::counter;
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::{
-    BLOCK_BYTES, BLOCK_WORDS, BlockMemory, Detail, Interpreter, Step, python, runtime, unreadable,
+    BLOCK_BYTES, BLOCK_WORDS, BlockMemory, Detail, Interpreter, RuntimeProcess, Step, python,
+    runtime, unreadable,
 };
 use profcol_ebpf_common::record::{MAX_USER_WORDS, ThreadKey};
 
 use crate::kernel;
-use crate::maps::{self, INTERPRETERS, PYTHON_THREADS};
+use crate::maps::{self, INTERPRETERS, PYTHON_THREADS, RUNTIME_PROCESSES};
 use crate::scratch::{FRAME_CAPACITY, Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
 use crate::{php, ruby, v8};
@@ -33,8 +34,8 @@ pub mod stage {
     pub const RUBY: u32 = 7;
     /// The frames of PHP.
     pub const PHP: u32 = 9;
-    /// Code that Ruby generated.
-    pub const RUBY_GENERATED: u32 = 8;
+    /// Code that Ruby or PHP generated.
+    pub const GENERATED: u32 = 8;
 }
 
 /// Per call; the rest is left to the next one.
@@ -83,6 +84,75 @@ pub fn meet(scratch: &mut Scratch, address: u64, sp: u64, fp: u64) {
     }
 }
 
+/// Remembers that the process has the runtime of this file. If it was not known to have it and its generated
+/// code was met, the stack is walked again with that knowledge.
+#[inline(always)]
+fn remember(scratch: &mut Scratch) {
+    let process = RuntimeProcess {
+        state: scratch.native.state,
+        file: scratch.native.file,
+        unused: 0,
+    };
+    let is_known = scratch.runtime_looked_up != 0 && scratch.runtime_process.file != 0;
+    scratch.runtime_looked_up = 1;
+    scratch.runtime_process = process;
+    // SAFETY: plain numbers.
+    let known = unsafe { RUNTIME_PROCESSES.get(&scratch.sample.process) };
+    if known.is_none_or(|known| *known != process) {
+        let _ = RUNTIME_PROCESSES.insert(&scratch.sample.process, &process, 0);
+    }
+    if !is_known && scratch.v8_skipped != 0 {
+        v8::walk_again(scratch);
+    }
+}
+
+/// Whether the current frame is one of code that Ruby or PHP generated, as far as is known.
+#[inline(always)]
+pub fn meet_generated(scratch: &mut Scratch) -> bool {
+    if scratch.runtime_looked_up == 0 {
+        scratch.runtime_looked_up = 1;
+        // SAFETY: plain numbers.
+        let known = unsafe { RUNTIME_PROCESSES.get(&scratch.sample.process) };
+        scratch.runtime_process = known.copied().unwrap_or_default();
+    }
+    if scratch.runtime_process.file == 0 {
+        return false;
+    }
+    scratch.interpreter_stage = stage::GENERATED;
+    true
+}
+
+/// Leaves generated code for the function of the runtime that called it, behind which are the frames of
+/// the code.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn leave_generated(handle: ScratchHandle) -> u32 {
+    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
+        return CONTINUE;
+    };
+    scratch.interpreter_stage = stage::NATIVE;
+    let process = scratch.runtime_process;
+    // Where this fails it is code of anybody.
+    scratch.runtime_process.file = 0;
+    let Some(interpreter) = interpreter(process.file) else {
+        return CONTINUE;
+    };
+    let left = if interpreter.runtime == runtime::PHP {
+        let registers = scratch.walk.registers;
+        interpreter
+            .php
+            .leave_generated(&registers, process.state, scratch)
+    } else {
+        ruby::leave_generated(scratch, settings, interpreter, process)
+    };
+    if let Some(registers) = left {
+        scratch.runtime_process.file = process.file;
+        scratch.walk.registers = registers;
+        scratch.walk.exact = 1;
+    }
+    CONTINUE
+}
+
 /// Looks for the thread's state, and begins the walk along its frames.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -104,12 +174,14 @@ pub extern "C" fn find_thread(handle: ScratchHandle) -> u32 {
     }
     if interpreter.runtime == runtime::RUBY {
         scratch.python_file = 0;
-        ruby::meet_file(scratch, file, interpreter.state);
+        ruby::meet_file(scratch, file);
+        remember(scratch);
         return CONTINUE;
     }
     if interpreter.runtime == runtime::PHP {
         scratch.python_file = 0;
         php::meet_file(scratch, file, interpreter.state);
+        remember(scratch);
         return CONTINUE;
     }
     let layout = &interpreter.python;

@@ -4,9 +4,8 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
 use profcol_ebpf_common::counter::COUNTERS;
 use profcol_ebpf_common::file::{FileEntry, FileId};
-use profcol_ebpf_common::interpreter::Interpreter;
 use profcol_ebpf_common::interpreter::hotspot::JavaProcess;
-use profcol_ebpf_common::interpreter::ruby::RubyProcess;
+use profcol_ebpf_common::interpreter::{Interpreter, RuntimeProcess};
 use profcol_ebpf_common::published::{Area, ImageAreas, ProcessImage};
 use profcol_ebpf_common::record::{ProcessKey, ThreadKey};
 use profcol_ebpf_common::settings::Settings;
@@ -54,9 +53,10 @@ pub static PYTHON_THREADS: LruHashMap<ThreadKey, u64> = LruHashMap::with_max_ent
 #[map(name = "v8_files")]
 pub static V8_FILES: LruHashMap<ProcessKey, u32> = LruHashMap::with_max_entries(1, 0);
 
-/// Processes that run Ruby.
-#[map(name = "ruby_processes")]
-pub static RUBY_PROCESSES: LruHashMap<ProcessKey, RubyProcess> = LruHashMap::with_max_entries(1, 0);
+/// Processes that run Ruby or PHP.
+#[map(name = "runtime_processes")]
+pub static RUNTIME_PROCESSES: LruHashMap<ProcessKey, RuntimeProcess> =
+    LruHashMap::with_max_entries(1, 0);
 
 /// Processes that run HotSpot.
 #[map(name = "java_processes")]

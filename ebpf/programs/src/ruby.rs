@@ -2,15 +2,17 @@
 
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use profcol_ebpf_common::counter;
-use profcol_ebpf_common::interpreter::ruby::{self, Layout, RubyProcess, Walk, above};
-use profcol_ebpf_common::interpreter::{Detail, Step, runtime, unreadable};
+use profcol_ebpf_common::interpreter::ruby::{self, Layout, Walk, above};
+use profcol_ebpf_common::interpreter::{
+    Detail, Interpreter, RuntimeProcess, Step, runtime, unreadable,
+};
 use profcol_ebpf_common::settings::Settings;
+use profcol_ebpf_common::walk::Registers;
 
 use crate::interpreter::{self, has_room, push, stage};
-use crate::maps::RUBY_PROCESSES;
 use crate::scratch::{Scratch, ScratchHandle};
 use crate::unwind::CONTINUE;
-use crate::{kernel, maps, v8};
+use crate::{kernel, maps};
 
 /// Per call; the rest is left to the next one.
 const FRAMES_PER_CALL: u32 = 4;
@@ -28,81 +30,37 @@ pub fn meet(scratch: &mut Scratch) {
     scratch.interpreter_stage = stage::RUBY_ENTER;
 }
 
-/// The file turned out to be Ruby's. If the process was not known to have it and its generated code was
-/// met, the stack is walked again with that knowledge.
+/// The file turned out to be Ruby's.
 #[inline(always)]
-pub fn meet_file(scratch: &mut Scratch, file: u32, layout: u64) {
-    let process = RubyProcess {
-        state: scratch.native.state.wrapping_add(layout),
-        file,
-        unused: 0,
-    };
-    let is_known = scratch.ruby_looked_up != 0 && scratch.ruby_process.file != 0;
+pub fn meet_file(scratch: &mut Scratch, file: u32) {
     scratch.ruby_file = file;
     scratch.ruby_found = found::NOT_YET;
-    scratch.ruby_looked_up = 1;
-    scratch.ruby_process = process;
-    // SAFETY: plain numbers.
-    let known = unsafe { RUBY_PROCESSES.get(&scratch.sample.process) };
-    if known.is_none_or(|known| *known != process) {
-        let _ = RUBY_PROCESSES.insert(&scratch.sample.process, &process, 0);
-    }
-    if is_known || scratch.v8_skipped == 0 {
-        meet(scratch);
-    } else {
-        v8::walk_again(scratch);
-    }
+    meet(scratch);
 }
 
-/// Whether the current frame is one of code that Ruby generated, as far as is known.
+/// The `rb_vm_exec` that called generated code, behind which are the frames of the code.
 #[inline(always)]
-pub fn meet_generated(scratch: &mut Scratch) -> bool {
-    if scratch.ruby_looked_up == 0 {
-        scratch.ruby_looked_up = 1;
-        // SAFETY: plain numbers.
-        let known = unsafe { RUBY_PROCESSES.get(&scratch.sample.process) };
-        scratch.ruby_process = known.copied().unwrap_or_default();
-    }
-    if scratch.ruby_process.file == 0 {
-        return false;
-    }
-    scratch.interpreter_stage = stage::RUBY_GENERATED;
-    true
-}
-
-/// Leaves generated code for the `rb_vm_exec` that called it, behind which are the frames of the code.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn leave_ruby_generated(handle: ScratchHandle) -> u32 {
-    let (Some(scratch), Some(settings)) = (Scratch::from_handle(handle), maps::settings()) else {
-        return CONTINUE;
-    };
-    scratch.interpreter_stage = stage::NATIVE;
-    let RubyProcess { state, file, .. } = scratch.ruby_process;
-    // Where this fails it is code of anybody.
-    scratch.ruby_process.file = 0;
-    let Some(interpreter) = interpreter::interpreter(file) else {
-        return CONTINUE;
-    };
-    if scratch.ruby_file != file {
-        scratch.ruby_file = file;
+pub fn leave_generated(
+    scratch: &mut Scratch,
+    settings: &Settings,
+    interpreter: &Interpreter,
+    process: RuntimeProcess,
+) -> Option<Registers> {
+    if scratch.ruby_file != process.file {
+        scratch.ruby_file = process.file;
         let above = if scratch.depth == 0 {
             above::MET
         } else {
             above::CALLED
         };
+        let state = process.state.wrapping_add(interpreter.state);
         begin(scratch, settings, &interpreter.ruby, state, above);
     }
     if scratch.ruby_found != found::CONTEXT {
-        return CONTINUE;
+        return None;
     }
     let (walk, sp) = (scratch.ruby, scratch.walk.registers.sp);
-    if let Some(registers) = walk.leave_generated(sp, scratch) {
-        scratch.ruby_process.file = file;
-        scratch.walk.registers = registers;
-        scratch.walk.exact = 1;
-    }
-    CONTINUE
+    walk.leave_generated(sp, scratch)
 }
 
 /// Finds out which function's frame it is.

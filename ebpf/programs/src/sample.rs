@@ -70,7 +70,7 @@ pub fn sample(context: PerfEventContext) -> u32 {
     scratch.php_file = 0;
     scratch.ruby_file = 0;
     scratch.ruby_loop = 0;
-    scratch.ruby_looked_up = 0;
+    scratch.runtime_looked_up = 0;
     scratch.v8_file = 0;
     scratch.v8_looked_up = 0;
     scratch.v8_skipped = 0;

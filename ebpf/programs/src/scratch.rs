@@ -2,8 +2,9 @@
 
 use profcol_ebpf_common::frame::Frame;
 use profcol_ebpf_common::interpreter::hotspot::{self, AddressRange};
-use profcol_ebpf_common::interpreter::ruby::RubyProcess;
-use profcol_ebpf_common::interpreter::{BLOCK_WORDS, NativeFrame, php, python, ruby};
+use profcol_ebpf_common::interpreter::{
+    BLOCK_WORDS, NativeFrame, RuntimeProcess, php, python, ruby,
+};
 use profcol_ebpf_common::mappings::Mapping;
 use profcol_ebpf_common::record::{
     File, MAX_ARGUMENTS_BYTES, MAX_KERNEL_FRAMES, MAX_NAME_BYTES, MAX_NAMES_BYTES, MAX_USER_WORDS,
@@ -67,8 +68,8 @@ pub struct Scratch {
     /// Whether the thread's execution context was found.
     pub ruby_found: u32,
     /// That of the sample, once it was looked up among those that are known.
-    pub ruby_process: RubyProcess,
-    pub ruby_looked_up: u32,
+    pub runtime_process: RuntimeProcess,
+    pub runtime_looked_up: u32,
     pub ruby: ruby::Walk,
     /// Where the stack of the frame that called Ruby's loop begins.
     pub ruby_loop: u64,

@@ -78,8 +78,8 @@ pub extern "C" fn walk_frames(handle: ScratchHandle, most: u32) -> u32 {
                 v8::add_function(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::RUBY_ENTER {
                 ruby::enter_ruby(scratch.handle());
-            } else if scratch.interpreter_stage == interpreter::stage::RUBY_GENERATED {
-                ruby::leave_ruby_generated(scratch.handle());
+            } else if scratch.interpreter_stage == interpreter::stage::GENERATED {
+                interpreter::leave_generated(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::RUBY {
                 ruby::add_ruby_frames(scratch.handle());
             } else if scratch.interpreter_stage == interpreter::stage::PHP {
@@ -129,7 +129,7 @@ pub extern "C" fn advance(handle: ScratchHandle, found: u32) -> u32 {
     let Some(scratch) = Scratch::from_handle(handle) else {
         return EndReason::NoRegisters as u32;
     };
-    if scratch.frame.file() == file_number::ANONYMOUS && ruby::meet_generated(scratch) {
+    if scratch.frame.file() == file_number::ANONYMOUS && interpreter::meet_generated(scratch) {
         return CONTINUE;
     }
     let slot = (scratch.sample.kernel_frames + scratch.sample.user_words) as usize;

@@ -4,6 +4,55 @@
 //! that says so. Functions in C have frames too, and native frames of their own.
 
 use super::{BlockMemory, Detail, Step, unreadable};
+use crate::walk::Registers;
+
+/// How code that opcache generated is left: it runs in the native frame of `execute_ex`. Offsets are those
+/// of the file.
+#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Layout {
+    /// An instruction of `execute_ex` that has its whole frame; 0 if there is none.
+    pub body: u32,
+    /// Of that frame, with the return address.
+    pub frame_bytes: u32,
+    /// The code that may have called it.
+    pub text_start: u32,
+    pub text_end: u32,
+}
+
+/// What generated code has beside that frame, up to 8.3.
+const PADDING: u64 = 16;
+
+impl Layout {
+    /// The registers with which `execute_ex` would go on; `state` is where the file begins.
+    #[inline(always)]
+    pub fn leave_generated(
+        &self,
+        registers: &Registers,
+        state: u64,
+        memory: &mut impl BlockMemory,
+    ) -> Option<Registers> {
+        if self.body == 0 {
+            return None;
+        }
+        let mut sp = registers.sp;
+        for _ in 0..2 {
+            let at = sp.wrapping_add(self.frame_bytes.into()).wrapping_sub(8);
+            let caller = memory.word(at)?.wrapping_sub(state);
+            if caller >= u64::from(self.text_start) && caller < u64::from(self.text_end) {
+                return Some(Registers {
+                    ip: state.wrapping_add(self.body.into()),
+                    sp,
+                    fp: registers.fp,
+                    link: 0,
+                });
+            }
+            sp = sp.wrapping_add(PADDING);
+        }
+        None
+    }
+}
 
 /// `execute_data`.
 mod frame {

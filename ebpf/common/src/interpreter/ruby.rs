@@ -114,18 +114,6 @@ mod internal {
     }
 }
 
-/// A process with Ruby, whose generated code is left by what is known of the process.
-#[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct RubyProcess {
-    /// See [`NativeFrame::state`].
-    pub state: u64,
-    /// The file with Ruby; 0 is none.
-    pub file: u32,
-    pub unused: u32,
-}
-
 /// Where the walk is.
 #[cfg_attr(feature = "host", derive(bytemuck::Pod, bytemuck::Zeroable))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

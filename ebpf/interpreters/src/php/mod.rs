@@ -6,7 +6,11 @@
 mod function;
 mod layout;
 
-use profcol_ebpf_common::interpreter::{Interpreter, runtime};
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use profcol_ebpf_common::interpreter::{Interpreter, php, runtime};
+use profcol_ebpf_common::rule::{Cfa, Rule};
+use profcol_ebpf_common::table::PAGE_SHIFT;
+use profcol_ebpf_unwind::Index;
 use profcol_elf::{Machine, Source};
 
 pub use self::function::{PhpFunction, generation};
@@ -21,6 +25,8 @@ const STATE: &str = "executor_globals";
 const STATE_OF_THREADS: &str = "executor_globals_offset";
 const VERSION: &str = "X-Powered-By: PHP/";
 const VERSION_BYTES: usize = 16;
+/// Of the loop, before it runs the first instruction.
+const ENTRY_BYTES: usize = 256;
 
 pub fn detect<S: Source + ?Sized>(
     executable: &Executable<'_, S>,
@@ -57,10 +63,43 @@ pub fn detect<S: Source + ?Sized>(
         interpreter: Interpreter {
             state: state.address.wrapping_add(current).wrapping_sub(delta),
             runtime: runtime::PHP,
+            php: generated_code(executable, entry.address, delta).unwrap_or_default(),
             ..Interpreter::default()
         },
         layout: RuntimeLayout::Php(function),
     }))
+}
+
+/// How code that opcache generated is left: it is jumped to from `execute_ex`, whose frame is whole where it
+/// runs the first instruction.
+fn generated_code<S: Source + ?Sized>(
+    executable: &Executable<'_, S>,
+    entry: u64,
+    delta: u64,
+) -> Option<php::Layout> {
+    let code = executable.loaded(entry, ENTRY_BYTES)?;
+    let decoder = Decoder::with_ip(64, &code, entry, DecoderOptions::NONE);
+    let mut jumps = decoder
+        .into_iter()
+        .filter(|instruction| instruction.flow_control() == FlowControl::IndirectBranch);
+    let body = jumps.next()?.ip().wrapping_sub(delta);
+    let index = Index::open(executable.code, executable.source).ok()?;
+    let table = index.pages(executable.source, body >> PAGE_SHIFT, 1).ok()?;
+    let Rule::Frame {
+        cfa: Cfa::Sp(frame_bytes),
+        ..
+    } = table.lookup(body)
+    else {
+        return None;
+    };
+    let mut segments = executable.code.segments.iter();
+    let text = segments.find(|segment| segment.holds(entry))?;
+    Some(php::Layout {
+        body: u32::try_from(body).ok()?,
+        frame_bytes: u32::try_from(frame_bytes).ok()?,
+        text_start: u32::try_from(text.file_offset).ok()?,
+        text_end: u32::try_from(text.file_end()).ok()?,
+    })
 }
 
 /// One of each version.

@@ -129,6 +129,42 @@ fn what_cannot_be_read_is_one_frame_in_each_native_one() {
     }
 }
 
+#[test]
+fn generated_code_is_left_with_and_without_padding() {
+    let layout = Layout {
+        body: 0x25,
+        frame_bytes: 0xa0,
+        text_start: 0x10,
+        text_end: 0x100,
+    };
+    let before = Registers {
+        ip: 1,
+        sp: 0x7000,
+        fp: 7,
+        link: 0,
+    };
+    for (return_address, expected) in [
+        (0x7098, Some(0x7000)),
+        (0x70a8, Some(0x7010)),
+        (0x70b8, None),
+    ] {
+        let mut memory = Memory::default();
+        put(&mut memory, 0x7098, &[0x55_0000, 0, 0x66_0000]);
+        put(&mut memory, return_address, &[0x40_0000 + 0x50]);
+        let left = layout.leave_generated(&before, 0x40_0000, &mut memory);
+        let expected = expected.map(|sp| Registers {
+            ip: 0x40_0025,
+            sp,
+            ..before
+        });
+        assert_eq!(left, expected);
+        assert_eq!(
+            Layout::default().leave_generated(&before, 0x40_0000, &mut memory),
+            None
+        );
+    }
+}
+
 proptest! {
     /// Each step reads what the last one left, so a walk over anything ends where its caller stops it.
     #[test]
