@@ -30,10 +30,10 @@ mod kernel;
 mod kernel_image;
 mod maps;
 mod obvious;
-mod process;
-mod published;
 #[path = "../../ebpf/programs/src/php.rs"]
 mod php;
+mod process;
+mod published;
 #[path = "../../ebpf/programs/src/ruby.rs"]
 mod ruby;
 #[path = "../../ebpf/programs/src/scratch.rs"]

@@ -532,12 +532,7 @@ fn any_interpreter(bytes: &mut Bytes) -> &'static Interpreter {
     };
     Box::leak(Box::new(Interpreter {
         state: bytes.word(),
-        runtime: [
-            runtime::PYTHON,
-            runtime::V8,
-            runtime::RUBY,
-            runtime::PHP,
-        ][bytes.below(4)],
+        runtime: [runtime::PYTHON, runtime::V8, runtime::RUBY, runtime::PHP][bytes.below(4)],
         v8,
         python: layout,
         ruby,
