@@ -18,6 +18,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use profcol_printable::line;
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 /// How often there is a new status where no watchdog asks for more.
@@ -92,10 +93,12 @@ impl Notifier {
         let asked = channel.watchdog.map_or(STATUS_INTERVAL, |every| every / 2);
         let mut beat = tokio::time::interval(asked.min(STATUS_INTERVAL));
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut worker = JoinSet::new();
         loop {
             beat.tick().await;
             let status = status();
-            if let Ok(status) = tokio::spawn(async move { status() }).await {
+            worker.spawn(async move { status() });
+            if let Some(Ok(status)) = worker.join_next().await {
                 let alive = match channel.watchdog {
                     Some(_) => "WATCHDOG=1\n",
                     None => "",
