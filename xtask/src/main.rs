@@ -13,9 +13,11 @@ mod bpf;
 mod check;
 mod cross;
 mod deny;
+mod dist;
 mod features;
 mod fuzz;
 mod generate;
+mod helm;
 mod kernels;
 mod kubernetes;
 mod layers;
@@ -56,7 +58,11 @@ usage: cargo xtask <command>
   kernels    [--quick]   profile a program on other kernels under qemu (kept in target/kernels); with --quick on the
              oldest and the newest alone, and not on aarch64
   systemd    profile a host that a real systemd runs, as root (kept in target/systemd)
+  helm       render the Helm chart and check it and the manifests against the schemas of Kubernetes, with tools that it builds
+             first (some ten minutes; kept in target/peers)
   kubernetes-test   run the tests beside a real Kubernetes API server, which it builds first (some ten minutes; kept in target/peers)
+  dist       [x86_64|aarch64] [--binary FILE] [--test]   make the static binary, or take this one, and of it Debian package, RPM,
+             image, SBOM and checksums (target/packages); with --test install, start, upgrade and remove them, as root
   bench      ebpf [options]   measure what the eBPF receiver costs, as root (bench ebpf --help)
   gen        rewrite every generated file
   new        exporter NAME   write and register an exporter that builds and passes the tests for every component
@@ -105,6 +111,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         }
         ("bpf", []) => bpf::write(&workspace, &mut report)?,
         ("bpf", ["--check"]) => bpf::check(&workspace, &mut report)?,
+        ("dist", options) => dist::run(&workspace, &mut report, options)?,
         ("bench", [subject, options @ ..]) => bench::run(&workspace, subject, options)?,
         ("fuzz", options) => fuzz::run(&workspace, &fuzz::Options::parse(options)?)?,
         ("kernels", []) => kernels::run(&workspace, &mut report)?,
@@ -112,6 +119,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ("nightly", []) => nightly::run(&workspace, &mut report)?,
         ("nightly", ["--list"]) => nightly::list(),
         ("systemd", []) => systemd::run(&workspace, &mut report)?,
+        ("helm", []) => helm::run(&workspace, &mut report)?,
         ("kubernetes-test", []) => kubernetes::run(&workspace, &mut report)?,
         ("new", ["exporter", name]) => new::exporter(&workspace, name)?,
         ("gen", []) => generate::run(&workspace)?,

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
-use crate::{cross, deny, features, fuzz, kernels, kubernetes, test};
+use crate::{cross, deny, dist, features, fuzz, helm, kernels, kubernetes, test};
 
 /// For each fuzz target.
 const FUZZ_SECONDS: u32 = 60;
@@ -49,6 +49,16 @@ const PARTS: &[Part] = &[
         command: "kubernetes-test",
         proves: "names from a real Kubernetes API server",
         run: kubernetes::run,
+    },
+    Part {
+        command: "helm",
+        proves: "the Helm chart and the manifests are what Kubernetes takes",
+        run: helm::run,
+    },
+    Part {
+        command: "dist --test",
+        proves: "the static binary and its packages: installed, run under systemd, upgraded, removed",
+        run: dist::nightly,
     },
     Part {
         command: "fuzz --seconds 60",

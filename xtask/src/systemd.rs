@@ -3,7 +3,7 @@
 //! That host is a small system in an archive, kept in `target/systemd` until the distribution has another systemd.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -18,9 +18,18 @@ const WHAT: &str = "the test under a real systemd";
 const PACKAGES: &str = "systemd,systemd-sysv,dbus,libpam-systemd,busybox-static";
 
 pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    let Some(system) = system(workspace, report)? else {
+        return Ok(());
+    };
+    let mut test = workspace.cargo(&["test", "--test", "systemd", "--", "--nocapture"]);
+    process::run(test.env("PROFCOL_SYSTEMD", system))
+}
+
+/// The archive of a system that systemd runs; None where it cannot be made, with a line in the report.
+pub fn system(workspace: &Workspace, report: &mut Report) -> Result<Option<PathBuf>> {
     if !process::succeeds(Command::new("which").arg("mmdebstrap")) {
         report.skip(WHAT, "on Debian `apt-get install mmdebstrap`");
-        return Ok(());
+        return Ok(None);
     }
     let folder = workspace.target.join("systemd");
     fs::create_dir_all(&folder)
@@ -28,10 +37,9 @@ pub fn run(workspace: &Workspace, report: &mut Report) -> Result<()> {
     let system = folder.join("system.tar");
     if let Err(error) = install(&system) {
         report.skip(WHAT, &format!("no system with systemd: {error:#}"));
-        return Ok(());
+        return Ok(None);
     }
-    let mut test = workspace.cargo(&["test", "--test", "systemd", "--", "--nocapture"]);
-    process::run(test.env("PROFCOL_SYSTEMD", system))
+    Ok(Some(system))
 }
 
 /// Puts a system of this machine's release at `path`, so that what was linked here runs there.

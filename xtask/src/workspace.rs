@@ -21,6 +21,7 @@ pub struct Workspace {
 #[derive(Deserialize)]
 pub struct Package {
     pub name: String,
+    pub version: String,
     pub features: BTreeMap<String, Vec<String>>,
     pub dependencies: Vec<Dependency>,
     pub targets: Vec<Target>,

@@ -1,0 +1,296 @@
+//! The packages as a user meets them: the Debian package is installed, started, upgraded, removed and purged on a host that a
+//! real systemd runs; the RPM in a root of its own; the image runs.
+//!
+//! `cargo xtask dist --test` makes them, and runs this. It needs root and the right to load BPF programs.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "what is unwrapped wrongly fails the test, as it should"
+)]
+
+#[allow(dead_code, reason = "each test uses its part")]
+#[path = "../systemd/host.rs"]
+mod host;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::support::root;
+
+/// Set by `cargo xtask dist --test`: the folder with what was made, and beside it what is upgraded to.
+const PACKAGES: &str = "PROFCOL_PACKAGES";
+
+/// Set by it, too: the archive of a system.
+const SYSTEM: &str = "PROFCOL_SYSTEMD";
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Not started before it is enabled; then as the unit says, with nothing left in the end.
+#[test]
+fn the_debian_package_is_installed_started_upgraded_and_removed() {
+    let Some((packages, next)) = packages() else {
+        return;
+    };
+    let system = std::env::var_os(SYSTEM).unwrap();
+    let Some(mut host) = Host::unpack(Path::new(&system)) else {
+        return;
+    };
+    host.add(&ending(&packages, ".deb"), "trial/now.deb");
+    host.add(&ending(&next, ".deb"), "trial/next.deb");
+    host.add(&root().join("tests/packages/trial"), "trial/trial");
+    let units = root().join("tests/systemd/units");
+    let unit = "etc/systemd/system/trial.service";
+    host.add(&units.join("trial.service"), unit);
+    host.link(
+        "etc/systemd/system/multi-user.target.wants/trial.service",
+        "../trial.service",
+    );
+    host.boot();
+    let ran = host.wait_for("trial/told", "@done");
+    let told = |name: &str| {
+        let begin = format!("@{name} ");
+        let line = ran.lines().find_map(|line| line.strip_prefix(&begin));
+        line.unwrap_or_else(|| panic!("no {name}:\n{ran}"))
+            .to_owned()
+    };
+    for (name, expected) in [
+        ("installed", format!("installed {VERSION}-1")),
+        ("idle", "inactive disabled".to_owned()),
+        ("version", format!("profcol {VERSION}")),
+        ("valid", "yes".to_owned()),
+        (
+            "started",
+            "active notify dynamic yes /lib/systemd/system/profcol.service".to_owned(),
+        ),
+        // The six of the unit.
+        ("capabilities", "CapEff:\t000001c400080004".to_owned()),
+        ("upgraded", format!("installed {VERSION}-2")),
+        ("kept", "# Mine. # Changed.".to_owned()),
+        ("restarted", "active enabled".to_owned()),
+        ("removed", "inactive  /etc/profcol/config.yaml".to_owned()),
+        ("left", ".".to_owned()),
+    ] {
+        assert_eq!(told(name), expected, "{name}:\n{ran}");
+    }
+    assert!(!ran.contains("@missed"), "{ran}");
+    println(&format!("a flame graph {}", told("shown")));
+}
+
+#[test]
+fn lintian_finds_nothing_that_is_not_explained() {
+    let Some((packages, _)) = packages() else {
+        return;
+    };
+    let mut lintian = Command::new("lintian");
+    // As root it warns of itself.
+    lintian.args(["--allow-root", "--fail-on", "error,warning"]);
+    let said = output(lintian.arg(ending(&packages, ".deb")));
+    println(&said);
+}
+
+#[test]
+fn the_rpm_is_installed_upgraded_and_removed_in_a_root_of_its_own() {
+    let Some((packages, next)) = packages() else {
+        return;
+    };
+    let place = tempfile::tempdir().unwrap();
+    // There is no shell for scripts.
+    let rpm = |arguments: &[&str], file: Option<&Path>| {
+        let mut rpm = Command::new("rpm");
+        rpm.arg("--root").arg(place.path());
+        output(rpm.args(arguments).args(file))
+    };
+    let change = ["--nodeps", "--noscripts"];
+    let file = ending(&packages, ".rpm");
+    let query = |what: &str| {
+        output(
+            Command::new("rpm")
+                .args(["--query", "--package", what])
+                .arg(&file),
+        )
+    };
+    let listed = query("--list");
+    for place in [
+        "/usr/bin/profcol",
+        "/usr/lib/systemd/system/profcol.service",
+        "/usr/share/man/man1/profcol-record.1.gz",
+        "/usr/share/zsh/site-functions/_profcol",
+        "/usr/share/licenses/profcol/LICENSE",
+    ] {
+        assert!(listed.lines().any(|it| it == place), "{place}:\n{listed}");
+    }
+    assert_eq!(query("--configfiles").trim(), "/etc/profcol/config.yaml");
+    assert_eq!(
+        query("--requires")
+            .lines()
+            .find(|it| !it.starts_with("rpmlib(")
+                && !it.starts_with("/bin/sh")
+                && !it.starts_with("config(")),
+        None
+    );
+
+    rpm(&[&["--install"], &change[..]].concat(), Some(&file));
+    assert_eq!(rpm(&["--verify", "--nodeps", "profcol"], None), "");
+    let config = place.path().join("etc/profcol/config.yaml");
+    let mine = fs::read_to_string(&config).unwrap() + "# Mine.\n";
+    fs::write(&config, &mine).unwrap();
+    let next = ending(&next, ".rpm");
+    rpm(&[&["--upgrade"], &change[..]].concat(), Some(&next));
+    assert_eq!(fs::read_to_string(&config).unwrap(), mine);
+    assert!(config.with_file_name("config.yaml.rpmnew").exists());
+    rpm(&["--erase", "--noscripts", "profcol"], None);
+    assert!(!place.path().join("usr/bin/profcol").exists());
+}
+
+#[test]
+fn the_scripts_of_the_rpm_are_scripts() {
+    let Some((packages, _)) = packages() else {
+        return;
+    };
+    let mut rpm = Command::new("rpm");
+    rpm.args(["--query", "--package", "--queryformat"]);
+    rpm.arg("%{POSTIN}\\n%{PREUN}\\n%{POSTUN}\\n");
+    let scripts = output(rpm.arg(ending(&packages, ".rpm")));
+    assert_eq!(
+        scripts.matches("systemd-update-helper ").count(),
+        6,
+        "{scripts}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scripts");
+    fs::write(&file, scripts).unwrap();
+    output(Command::new("sh").arg("-n").arg(file));
+}
+
+#[test]
+fn the_image_runs_and_has_little_in_it() {
+    let Some((packages, _)) = packages() else {
+        return;
+    };
+    let place = tempfile::tempdir().unwrap();
+    let buildah = |arguments: &[&str]| {
+        let mut buildah = Command::new("buildah");
+        buildah.env("STORAGE_DRIVER", "vfs");
+        for (option, folder) in [("--root", "root"), ("--runroot", "run")] {
+            buildah.arg(option).arg(place.path().join(folder));
+        }
+        output(buildah.args(arguments)).trim().to_owned()
+    };
+    let archive = format!("oci-archive:{}", ending(&packages, ".oci.tar").display());
+    let container = buildah(&["from", "--pull-never", &archive]);
+    let run = ["run", "--isolation", "chroot", &container, "--"];
+    let said = buildah(&[&run[..], &["/usr/bin/profcol", "version"]].concat());
+    assert_eq!(said, format!("profcol {VERSION}"));
+    let mounted = buildah(&["mount", &container]);
+    let files = output(Command::new("find").args([&*mounted, "-type", "f", "-printf", "%P\\n"]));
+    let files: BTreeSet<_> = files.lines().filter(|it| !it.starts_with("run/")).collect();
+    let expected = BTreeSet::from([
+        "etc/group",
+        "etc/passwd",
+        "etc/ssl/certs/ca-certificates.crt",
+        "usr/bin/profcol",
+        "usr/share/doc/profcol/third-party-licenses.txt.gz",
+    ]);
+    assert!(files.is_superset(&expected), "{files:?}");
+    buildah(&["umount", &container]);
+    let inspected: Value =
+        serde_json::from_str(&buildah(&["inspect", "--type", "container", &container])).unwrap();
+    assert_eq!(
+        inspected["OCIv1"]["config"]["Entrypoint"][0],
+        "/usr/bin/profcol"
+    );
+    buildah(&["rm", &container]);
+}
+
+#[test]
+fn the_list_of_what_is_in_the_binary_is_whole() {
+    let Some((packages, _)) = packages() else {
+        return;
+    };
+    let text = fs::read_to_string(ending(&packages, ".cdx.json")).unwrap();
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let components = document["components"].as_array().unwrap();
+    let names: BTreeSet<_> = components
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    for name in ["ring", "zstd-sys", "profcol-engine", "rust-std", "aya"] {
+        assert!(names.contains(name), "{name}");
+    }
+    for name in ["criterion", "proptest", "serde_derive", "cc"] {
+        assert!(!names.contains(name), "{name}");
+    }
+    let mut references: BTreeSet<_> = components
+        .iter()
+        .map(|it| it["bom-ref"].as_str().unwrap())
+        .collect();
+    references.insert(
+        document["metadata"]["component"]["bom-ref"]
+            .as_str()
+            .unwrap(),
+    );
+    for component in components {
+        let name = component["name"].as_str().unwrap();
+        let is_ours = name.starts_with("profcol") || name == "rust-std";
+        assert_eq!(component["hashes"].is_null(), is_ours, "{name}");
+        assert!(component["licenses"][0]["expression"].is_string(), "{name}");
+    }
+    for dependency in document["dependencies"].as_array().unwrap() {
+        for reference in dependency["dependsOn"].as_array().unwrap() {
+            assert!(
+                references.contains(reference.as_str().unwrap()),
+                "{reference}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_checksums_are_those_of_the_files() {
+    let Some((packages, _)) = packages() else {
+        return;
+    };
+    let mut check = Command::new("sha256sum");
+    check.args(["--check", "--strict", "SHA256SUMS"]);
+    let said = output(check.current_dir(&packages));
+    let files = fs::read_dir(packages).unwrap().count();
+    assert_eq!(said.lines().count() + 1, files, "{said}");
+}
+
+fn packages() -> Option<(PathBuf, PathBuf)> {
+    let Some(packages) = std::env::var_os(PACKAGES).map(PathBuf::from) else {
+        println("skipped: `cargo xtask dist --test` runs this");
+        return None;
+    };
+    let next = packages.with_file_name("packages-next");
+    Some((packages, next))
+}
+
+/// The one file of a folder that ends so.
+fn ending(folder: &Path, ending: &str) -> PathBuf {
+    let files = fs::read_dir(folder).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let file = files.find(|path| path.to_str().unwrap().ends_with(ending));
+    file.unwrap_or_else(|| panic!("no {ending} in {}", folder.display()))
+}
+
+fn output(command: &mut Command) -> String {
+    let ran = command.output();
+    let ran = ran.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8(ran.stdout).unwrap();
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{command:?}: {said}{errors}");
+    said
+}
+
+#[expect(clippy::print_stdout, reason = "what was measured or left out is told")]
+fn println(text: &str) {
+    println!("{text}");
+}

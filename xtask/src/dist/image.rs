@@ -1,0 +1,126 @@
+//! The image for containers: one layer with the binary and the certificates, as an OCI archive.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::files::{Files, compressed};
+use super::{PACKAGE, Release};
+use crate::process;
+
+/// Writes `profcol-0.1.0-linux-x86_64.oci.tar` into `folder`.
+pub fn build(files: &Files, release: &Release, work: &Path, folder: &Path) -> Result<()> {
+    let work = work.join("image");
+    super::clear(&work)?;
+    let staged = work.join("root");
+    files.for_image()?.write(&staged)?;
+    let layer = work.join("layer.tar");
+    archive(&staged, &layer, release)?;
+    let layer = fs::read(&layer).context("failed to read the layer")?;
+
+    let layout = Layout {
+        folder: work.join("layout"),
+    };
+    fs::create_dir_all(layout.folder.join("blobs/sha256")).context("failed to make the layout")?;
+    let unpacked = digest(&layer, &work)?;
+    let packed = layout.blob(&compressed(&layer)?, "layer.v1.tar+gzip", &work)?;
+    let configuration = configuration(release, &unpacked)?;
+    let configuration = layout.blob(configuration.as_bytes(), "config.v1+json", &work)?;
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": configuration,
+        "layers": [packed],
+    });
+    let mut manifest = layout.blob(manifest.to_string().as_bytes(), "manifest.v1+json", &work)?;
+    manifest["platform"] = json!({"architecture": release.arch.debian, "os": "linux"});
+    // The tag that tools give it where they are told none.
+    manifest["annotations"] = json!({"org.opencontainers.image.ref.name": release.version});
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [manifest],
+    });
+    for (name, document) in [
+        ("index.json", index),
+        ("oci-layout", json!({"imageLayoutVersion": "1.0.0"})),
+    ] {
+        fs::write(layout.folder.join(name), document.to_string())
+            .with_context(|| format!("failed to write {name}"))?;
+    }
+    let target = folder.join(release.file_name("", ".oci.tar"));
+    archive(&layout.folder, &target, release)?;
+    fs::remove_dir_all(work).context("failed to remove what was packed")
+}
+
+/// Profiling takes capabilities, which containers give to root alone; a gateway may run as any user.
+fn configuration(release: &Release, layer: &str) -> Result<String> {
+    let created = release.date("+%Y-%m-%dT%H:%M:%SZ")?;
+    let labels = json!({
+        "org.opencontainers.image.title": PACKAGE,
+        "org.opencontainers.image.description": release.summary,
+        "org.opencontainers.image.version": release.version,
+        "org.opencontainers.image.revision": release.commit,
+        "org.opencontainers.image.created": created,
+        "org.opencontainers.image.licenses": "Apache-2.0 AND (Apache-2.0 OR GPL-2.0-only)",
+    });
+    let configuration = json!({
+        "architecture": release.arch.debian,
+        "os": "linux",
+        "created": created,
+        "config": {
+            "Entrypoint": ["/usr/bin/profcol"],
+            "Env": ["PATH=/usr/bin"],
+            "WorkingDir": "/",
+            "Labels": labels,
+        },
+        "rootfs": {"type": "layers", "diff_ids": [layer]},
+        "history": [{"created": created, "created_by": "cargo xtask dist"}],
+    });
+    Ok(configuration.to_string())
+}
+
+struct Layout {
+    folder: std::path::PathBuf,
+}
+
+impl Layout {
+    /// Puts a blob in its place, and describes it.
+    fn blob(&self, content: &[u8], kind: &str, work: &Path) -> Result<Value> {
+        let digest = digest(content, work)?;
+        let name = digest.strip_prefix("sha256:").unwrap_or_default();
+        fs::write(self.folder.join("blobs/sha256").join(name), content)
+            .context("failed to write a blob")?;
+        Ok(json!({
+            "mediaType": format!("application/vnd.oci.image.{kind}"),
+            "digest": digest,
+            "size": content.len(),
+        }))
+    }
+}
+
+fn digest(content: &[u8], work: &Path) -> Result<String> {
+    let file = work.join("summed");
+    fs::write(&file, content).context("failed to write what is summed")?;
+    let sum = process::output(Command::new("sha256sum").arg("--").arg(&file))?;
+    let sum = sum.split(' ').next().context("sha256sum says nothing")?;
+    Ok(format!("sha256:{sum}"))
+}
+
+/// In order of names, of root, from the time of the commit.
+fn archive(folder: &Path, target: &Path, release: &Release) -> Result<()> {
+    process::run(
+        Command::new("tar")
+            .args(["--create", "--format=gnu", "--sort=name"])
+            .args(["--owner=0", "--group=0", "--numeric-owner"])
+            .arg(format!("--mtime=@{}", release.epoch))
+            .arg("--file")
+            .arg(target)
+            .arg("--directory")
+            .arg(folder)
+            .arg("."),
+    )
+}

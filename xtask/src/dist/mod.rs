@@ -1,0 +1,265 @@
+//! `cargo xtask dist`: what is handed out, in `target/packages`: a static binary, a Debian package, an RPM, an image,
+//! a list of what is in the binary (SBOM), and checksums of them all.
+//!
+//! Made by the distributions' own `dpkg-deb` and `rpmbuild`, which are reproducible: from the same commit and binary come
+//! the same bytes, with the commit's time for all times. An image without layers below is a tar archive and three JSON
+//! documents, for which no daemon and no store is needed.
+
+mod binary;
+mod debian;
+mod dependencies;
+mod files;
+mod image;
+mod rpm;
+mod sbom;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use self::files::Files;
+use crate::report::Report;
+use crate::workspace::Workspace;
+use crate::{process, systemd};
+
+const PACKAGE: &str = "profcol";
+
+/// One of the two architectures, by its name in each format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arch {
+    /// Of Rust, of the kernel, and of RPM.
+    pub name: &'static str,
+    /// Of Debian and of images.
+    pub debian: &'static str,
+}
+
+const ARCHES: [Arch; 2] = [
+    Arch {
+        name: "x86_64",
+        debian: "amd64",
+    },
+    Arch {
+        name: "aarch64",
+        debian: "arm64",
+    },
+];
+
+/// What all formats say alike.
+pub struct Release {
+    pub arch: Arch,
+    pub version: String,
+    pub commit: String,
+    /// When it was committed, in seconds of Unix time.
+    pub epoch: u64,
+    pub maintainer: &'static str,
+    pub summary: &'static str,
+    pub description: &'static str,
+}
+
+const MAINTAINER: &str = "profcol maintainers <profcol@packages.example>";
+
+const SUMMARY: &str = "profiles every process of a host with eBPF";
+
+const DESCRIPTION: &str = "\
+profcol samples whole stacks of every process on a Linux host, in native code,
+Python, JavaScript and Java, and shows them on a page of its own or sends them
+on, by pipelines that are configured as those of the OpenTelemetry Collector.";
+
+pub fn run(workspace: &Workspace, report: &mut Report, options: &[&str]) -> Result<()> {
+    let (mut arch, mut binary, mut is_tested) = (None, None, false);
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match ARCHES.into_iter().find(|arch| arch.name == *option) {
+            Some(named) => arch = Some(named),
+            None if *option == "--test" => is_tested = true,
+            None if *option == "--binary" => {
+                let file = options.next().context("--binary needs a file")?;
+                binary = Some(PathBuf::from(file));
+            }
+            None => bail!("`{option}` is neither x86_64, aarch64, --binary nor --test"),
+        }
+    }
+    let Some(host) = Arch::of_host() else {
+        bail!("there are packages for x86_64 and aarch64 only");
+    };
+    let arch = arch.unwrap_or(host);
+    if is_tested && arch != host {
+        bail!(
+            "packages for {} cannot be tested on {}",
+            arch.name,
+            host.name
+        );
+    }
+    let folder = workspace.target.join("packages");
+    write(workspace, arch, binary, &folder)?;
+    match is_tested {
+        true => test(workspace, report, &folder),
+        false => Ok(()),
+    }
+}
+
+/// `cargo xtask dist --test` where the host can; a line in the report where a tool is missing.
+pub fn nightly(workspace: &Workspace, report: &mut Report) -> Result<()> {
+    match missing(&["dpkg-deb", "rpmbuild", "lintian", "buildah", "mmdebstrap"]) {
+        None => run(workspace, report, &["--test"]),
+        Some(tool) => {
+            report.skip("the packages", &format!("no {tool} here"));
+            Ok(())
+        }
+    }
+}
+
+fn write(workspace: &Workspace, arch: Arch, binary: Option<PathBuf>, folder: &Path) -> Result<()> {
+    if let Some(tool) = missing(&["dpkg-deb", "rpmbuild", "tar", "gzip", "sha256sum"]) {
+        bail!("no `{tool}` here; on Debian `apt-get install dpkg rpm tar gzip coreutils`");
+    }
+    let release = Release::of(workspace, arch)?;
+    let binary = match binary {
+        Some(binary) => binary,
+        None => binary::build(workspace, arch)?,
+    };
+    binary::check(&binary)?;
+    let linked = dependencies::linked(workspace, &binary::target(arch))?;
+    if folder.exists() {
+        fs::remove_dir_all(folder).context("failed to remove the packages of before")?;
+    }
+    fs::create_dir_all(folder).context("failed to make the folder for packages")?;
+    let bare = folder.join(release.file_name("", ""));
+    fs::copy(&binary, &bare).context("failed to copy the binary")?;
+    let sbom = folder.join(release.file_name("", ".cdx.json"));
+    fs::write(&sbom, sbom::document(&release, &linked)?).context("failed to write the SBOM")?;
+    // Twice, since nobody else would notice that an order or a time has come in.
+    let work = workspace.target.join("packages-work");
+    let files = Files::of(workspace, &binary, &release, &linked)?;
+    let (made, again) = (folder, work.join("again"));
+    for folder in [made, &again] {
+        fs::create_dir_all(folder).context("failed to make a folder")?;
+        debian::build(&files, &release, "1", &work, folder)?;
+        rpm::build(&files, &release, "1", &work, folder)?;
+        image::build(&files, &release, &work, folder)?;
+    }
+    compare(&again, made)?;
+    // What a test upgrades to.
+    let next = workspace.target.join("packages-next");
+    clear(&next)?;
+    let changed = files.with_changed_configuration()?;
+    debian::build(&changed, &release, "2", &work, &next)?;
+    rpm::build(&changed, &release, "2", &work, &next)?;
+    fs::remove_dir_all(&work).context("failed to remove the working folder")?;
+    checksums(made)?;
+    for file in sorted(made)? {
+        let size = fs::metadata(&file).context("failed to look at what was made")?;
+        println!("{:9} kB  {}", size.len() / 1000, file.display());
+    }
+    Ok(())
+}
+
+/// Installs, starts, upgrades and removes the packages on a host that a real systemd runs (`tests/packages`).
+fn test(workspace: &Workspace, report: &mut Report, folder: &Path) -> Result<()> {
+    let Some(system) = systemd::system(workspace, report)? else {
+        return Ok(());
+    };
+    process::run(
+        workspace
+            .cargo(&["test", "--test", "packages", "--", "--nocapture"])
+            .env("PROFCOL_SYSTEMD", system)
+            .env("PROFCOL_PACKAGES", folder),
+    )
+}
+
+/// Each file of `folder` is there with the same bytes in `other`.
+fn compare(folder: &Path, other: &Path) -> Result<()> {
+    for file in sorted(folder)? {
+        let name = file.file_name().unwrap_or_default();
+        let read = |path: &Path| {
+            fs::read(path).with_context(|| format!("failed to read {}", path.display()))
+        };
+        if read(&file)? != read(&other.join(name))? {
+            bail!("{} has other bytes each time it is made", name.display());
+        }
+    }
+    Ok(())
+}
+
+fn checksums(folder: &Path) -> Result<()> {
+    let mut sums = Command::new("sha256sum");
+    sums.arg("--").current_dir(folder);
+    for file in sorted(folder)? {
+        sums.arg(file.file_name().unwrap_or_default());
+    }
+    let sums = process::output(&mut sums)?;
+    fs::write(folder.join("SHA256SUMS"), sums).context("failed to write the checksums")
+}
+
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder)
+        .with_context(|| format!("failed to list {}", folder.display()))?
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut paths: Vec<_> = entries.iter().map(fs::DirEntry::path).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// An empty folder.
+fn clear(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("failed to remove {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("failed to make {}", folder.display()))
+}
+
+fn missing<'a>(tools: &[&'a str]) -> Option<&'a str> {
+    let is_there = |tool: &&str| process::succeeds(Command::new("which").arg(tool));
+    tools.iter().copied().find(|tool| !is_there(tool))
+}
+
+// === impl Arch ===
+
+impl Arch {
+    pub fn of_host() -> Option<Self> {
+        ARCHES
+            .into_iter()
+            .find(|arch| arch.name == std::env::consts::ARCH)
+    }
+}
+
+// === impl Release ===
+
+impl Release {
+    fn of(workspace: &Workspace, arch: Arch) -> Result<Self> {
+        let git = |format: &str| {
+            let mut git = Command::new("git");
+            let format = format!("--format={format}");
+            git.args(["log", "--max-count=1", &format]);
+            process::output(git.current_dir(&workspace.root))
+        };
+        let mut packages = workspace.packages.iter();
+        let program = packages.find(|package| package.name == PACKAGE);
+        Ok(Self {
+            arch,
+            version: program.context("no package of that name")?.version.clone(),
+            commit: git("%H")?.trim().to_owned(),
+            epoch: git("%ct")?.trim().parse().context("git tells no time")?,
+            maintainer: MAINTAINER,
+            summary: SUMMARY,
+            description: DESCRIPTION,
+        })
+    }
+
+    /// `profcol-0.1.0-linux-x86_64.cdx.json`
+    fn file_name(&self, part: &str, ending: &str) -> String {
+        let Self { arch, version, .. } = self;
+        format!("{PACKAGE}-{version}-linux-{}{part}{ending}", arch.name)
+    }
+
+    /// When it was committed, as `date` writes it.
+    fn date(&self, format: &str) -> Result<String> {
+        let mut date = Command::new("date");
+        date.args(["--utc", &format!("--date=@{}", self.epoch)]);
+        let date = process::output(date.arg(format).env("LC_ALL", "C"))?;
+        Ok(date.trim().to_owned())
+    }
+}
