@@ -145,7 +145,10 @@ pub extern "C" fn leave_generated(handle: ScratchHandle) -> u32 {
     } else {
         ruby::leave_generated(scratch, settings, interpreter, process)
     };
-    if let Some(registers) = left {
+    // It may have been mapped over the function itself.
+    if let Some(registers) = left
+        && registers.ip != scratch.walk.registers.ip
+    {
         scratch.runtime_process.file = process.file;
         scratch.walk.registers = registers;
         scratch.walk.exact = 1;

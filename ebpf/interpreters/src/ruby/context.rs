@@ -16,7 +16,7 @@ pub struct Context {
 }
 
 /// Code that is looked at.
-const CODE_BYTES: usize = 64;
+pub const CODE_BYTES: usize = 64;
 const MAX_INSTRUCTIONS: usize = 8;
 
 /// Of the context in an `rb_thread_t` of 2.7.
@@ -27,11 +27,8 @@ const GLIBC_TABLE_SHIFT: u32 = 4;
 const MUSL_TABLE_SHIFT: u32 = 3;
 
 /// Since 3.0 it is in a thread-local variable, which `rb_errinfo` reads.
-pub fn by_variable<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
-    function: u64,
-) -> Option<Context> {
-    let code = instructions(executable, function)?;
+pub fn by_variable(code: &[u8], address: u64) -> Option<Context> {
+    let code = instructions(code, address);
     let mut code = code.iter();
     while let Some(instruction) = code.next() {
         match instruction.mnemonic() {
@@ -80,11 +77,8 @@ pub fn by_variable<S: Source + ?Sized>(
 
 /// 2.7 has one for the thread that holds the lock; the others have their own with their thread, by a key
 /// that `ruby_native_thread_p` reads.
-pub fn by_key<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
-    function: u64,
-) -> Option<Context> {
-    let code = instructions(executable, function)?;
+pub fn by_key(code: &[u8], address: u64) -> Option<Context> {
+    let code = instructions(code, address);
     let read = code
         .iter()
         .find(|instruction| instruction.op0_register() == Register::EDI)?;
@@ -103,13 +97,9 @@ pub fn table_shift<S: Source + ?Sized>(executable: &Executable<'_, S>) -> u32 {
     }
 }
 
-fn instructions<S: Source + ?Sized>(
-    executable: &Executable<'_, S>,
-    function: u64,
-) -> Option<Vec<Instruction>> {
-    let code = executable.loaded(function, CODE_BYTES)?;
-    let decoder = Decoder::with_ip(64, &code, function, DecoderOptions::NONE);
-    Some(decoder.into_iter().take(MAX_INSTRUCTIONS).collect())
+fn instructions(code: &[u8], address: u64) -> Vec<Instruction> {
+    let decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    decoder.into_iter().take(MAX_INSTRUCTIONS).collect()
 }
 
 /// What an instruction names by its distance.
@@ -117,4 +107,64 @@ fn place(instruction: &Instruction) -> Option<u64> {
     instruction
         .is_ip_rel_memory_operand()
         .then(|| instruction.ip_rel_memory_address())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: u64 = 0x1000;
+
+    fn variable(code: &[u8]) -> Option<(u32, u64, u32)> {
+        let found = by_variable(code, ADDRESS)?;
+        Some((found.kind, found.state, found.offset))
+    }
+
+    #[test]
+    fn a_variable_is_found_by_how_the_linker_reaches_it() {
+        // sub rsp, 8; lea rdi, [rip + 0x100]; call; mov rax, [rax]; as in 3.1.
+        let asked = [
+            0x48, 0x83, 0xec, 0x08, 0x66, 0x48, 0x8d, 0x3d, 0x00, 0x01, 0x00, 0x00, 0x66, 0x66,
+            0x48, 0xe8, 0, 0, 0, 0, 0x48, 0x8b, 0x00,
+        ];
+        assert_eq!(variable(&asked), Some((kind::MODULE, 0x110c, 0)));
+        // endbr64 first, and another variable behind it in the block; as in 3.3.
+        let mut other = vec![0xf3, 0x0f, 0x1e, 0xfa];
+        other.extend(&asked[..22]);
+        other.extend([0x40, 0x10]);
+        assert_eq!(variable(&other), Some((kind::MODULE, 0x1110, 16)));
+        // mov rax, fs:[-8]
+        let fixed = [0x64, 0x48, 0x8b, 0x04, 0x25, 0xf8, 0xff, 0xff, 0xff];
+        assert_eq!(variable(&fixed), Some((kind::FIXED, 0, -8i32 as u32)));
+        // mov rax, -16; mov rax, fs:[rax]
+        let loaded = [
+            0x48, 0xc7, 0xc0, 0xf0, 0xff, 0xff, 0xff, 0x64, 0x48, 0x8b, 0x00,
+        ];
+        assert_eq!(variable(&loaded), Some((kind::FIXED, 0, -16i32 as u32)));
+        // mov rax, [rip + 0x20]; mov rax, fs:[rax]
+        let linked = [0x48, 0x8b, 0x05, 0x20, 0, 0, 0, 0x64, 0x48, 0x8b, 0x00];
+        assert_eq!(variable(&linked), Some((kind::OFFSET, 0x1027, 0)));
+    }
+
+    #[test]
+    fn other_code_has_none() {
+        // mov rax, [rip + 0x20]; mov rax, [rax]: of a global variable, as in 2.7.
+        assert_eq!(
+            variable(&[0x48, 0x8b, 0x05, 0x20, 0, 0, 0, 0x48, 0x8b, 0x00]),
+            None
+        );
+        assert_eq!(variable(&[0x90; 64]), None);
+        assert_eq!(variable(&[]), None);
+    }
+
+    #[test]
+    fn a_key_is_found_where_it_is_read() {
+        // sub rsp, 8; mov edi, [rip + 0x10]; call
+        let code = [
+            0x48, 0x83, 0xec, 0x08, 0x8b, 0x3d, 0x10, 0, 0, 0, 0xe8, 0, 0, 0, 0,
+        ];
+        let found = by_key(&code, ADDRESS).map(|found| (found.kind, found.state));
+        assert_eq!(found, Some((kind::KEY, 0x101a)));
+        assert_eq!(by_key(&[0x90; 64], ADDRESS), None);
+    }
 }

@@ -48,9 +48,14 @@ pub fn detect<S: Source + ?Sized>(
     if executable.machine() == Machine::Aarch64 {
         return Err(refuse("it is not supported on aarch64 yet"));
     }
+    let code = |at: u64| {
+        executable
+            .loaded(at, context::CODE_BYTES)
+            .unwrap_or_default()
+    };
     let found = match key.filter(|_| version.major < 3) {
-        Some(key) => context::by_key(executable, key.address),
-        None => context::by_variable(executable, error_info.address),
+        Some(key) => context::by_key(&code(key.address), key.address),
+        None => context::by_variable(&code(error_info.address), error_info.address),
     };
     let Some(context) = found else {
         return Err(refuse("where a thread has its state was not found"));
