@@ -196,6 +196,7 @@ fn the_image_runs_and_has_little_in_it() {
         "etc/passwd",
         "etc/ssl/certs/ca-certificates.crt",
         "usr/bin/profcol",
+        "usr/share/doc/profcol/rust-standard-library.html.gz",
         "usr/share/doc/profcol/third-party-licenses.txt.gz",
     ]);
     assert!(files.is_superset(&expected), "{files:?}");

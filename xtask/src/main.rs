@@ -45,8 +45,8 @@ usage: cargo xtask <command>
   test       [--quick]   run every test, also those against real peers, which it builds first (kept in target/peers);
              with --quick, in about three minutes, those that prove the most: unit tests, components, command line
   check      fmt, layers, unused, clippy, a build without default features, and bpf --check: what must pass beside the tests
-  nightly    what takes too long for each change: deny, features, cross, all kernels, kubernetes-test, the longest
-             tests and long fuzzing (some two hours; --list prints it)
+  nightly    what takes too long for each change: deny, features, cross, all kernels, kubernetes-test, helm, the
+             packages, the longest tests and long fuzzing (some two hours; --list prints it)
   fmt        formatting
   clippy     clippy, warnings denied
   layers     dependency direction between crates, and no component that names a sibling

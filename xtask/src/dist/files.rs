@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 use super::Release;
 use super::dependencies::Linked;
+use crate::process;
 use crate::workspace::Workspace;
 
 /// By their paths, which begin with no slash.
@@ -81,13 +82,24 @@ impl Files {
             0o644,
             compressed(notices.as_bytes())?,
         );
+        let sysroot = process::output(Command::new("rustc").args(["--print", "sysroot"]))?;
+        let library = Path::new(sysroot.trim()).join("share/doc/rust/COPYRIGHT-library.html");
+        files.add(
+            "usr/share/doc/profcol/rust-standard-library.html.gz",
+            0o644,
+            compressed(&read(&library)?)?,
+        );
         Ok(files)
     }
 
     /// What an image needs of them: the program, its licences, and whom to trust.
     pub fn for_image(&self) -> Result<Self> {
         let mut files = self.clone();
-        let kept = ["usr/bin/", "usr/share/doc/profcol/third-party-licenses"];
+        let kept = [
+            "usr/bin/",
+            "usr/share/doc/profcol/third-party-licenses",
+            "usr/share/doc/profcol/rust-standard-library",
+        ];
         files
             .0
             .retain(|place, _| kept.iter().any(|it| place.starts_with(it)));
@@ -200,6 +212,13 @@ fn notices(root: &Path, release: &Release, linked: &Linked) -> Result<String> {
             by_text.entry(text).or_default().push(what.clone());
         }
     }
+    // Comes with Rust's standard library, whose own list does not name it.
+    let musl = text(&root.join("deploy/packages/musl-license"))?;
+    let name = "musl (MIT)".to_owned();
+    by_text
+        .entry(musl.trim().to_owned())
+        .or_default()
+        .push(name);
     let mut notices = format!(
         "profcol {} contains these works of others.\n\nWithout a text of their own: {}\n",
         release.version,
