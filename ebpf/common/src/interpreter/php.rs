@@ -143,8 +143,9 @@ impl Walk {
         if kind == function::INTERNAL {
             return Step::Frame(function, Detail::new(generation, 0));
         }
-        let line = memory.word(instruction.wrapping_add(LINE)).unwrap_or(0);
-        let detail = Detail::new(generation, line as u32);
+        let is_read = memory.load_block(instruction.wrapping_add(LINE), 8);
+        let line = memory.block_word(0) as u32 * u32::from(is_read);
+        let detail = Detail::new(generation, line);
         if flags & frame::TOP == 0 {
             Step::Frame(function, detail)
         } else {
