@@ -171,6 +171,10 @@ fn generated_chart_values() {
         table.push_str(&format!("| `{path}` | {default} | {said} |\n"));
     }
     check_part("deploy/helm/profcol/README.md", "values", &table);
+    // Its image has this tag.
+    let chart = std::fs::read_to_string(chart.join("Chart.yaml")).expect("the file is there");
+    let version = format!("appVersion: {}", env!("CARGO_PKG_VERSION"));
+    assert!(chart.lines().any(|line| line == version), "{version}");
 }
 
 #[test]
