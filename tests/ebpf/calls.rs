@@ -57,6 +57,14 @@ pub fn names_of<'a>(kind: &str, sample: &'a Sample) -> Vec<&'a str> {
         .collect()
 }
 
+/// The samples of a process from the first that shows a function of the language: a process is known to run
+/// one when a sample meets its interpreter, and until then stacks end in code that it generated.
+pub fn since_known(kind: &str, profile: &Profile, pid: u32) -> Profile {
+    let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
+    let known = samples.skip_while(|sample| names_of(kind, sample).is_empty());
+    Profile::of(known.cloned().collect())
+}
+
 impl Calls {
     pub fn path(&self) -> PathBuf {
         root().join("tests/ebpf/programs").join(self.program)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::calls::{Calls, count, names_of};
+use crate::calls::{Calls, count, names_of, since_known};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample};
 use crate::support::skip;
@@ -103,10 +103,10 @@ fn php() -> Option<PathBuf> {
     None
 }
 
-/// Samples whose stacks are not cut for want of a table.
+/// Samples that show a function.
 fn of_process(profile: &Profile, pid: u32) -> usize {
     count(profile, |sample| {
-        sample.pid == pid && sample.end_reason.as_deref() != Some("table_pending")
+        sample.pid == pid && !names(sample).is_empty()
     })
 }
 
@@ -136,7 +136,7 @@ fn every_kind_of_code_shows_exact_chains() {
     for (running, options) in running.into_iter().zip(KINDS_OF_CODE) {
         let pid = running.pid();
         drop(running);
-        calls.check(&profile, pid, &options.join(" "));
+        calls.check(&since_known(KIND, &profile, pid), pid, &options.join(" "));
     }
 }
 
@@ -210,7 +210,7 @@ fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
     });
     let of = |profile: &Profile, pid: u32| {
         count(profile, |sample| {
-            sample.pid == pid && !names(sample).is_empty()
+            sample.pid == pid && !names(sample).is_empty() && !sample.is_before_table()
         })
     };
     let profile = profiler.until(TIMEOUT, |profile| {
@@ -220,8 +220,7 @@ fn damage_in_an_interpreter_harms_nothing_but_its_frames() {
         let mut checked = 0;
         for sample in profile.samples.iter().filter(|sample| sample.pid == pid) {
             let names = names(sample);
-            let is_pending = sample.end_reason.as_deref() == Some("table_pending");
-            if names.is_empty() || is_pending {
+            if names.is_empty() || sample.is_before_table() {
                 continue;
             }
             checked += sample.count;

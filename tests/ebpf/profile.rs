@@ -16,7 +16,7 @@ pub struct Profile {
 }
 
 /// One stack at one or more times.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Sample {
     pub pid: u32,
     pub executable: String,
