@@ -30,7 +30,7 @@ const MAX_STATUS_BYTES: usize = 2000;
 /// What a stop takes beyond its timeout: servers and files are closed.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
-/// The way to whoever supervises this process.
+/// Notifies the service manager, if there is one.
 #[derive(Default)]
 pub struct Notifier {
     channel: Option<Channel>,

@@ -4,10 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use crate::host::{Profiler, Running};
 use crate::profile::{Frame, Profile, Sample};
 use crate::support::root;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The functions of a chain, innermost first, by the name of the way.
 pub type ChainOf = Box<dyn Fn(&str) -> Vec<String>>;
@@ -63,6 +67,81 @@ pub fn since_known(kind: &str, profile: &Profile, pid: u32) -> Profile {
     let samples = profile.samples.iter().filter(|sample| sample.pid == pid);
     let known = samples.skip_while(|sample| names_of(kind, sample).is_empty());
     Profile::of(known.cloned().collect())
+}
+
+/// Processes that live for some fifty milliseconds each, one after the other.
+pub struct ShortLived<'a> {
+    pub kind: &'a str,
+    /// For a shell: how a process is started, with the program as `$0` and the script as `$1`.
+    pub command: &'a str,
+    pub program: &'a Path,
+    pub script: &'a str,
+    /// The one that burns CPU time.
+    pub function: &'a str,
+    /// What a function without a name is called.
+    pub no_name: &'a str,
+    /// Other tests have processes of their own, which live longer: these have more samples.
+    pub max_samples: usize,
+}
+
+impl ShortLived<'_> {
+    /// At least 95 % of the samples have names.
+    pub fn check(&self) {
+        let profiler = Profiler::start(199);
+        let command = format!("while :; do {}; done", self.command);
+        let program = self.program.to_str().unwrap();
+        let running = Running::start(Path::new("sh"), &["-c", &command, program, self.script]);
+        let is_burning = |sample: &Sample| names_of(self.kind, sample).contains(&self.function);
+        let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
+        drop(running);
+        let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
+        for sample in &profile.samples {
+            *of_pid.entry(sample.pid).or_default() += sample.count;
+        }
+        let is_short = |sample: &Sample| {
+            let samples = of_pid.get(&sample.pid);
+            samples.is_some_and(|&count| count < self.max_samples)
+        };
+        let nameless = count(&profile, |sample| {
+            is_short(sample) && names_of(self.kind, sample).contains(&self.no_name)
+        });
+        let all = count(&profile, |sample| {
+            is_short(sample) && !names_of(self.kind, sample).is_empty()
+        });
+        println!("{nameless} of {all} have functions without a name");
+        assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+    }
+}
+
+/// Runs a command in a root and a PID namespace of its own. At least 95 % of the samples that are exact have names; other tests
+/// have processes of this language, too.
+pub fn check_isolated(
+    kind: &str,
+    command: &str,
+    no_name: &str,
+    is_exact: impl Fn(&Sample) -> bool + Copy,
+) {
+    let profiler = Profiler::start(199);
+    let script =
+        format!("root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {command}");
+    let arguments = [
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "sh",
+        "-c",
+        &script,
+    ];
+    let running = Running::start(Path::new("unshare"), &arguments);
+    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
+    drop(running);
+    let all = count(&profile, is_exact);
+    let nameless = count(&profile, |sample| {
+        is_exact(sample) && names_of(kind, sample).contains(&no_name)
+    });
+    assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
 }
 
 impl Calls {

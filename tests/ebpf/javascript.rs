@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::calls::{Calls, count, names_of};
+use crate::calls::{Calls, ShortLived, check_isolated, count, names_of};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample};
 use crate::support::{root, skip};
@@ -198,29 +198,16 @@ fn processes_that_live_for_50_ms_have_names() {
     let Some(node) = any_node() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let command = "while :; do \"$0\" -e \"$1\"; done";
-    let running = Running::start(
-        Path::new("sh"),
-        &["-c", command, node.to_str().unwrap(), SHORT],
-    );
-    let is_burning = |sample: &Sample| names(sample).contains(&"burnShortly");
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
-    drop(running);
-    // Other tests have processes of their own, which live longer.
-    let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
-    for sample in &profile.samples {
-        *of_pid.entry(sample.pid).or_default() += sample.count;
+    ShortLived {
+        kind: KIND,
+        command: "\"$0\" -e \"$1\"",
+        program: &node,
+        script: SHORT,
+        function: "burnShortly",
+        no_name: "[v8: no name]",
+        max_samples: 100,
     }
-    let is_short = |sample: &Sample| of_pid.get(&sample.pid).is_some_and(|&count| count < 100);
-    let nameless = count(&profile, |sample| {
-        is_short(sample) && names(sample).contains(&"[v8: no name]")
-    });
-    let all = count(&profile, |sample| {
-        is_short(sample) && !names(sample).is_empty()
-    });
-    println!("{nameless} of {all} have functions without a name");
-    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+    .check();
 }
 
 #[test]
@@ -231,30 +218,10 @@ fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
     let Some(node) = any_node() else {
         return;
     };
-    let profiler = Profiler::start(99);
-    let script = format!(
-        "root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {} {} 60",
-        node.display(),
-        calls().path().display()
-    );
-    let arguments = [
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
-        &script,
-    ];
-    let running = Running::start(Path::new("unshare"), &arguments);
-    let is_exact = |sample: &Sample| names(sample).contains(&"main");
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
-    drop(running);
-    let all = count(&profile, is_exact);
-    let is_nameless = |sample: &Sample| names(sample).contains(&"[v8: no name]");
-    let nameless = count(&profile, |sample| is_exact(sample) && is_nameless(sample));
-    assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
+    let command = format!("{} {} 60", node.display(), calls().path().display());
+    check_isolated(KIND, &command, "[v8: no name]", |sample| {
+        names(sample).contains(&"main")
+    });
 }
 
 /// Functions that call each other by turns, and nothing else: a frame that is missing has equal neighbours.

@@ -1,13 +1,10 @@
 //! PHP's functions are shown, in exactly the chains in which they called each other.
 
-#![expect(clippy::print_stdout, reason = "the figures are of interest")]
-
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::calls::{Calls, count, names_of, since_known};
+use crate::calls::{Calls, ShortLived, count, names_of, since_known};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample};
 use crate::support::skip;
@@ -159,29 +156,16 @@ fn processes_that_live_for_50_ms_have_names() {
     let Some(php) = php() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let command = "while :; do \"$0\" -n -r \"$1\"; done";
-    let running = Running::start(
-        Path::new("sh"),
-        &["-c", command, php.to_str().unwrap(), SHORT],
-    );
-    let is_burning = |sample: &Sample| names(sample).contains(&"burn_shortly");
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
-    drop(running);
-    // Other tests have processes of their own, which live longer.
-    let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
-    for sample in &profile.samples {
-        *of_pid.entry(sample.pid).or_default() += sample.count;
+    ShortLived {
+        kind: KIND,
+        command: "\"$0\" -n -r \"$1\"",
+        program: &php,
+        script: SHORT,
+        function: "burn_shortly",
+        no_name: "[php: no name]",
+        max_samples: 60,
     }
-    let is_short = |sample: &Sample| of_pid.get(&sample.pid).is_some_and(|&count| count < 60);
-    let nameless = count(&profile, |sample| {
-        is_short(sample) && names(sample).contains(&"[php: no name]")
-    });
-    let all = count(&profile, |sample| {
-        is_short(sample) && !names(sample).is_empty()
-    });
-    println!("{nameless} of {all} have functions without a name");
-    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+    .check();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::calls::{Calls, count, name, names_of};
+use crate::calls::{Calls, ShortLived, check_isolated, count, name, names_of};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Frame, Profile, Sample};
 use crate::support::skip;
@@ -206,33 +206,16 @@ fn processes_that_live_for_50_ms_have_names() {
     let Some(Interpreter { path, .. }) = any_interpreter() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let command = "while :; do \"$0\" -I -S -c \"$1\"; done";
-    let running = Running::start(
-        std::path::Path::new("sh"),
-        &["-c", command, path.to_str().unwrap(), SHORT],
-    );
-    let is_burning = |sample: &Sample| {
-        names(sample)
-            .iter()
-            .any(|name| name.contains("burn_shortly"))
-    };
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
-    drop(running);
-    // Other tests have Pythons of their own, which live longer.
-    let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
-    for sample in &profile.samples {
-        *of_pid.entry(sample.pid).or_default() += sample.count;
+    ShortLived {
+        kind: KIND,
+        command: "\"$0\" -I -S -c \"$1\"",
+        program: &path,
+        script: SHORT,
+        function: "burn_shortly",
+        no_name: "[python: no name]",
+        max_samples: 60,
     }
-    let is_short = |sample: &Sample| of_pid.get(&sample.pid).is_some_and(|&count| count < 60);
-    let nameless = count(&profile, |sample| {
-        is_short(sample) && names(sample).contains(&"[python: no name]")
-    });
-    let all = count(&profile, |sample| {
-        is_short(sample) && !names(sample).is_empty()
-    });
-    println!("{nameless} of {all} have functions without a name");
-    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+    .check();
 }
 
 /// Each function has the first line that its name says, and is gone at once.
@@ -285,33 +268,11 @@ fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
     let Some(Interpreter { path, .. }) = any_interpreter() else {
         return;
     };
-    let profiler = Profiler::start(99);
-    let script = format!(
-        "root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {} {} 60",
-        path.display(),
-        program().display()
-    );
-    let arguments = [
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
-        &script,
-    ];
-    let running = Running::start(std::path::Path::new("unshare"), &arguments);
-    let is_exact = |sample: &Sample| names(sample).ends_with(&["main", "<module>"]);
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
-    drop(running);
-    assert!(count(&profile, is_exact) > 200);
-    // Other tests have Pythons of their own.
-    let is_nameless =
-        |sample: &Sample| is_exact(sample) && names(sample).contains(&"[python: no name]");
-    let nameless = count(&profile, is_nameless);
+    let command = format!("{} {} 60", path.display(), program().display());
     // The code of a module is gone once it is imported.
-    assert!(nameless * 20 <= count(&profile, is_exact), "{nameless}");
+    check_isolated(KIND, &command, "[python: no name]", |sample| {
+        names(sample).ends_with(&["main", "<module>"])
+    });
 }
 
 #[test]

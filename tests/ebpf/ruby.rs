@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::calls::{Calls, count, name, names_of, since_known};
+use crate::calls::{Calls, ShortLived, check_isolated, count, name, names_of, since_known};
 use crate::host::{Profiler, Running, can_profile};
 use crate::profile::{Profile, Sample};
 use crate::support::{root, skip};
@@ -285,32 +285,16 @@ fn processes_that_live_for_50_ms_have_names() {
     let Some(ruby) = any_ruby() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let command = "while :; do \"$0\" --disable-gems -e \"$1\"; done";
-    let running = Running::start(
-        Path::new("sh"),
-        &["-c", command, ruby.to_str().unwrap(), SHORT],
-    );
-    let is_burning = |sample: &Sample| {
-        let names = names(sample);
-        names.contains(&"Object#burn_shortly")
-    };
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_burning) > 300);
-    drop(running);
-    // Other tests have Rubies of their own, which live longer.
-    let mut of_pid: BTreeMap<u32, usize> = BTreeMap::new();
-    for sample in &profile.samples {
-        *of_pid.entry(sample.pid).or_default() += sample.count;
+    ShortLived {
+        kind: KIND,
+        command: "\"$0\" --disable-gems -e \"$1\"",
+        program: &ruby,
+        script: SHORT,
+        function: "Object#burn_shortly",
+        no_name: "[ruby: no name]",
+        max_samples: 60,
     }
-    let is_short = |sample: &Sample| of_pid.get(&sample.pid).is_some_and(|&count| count < 60);
-    let nameless = count(&profile, |sample| {
-        is_short(sample) && names(sample).contains(&"[ruby: no name]")
-    });
-    let all = count(&profile, |sample| {
-        is_short(sample) && !names(sample).is_empty()
-    });
-    println!("{nameless} of {all} have functions without a name");
-    assert!(all > 300 && nameless * 20 <= all, "{nameless} of {all}");
+    .check();
 }
 
 /// Each method has the first line that its name says, and is gone at once.
@@ -364,31 +348,14 @@ fn a_root_and_a_pid_namespace_of_their_own_hide_no_name() {
     let Some(ruby) = any_ruby() else {
         return;
     };
-    let profiler = Profiler::start(199);
-    let script = format!(
-        "root=$(mktemp -d) && mount --rbind / $root && exec chroot $root {} --disable-gems {} 60",
+    let command = format!(
+        "{} --disable-gems {} 60",
         ruby.display(),
         calls().path().display()
     );
-    let arguments = [
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
-        &script,
-    ];
-    let running = Running::start(Path::new("unshare"), &arguments);
-    let is_exact = |sample: &Sample| names(sample).ends_with(&["Object#main", "<main>"]);
-    let profile = profiler.until(TIMEOUT, |profile| count(profile, is_exact) > 200);
-    drop(running);
-    // Other tests have Rubies of their own.
-    let is_nameless =
-        |sample: &Sample| is_exact(sample) && names(sample).contains(&"[ruby: no name]");
-    let (nameless, all) = (count(&profile, is_nameless), count(&profile, is_exact));
-    assert!(all > 200 && nameless * 20 <= all, "{nameless} of {all}");
+    check_isolated(KIND, &command, "[ruby: no name]", |sample| {
+        names(sample).ends_with(&["Object#main", "<main>"])
+    });
 }
 
 /// Blocks that are entered and left from C most of the time.

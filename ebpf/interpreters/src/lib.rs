@@ -18,6 +18,7 @@ mod php;
 mod python;
 mod ruby;
 mod v8;
+mod version;
 
 use std::borrow::Cow;
 use std::ops::Range;

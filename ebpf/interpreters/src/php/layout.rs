@@ -1,34 +1,6 @@
 //! Where each version keeps what. A minor version keeps it for all of its releases.
 
-use std::fmt;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    pub major: u8,
-    pub minor: u8,
-    pub patch: u8,
-}
-
-impl Version {
-    /// `8.2.36`, and whatever follows it.
-    pub fn parse(text: &[u8]) -> Option<Self> {
-        let is_of_version = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-        let length = text.iter().take_while(|&byte| is_of_version(byte)).count();
-        let mut numbers = str::from_utf8(text.get(..length)?).ok()?.split('.');
-        let mut next = || numbers.next()?.parse().ok();
-        Some(Self {
-            major: next()?,
-            minor: next()?,
-            patch: next()?,
-        })
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
+use crate::version::Version;
 
 /// Members of an `zend_op_array`, beside those that all versions have at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use profcol_elf::{Machine, Source};
 
 pub use self::function::{PhpFunction, generation};
 pub use self::layout::FunctionLayout;
-use self::layout::Version;
 use crate::executable::Executable;
+use crate::version::Version;
 use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported, jumps};
 
 const LOOP: &str = "execute_ex";
@@ -36,7 +36,7 @@ pub fn detect<S: Source + ?Sized>(
         return Ok(None);
     };
     let version = executable.text_behind(".rodata", VERSION, VERSION_BYTES);
-    let Some(version) = version.and_then(|text| Version::parse(&text)) else {
+    let Some(version) = version.and_then(|text| version_of(&text)) else {
         return Err(unsupported(
             "of an unknown version",
             "the version is not in the file",
@@ -68,6 +68,13 @@ pub fn detect<S: Source + ?Sized>(
         },
         layout: RuntimeLayout::Php(function),
     }))
+}
+
+/// `8.2.36`, and whatever follows it.
+fn version_of(text: &[u8]) -> Option<Version> {
+    let is_of_version = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let length = text.iter().take_while(|&byte| is_of_version(byte)).count();
+    Version::parse(text.get(..length)?)
 }
 
 /// How code that opcache generated is left: it is jumped to from `execute_ex`, whose frame is whole where it

@@ -1,33 +1,6 @@
 //! Where each version keeps what. A minor version keeps it for all of its releases.
 
-use std::fmt;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    pub major: u8,
-    pub minor: u8,
-    pub patch: u8,
-}
-
-impl Version {
-    /// A string as `ruby_version` has it.
-    pub fn parse(text: &[u8]) -> Option<Self> {
-        let text = text.split(|&byte| byte == 0).next()?;
-        let mut numbers = str::from_utf8(text).ok()?.split('.');
-        let mut next = || numbers.next()?.parse().ok();
-        Some(Self {
-            major: next()?,
-            minor: next()?,
-            patch: next()?,
-        })
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
+use crate::version::Version;
 
 /// Members of the objects that names are read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

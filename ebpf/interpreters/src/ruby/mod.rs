@@ -17,10 +17,10 @@ use profcol_ebpf_common::interpreter::{Interpreter, ruby, runtime};
 use profcol_elf::{Machine, Source};
 
 pub use self::layout::SequenceLayout;
-use self::layout::Version;
 pub use self::sequence::{Sequence, generation};
 use crate::executable::Executable;
 use crate::jumps::parts;
+use crate::version::Version;
 use crate::{DetectedInterpreter, Runtime, RuntimeLayout, Unsupported};
 
 const VERSION: &str = "ruby_version";
@@ -37,7 +37,9 @@ pub fn detect<S: Source + ?Sized>(
         return Ok(None);
     };
     let version = executable.loaded(version.address, VERSION_BYTES);
-    let Some(version) = version.and_then(|text| Version::parse(&text)) else {
+    let Some(version) =
+        version.and_then(|text| Version::parse(text.split(|&byte| byte == 0).next()?))
+    else {
         return Err(unsupported(
             "of an unknown version",
             "the version is not in the file",

@@ -1,4 +1,4 @@
-//! How far a running service has come, for whoever watches over it.
+//! Progress of a running service, for its watchdog and status line.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,0 +1,29 @@
+//! The version of a runtime whose releases have three numbers.
+
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub major: u8,
+    pub minor: u8,
+    pub patch: u8,
+}
+
+impl Version {
+    /// `8.2.36`, and nothing behind it.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let mut numbers = str::from_utf8(text).ok()?.split('.');
+        let mut next = || numbers.next()?.parse().ok();
+        Some(Self {
+            major: next()?,
+            minor: next()?,
+            patch: next()?,
+        })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
