@@ -45,7 +45,8 @@ pub fn processes(
 /// What runs the functions of each process, and whether they will be shown.
 #[cfg(feature = "ebpf_cpu")]
 fn add_runtimes(processes: &mut [(u32, Attributes)]) {
-    let runtimes = profcol_receivers::ebpf_cpu::language_runtimes();
+    let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
+    let runtimes = profcol_receivers::ebpf_cpu::language_runtimes(&pids);
     for (pid, attributes) in processes {
         let Some(runtime) = runtimes.get(pid) else {
             continue;

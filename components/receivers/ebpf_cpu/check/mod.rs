@@ -18,9 +18,9 @@ const LOOK: Duration = Duration::from_secs(2);
 
 pub use self::runtimes::LanguageRuntime;
 
-/// The language runtimes of the processes of this host that have one, by PID.
-pub fn language_runtimes() -> HashMap<u32, LanguageRuntime> {
-    runtimes::by_process(&Processes::read(Path::new("/proc")))
+/// The language runtimes of those of the processes that have one, by PID.
+pub fn language_runtimes(pids: &[u32]) -> HashMap<u32, LanguageRuntime> {
+    runtimes::by_process(&Processes::of(Path::new("/proc"), pids))
 }
 
 pub(super) fn all(settings: &Settings) -> Vec<Check> {
@@ -54,8 +54,12 @@ struct Processes {
 
 impl Processes {
     fn read(proc: &Path) -> Self {
+        Self::of(proc, &profcol_processes::pids_in(proc))
+    }
+
+    fn of(proc: &Path, pids: &[u32]) -> Self {
         let (mut seen, mut refused) = (Vec::new(), 0);
-        for pid in profcol_processes::pids_in(proc) {
+        for &pid in pids {
             match profcol_processes::mapped_code(proc, pid) {
                 // The kernel's threads have none.
                 Ok(files) if files.is_empty() => {}
